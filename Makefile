@@ -1,0 +1,98 @@
+# Two commands are enough: `make lab` to look, `make test` to check. Both set up .venv when it is missing, stale or broken.
+
+PYTHON ?= $(shell for p in python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH_INDEX ?=
+TRAIN_ARGS ?= tatoeba-small
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint .venv/constraints.txt
+EXTRAS := figures,bench,test
+say = @printf '\n== %s\n' "$(1)"
+
+# What .venv was made from: a change of any of it installs again.
+WANTED := torch $(TORCH) $(TORCH_INDEX) extras $(EXTRAS) files $(shell cat pyproject.toml constraints.txt | cksum)
+# It works when, isolated from this folder, torch loads and fastdecode_lib is the one of this folder.
+WORKS := $(BIN)/python -I -c "import os, torch, importlib.util as u; \
+assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__init__.py')"
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help lab test lint types tests notebooks format figures train clean install
+
+help: ## list the targets
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@echo
+	@echo "Options: LAB_ARGS, TEST_ARGS, TRAIN_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
+	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
+	@echo "  TORCH=VERSION     another torch than $(TORCH)"
+	@echo "  TORCH_INDEX=URL   where torch comes from: https://download.pytorch.org/whl/cpu has the small build"
+	@echo "                    without CUDA, .../whl/cu130 one with it"
+
+lab: install ## open the first notebook in JupyterLab
+	$(call say,JupyterLab: stop it with Ctrl-C)
+	$(BIN)/python -m jupyterlab notebooks/00_start_here.ipynb --LabApp.default_url=/lab/tree/00_start_here.ipynb \
+		$$([ $$(id -u) -ne 0 ] || echo --allow-root) $(LAB_ARGS)
+
+test: lint types tests notebooks ## lint, types, tests and notebooks, in this order
+	$(call say,all checks passed)
+
+lint: install ## check style and format
+	$(call say,lint: ruff)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: install ## check static types
+	$(call say,types: mypy)
+	$(BIN)/python -m mypy
+
+tests: install ## run the test suite
+	$(call say,tests: pytest)
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+notebooks: install ## run every notebook, small
+	$(call say,notebooks: nbval at tiny scale)
+	@ls notebooks/*.ipynb >/dev/null 2>&1 || echo "skipped: there are no notebooks yet"
+	@! ls notebooks/*.ipynb >/dev/null 2>&1 || FASTDECODE_SCALE=tiny $(BIN)/python -m pytest \
+		--nbval-lax --nbval-current-env --nbval-cell-timeout=120 notebooks
+
+format: install ## rewrite the sources in the project's format
+	$(call say,format: ruff)
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+figures: install ## draw every figure and table into build/figures
+	$(call say,figures: into build/figures)
+	$(BIN)/fastdecode figures
+
+train: install ## train a bundled model again, from where it stopped
+	$(call say,train: $(TRAIN_ARGS))
+	$(BIN)/fastdecode train $(TRAIN_ARGS)
+
+clean: ## remove build products; ALL=1: checkpoints in training too
+	$(call say,clean: build products and caches$(if $(ALL),, but not build/train))
+	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 $(if $(ALL),,! -name train) -exec rm -rf {} +
+	rm -rf dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o '(' -name __pycache__ -o -name .ipynb_checkpoints ')' -prune -exec rm -rf {} +
+
+install: ## set up .venv where it is missing, stale or broken
+	@set -e; \
+	if [ "$$(cat .venv/installed 2>/dev/null)" = "$(WANTED)" ] && $(WORKS) 2>/dev/null; then exit 0; fi; \
+	if [ -e .venv ] && ! $(BIN)/python -I -m pip --version >/dev/null 2>&1 || \
+		{ [ -e .venv/installed ] && ! $(WORKS) 2>/dev/null; }; then \
+		echo "== .venv is broken: building it anew"; rm -rf .venv; \
+	fi; \
+	if [ ! -e .venv ]; then \
+		[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found. Install one, or name it: PYTHON=PATH" >&2; exit 1; }; \
+		echo "== making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv .venv; \
+	fi; \
+	rm -f .venv/installed; \
+	{ grep -v '^torch==' constraints.txt; echo "torch==$(TORCH)"; } >.venv/constraints.txt; \
+	echo "== installing torch $(TORCH): the largest part, a minute or more"; \
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --force-reinstall) "torch==$(TORCH)"; \
+	echo "== installing the rest: JupyterLab, transformers and some 100 smaller packages, two minutes or so"; \
+	$(PIP) --editable ".[$(EXTRAS)]"; \
+	$(WORKS) || { echo "torch $(TORCH) does not load here: try TORCH=VERSION or TORCH_INDEX=URL" >&2; exit 1; }; \
+	echo "$(WANTED)" >.venv/installed; \
+	echo "== .venv is ready: $$(du -sh .venv | cut -f1)"

@@ -1,0 +1,28 @@
+"""Decoding dependency graph visualizer: pictures of what a decoder did, pass by pass.
+
+Reads traces as docs/trace.md specifies them, and knows nothing of the library that writes them.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from ddgviz.export import save
+from ddgviz.graph import to_networkx
+from ddgviz.svg import svg
+from ddgviz.trace import read
+
+__all__ = ["Picture", "explore", "read", "save", "show", "speed_accuracy", "svg", "to_networkx"]
+
+_LATER = {
+    "Picture": "ddgviz.widget",
+    "show": "ddgviz.widget",
+    "explore": "ddgviz.panel",
+    "speed_accuracy": "ddgviz.figures",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs plotly or anywidget when it is first used."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'ddgviz' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -1,0 +1,127 @@
+"""Turns SVG into PDF and PNG with a Chromium that is already there."""
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import subprocess
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_INSTALL = (
+    "Install one (Debian and Ubuntu: apt install chromium fonts-noto-core fonts-noto-cjk), set BROWSER_PATH to its "
+    "program, or save as .svg or .html, which need no browser."
+)
+_SCALE = 2
+_TIMEOUT = 60.0
+
+
+def find_browser() -> str:
+    """Path of a Chromium: BROWSER_PATH if set, else the first on PATH.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    named = os.environ.get("BROWSER_PATH")
+    if named:
+        if not Path(named).is_file():
+            raise ValueError(f"BROWSER_PATH must name a Chromium program, got {named!r}, which is no file. {_INSTALL}")
+        return named
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        names = ", ".join(_NAMES)
+        raise ValueError(f"PDF and PNG need Chromium, got no BROWSER_PATH and none of {names} on PATH. {_INSTALL}")
+    return found
+
+
+def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
+    """The drawing in other formats, from one start of the browser.
+
+    Parameters
+    ----------
+    svg : str
+        A document of `ddgviz.svg`.
+    kinds : tuple of {"pdf", "png"}
+
+    Returns
+    -------
+    dict of str to bytes
+    """
+    browser = find_browser()
+    _warn_of_missing_fonts(svg)
+    done: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            done["files"] = asyncio.run(asyncio.wait_for(_convert(browser, svg, kinds), _TIMEOUT))
+        except BaseException as error:  # handed to the caller's thread
+            done["error"] = error
+
+    # a thread of its own: notebooks already run an event loop in theirs
+    thread = threading.Thread(target=work, name="ddgviz-browser")
+    thread.start()
+    thread.join()
+    if "error" in done:
+        error = done["error"]
+        raise RuntimeError(f"Chromium at {browser} did not draw the picture, got {error!r}. {_INSTALL}") from error
+    files: dict[str, bytes] = done["files"]
+    return files
+
+
+async def _convert(path: str, svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
+    from choreographer import Browser
+
+    wide, high = _size(svg)
+    style = f"@page{{size:{wide}px {high}px;margin:0}}html,body{{margin:0;padding:0}}svg{{display:block}}"
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    page = f"<!doctype html>{meta}<style>{style}</style>{svg}"
+    files: dict[str, bytes] = {}
+    async with Browser(path=path, headless=True) as browser:
+        tab = await browser.create_tab("about:blank")
+        tree = await tab.send_command("Page.getFrameTree")
+        frame = tree["result"]["frameTree"]["frame"]["id"]
+        await tab.send_command("Page.setDocumentContent", {"frameId": frame, "html": page})
+        for kind in kinds:
+            command, options = _command(kind, wide, high)
+            answer = await tab.send_command(command, options)
+            files[kind] = base64.b64decode(answer["result"]["data"])
+    return files
+
+
+def _command(kind: str, wide: float, high: float) -> tuple[str, dict[str, Any]]:
+    if kind == "pdf":
+        return "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
+    clip = {"x": 0, "y": 0, "width": wide, "height": high, "scale": _SCALE}
+    return "Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True}
+
+
+def _size(svg: str) -> tuple[float, float]:
+    wide, high = re.findall(r'<svg [^>]*? width="([0-9.]+)" height="([0-9.]+)"', svg)[0]
+    return float(wide), float(high)
+
+
+def _warn_of_missing_fonts(svg: str) -> None:
+    """Say which characters no installed font can draw; where fontconfig is absent, nothing is known."""
+    if shutil.which("fc-list") is None:
+        return
+    samples = {ord(character) >> 8: character for character in sorted(set(svg)) if ord(character) > 0x2FF}
+    missing = [sample for sample in samples.values() if not _drawn(sample)]
+    if missing:
+        warnings.warn(
+            f"No installed font draws {', '.join(f'U+{ord(sample):04X}' for sample in missing[:5])}: "
+            "the file will show boxes. Install fonts "
+            "(Debian and Ubuntu: apt install fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji).",
+            stacklevel=4,
+        )
+
+
+def _drawn(character: str) -> bool:
+    asked = ["fc-list", f":charset={ord(character):x}", "family"]
+    return bool(subprocess.run(asked, capture_output=True, check=False, timeout=10).stdout.strip())

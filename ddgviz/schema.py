@@ -1,0 +1,173 @@
+"""What a trace must look like; every complaint says what is wrong, what came, and what to do."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+FORMAT = "fastdecode-trace"
+VERSION = 1
+MAX_SLOT = 99_999
+STATUSES = ("settled", "changed", "draft", "masked")
+AGAIN = "Record the trace again; its form is in docs/trace.md."
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One pass of the decoder network; lists have one entry per slot computed."""
+
+    call: int
+    slots: tuple[int, ...]
+    drafts: tuple[int, ...]
+    origins: tuple[str, ...]
+    tokens: tuple[int, ...]
+    status: tuple[str, ...]
+    probabilities: tuple[float | None, ...]
+    margins: tuple[float | None, ...]
+    lanes: int
+
+
+def fail(wrong: str, received: object, remedy: str = AGAIN) -> ValueError:
+    """An error in three parts."""
+    return ValueError(f"{wrong}, got {short(received)}. {remedy}")
+
+
+def short(value: object) -> str:
+    """`value` for a message: its kind if it is large, else itself."""
+    if isinstance(value, (list, tuple, dict)) and len(value) > 6:
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: arrays as lists, numbers that are not finite as None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise fail("A trace holds numbers, strings, lists and objects", type(value).__name__)
+
+
+def check_header(data: Mapping[str, Any]) -> None:
+    """Refuse what is no trace, or one that this version cannot read."""
+    if data.get("format") != FORMAT:
+        raise fail(f'Not a decoding trace: expected "format": "{FORMAT}"', data.get("format"), _HOW_TO_GET_ONE)
+    version = data.get("version")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        remedy = "Update ddgviz." if newer else AGAIN
+        raise fail(f"ddgviz reads version {VERSION} of the trace", f"version {version!r}", remedy)
+    for key in ("source", "target", "settings"):
+        if not isinstance(data.get(key), dict):
+            raise fail(f'The trace needs an object "{key}"', data.get(key))
+    integers(data.get("end"), '"end"')
+
+
+_HOW_TO_GET_ONE = "Pass the JSON that Trace.to_json() writes, its path, or an object with to_dict()."
+
+
+def check_pieces(pieces: Any) -> dict[int, str]:
+    """Texts by token id."""
+    if not isinstance(pieces, dict):
+        raise fail('The trace needs an object "pieces"', pieces)
+    for key, text in pieces.items():
+        if not re.fullmatch(r"-?[0-9]{1,18}", key) or not isinstance(text, str):
+            raise fail('"pieces" gives a text for each token id', {key: text})
+    return {int(key): text for key, text in pieces.items()}
+
+
+def check_hypotheses(value: Any) -> list[dict[str, Any]]:
+    """Outputs, best first."""
+    if not isinstance(value, list):
+        raise fail('The trace needs a list "hypotheses"', value)
+    for item in value:
+        if not isinstance(item, dict):
+            raise fail("A hypothesis is an object", item)
+        integers(item.get("tokens"), '"tokens" of a hypothesis')
+    return value
+
+
+def check_edges(value: Any) -> list[dict[str, Any]]:
+    """Measured dependencies between slots."""
+    edges = value or []
+    if not isinstance(edges, list):
+        raise fail('"edges" is a list', value)
+    for edge in edges:
+        ends = [edge.get("from"), edge.get("to")] if isinstance(edge, dict) else [None]
+        strength = edge.get("strength") if isinstance(edge, dict) else None
+        if not all(_is_integer(end) and 0 <= end <= MAX_SLOT for end in ends) or not isinstance(strength, (int, float)):
+            raise fail('An edge has "from", "to" and a "strength" from 0 to 1', edge)
+    return edges
+
+
+def check_iteration(data: Any, number: int) -> Iteration:
+    """One pass, its lists of equal length.
+
+    Parameters
+    ----------
+    data : object
+        As in docs/trace.md, numbers finite or None.
+    number : int
+        Its place among the passes, from 0; named in messages.
+    """
+    where = f"pass {number + 1}"
+    if not isinstance(data, dict):
+        raise fail(f"The trace needs an object for {where}", data)
+    call = data.get("call")
+    if not _is_integer(call) or call < 0:
+        raise fail(f'{where} needs its number "call"', call)
+    slots = integers(data.get("slots"), f'"slots" of {where}')
+    if any(not 0 <= slot <= MAX_SLOT for slot in slots) or any(a >= b for a, b in zip(slots, slots[1:], strict=False)):
+        raise fail(f'"slots" of {where} must be ascending positions from 0 to {MAX_SLOT}', list(slots))
+    status = _strings(data, "status", where)
+    if unknown := [item for item in status if item not in STATUSES]:
+        raise fail(f'"status" of {where} knows {", ".join(STATUSES)}', unknown[0])
+    lists: dict[str, Any] = {
+        "drafts": integers(data.get("drafts"), f'"drafts" of {where}'),
+        "origins": _strings(data, "origins", where),
+        "tokens": integers(data.get("tokens"), f'"tokens" of {where}'),
+        "status": status,
+        "probabilities": _numbers(data, "probabilities", where, len(slots)),
+        "margins": _numbers(data, "margins", where, len(slots)),
+    }
+    for key, values in lists.items():
+        if len(values) != len(slots):
+            wrong = f'"{key}" of {where} needs one entry for each of its {len(slots)} slots'
+            raise fail(wrong, f"{len(values)} entries")
+    lanes = data.get("lanes")
+    return Iteration(call=call, slots=slots, lanes=len(lanes) if isinstance(lanes, list) else 0, **lists)
+
+
+def integers(value: Any, what: str) -> tuple[int, ...]:
+    """A list of integers."""
+    if not isinstance(value, list) or not all(_is_integer(item) for item in value):
+        raise fail(f"The trace needs a list of integers as {what}", value)
+    return tuple(value)
+
+
+def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = data.get(key)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise fail(f'The trace needs a list of strings as "{key}" of {where}', value)
+    return tuple(value)
+
+
+def _numbers(data: Mapping[str, Any], key: str, where: str, count: int) -> tuple[float | None, ...]:
+    value = data.get(key)
+    if value is None:
+        return (None,) * count
+    if not isinstance(value, list) or not all(item is None or isinstance(item, (int, float)) for item in value):
+        raise fail(f'The trace needs a list of numbers as "{key}" of {where}', value)
+    return tuple(value)
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,306 @@
+"""Reads a trace, whole or event by event, into a grid of passes and positions."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddgviz.schema import (
+    AGAIN,
+    Iteration,
+    check_edges,
+    check_header,
+    check_hypotheses,
+    check_iteration,
+    check_pieces,
+    fail,
+    plain,
+)
+from ddgviz.text import Label, label
+
+NOTHING = Label("", False)
+LIVE_COLUMNS = 40
+LIVE_AHEAD = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the grid shows for one pass at one position.
+
+    Attributes
+    ----------
+    row, column : int
+        Pass and position, both from 0.
+    kind : str
+        ``settled`` in an earlier pass, ``new``: settled in this one, ``draft``, ``masked`` or ``empty``.
+    token : int
+        Its id, -1 where there is none.
+    label : Label
+        How the token is written.
+    probability, margin : float or None
+        Of the token, in the pass that computed it.
+    draft : int
+        What stood there before the pass, -1 for nothing.
+    origin : str
+        Where that draft came from.
+    moved : bool
+        Whether the pass replaced a draft that was more than padding.
+    """
+
+    row: int
+    column: int
+    kind: str
+    token: int = -1
+    label: Label = NOTHING
+    probability: float | None = None
+    margin: float | None = None
+    draft: int = -1
+    origin: str = ""
+    moved: bool = False
+
+
+class TraceModel:
+    """A trace as a grid; grows by `append`.
+
+    Attributes
+    ----------
+    header : dict
+        ``source``, ``target``, ``settings``, ``end`` and the format's name and version; empty before the first event.
+    iterations : list of Iteration
+        The passes so far: the grid's rows.
+    settled : dict of int to (int, int)
+        For each settled position, the row and the entry within it that settled it.
+    finished : bool
+        Whether the last event has come.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.pieces: dict[int, str] = {}
+        self.iterations: list[Iteration] = []
+        self.settled: dict[int, tuple[int, int]] = {}
+        self.hypotheses: list[dict[str, Any]] = []
+        self.greedy: dict[str, Any] | None = None
+        self.edges: list[dict[str, Any]] = []
+        self.finished = False
+        self._rows: list[dict[str, Any]] = []
+        self._reach = 0
+        self._end: frozenset[int] = frozenset()
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Take one event of docs/trace.md: ``start`` (which clears), ``iteration`` or ``end``.
+
+        Raises
+        ------
+        ValueError
+            If the event is damaged, unknown, or out of order.
+        """
+        kind = event.get("event") if isinstance(event, dict) else None
+        if kind not in ("start", "iteration", "end"):
+            raise fail('An event is "start", "iteration" or "end"', kind, "Events are described in docs/trace.md.")
+        body = {key: value for key, value in plain(event).items() if key != "event"}
+        if kind == "start":
+            check_header(body)
+            self._clear()
+            self.header = body
+            self._end = frozenset(body["end"])
+            return
+        if not self.header or self.finished:
+            state = "after the end" if self.finished else "before the start"
+            raise fail("A run is a start, its passes, and one end", f'"{kind}" {state}', "Send the start event first.")
+        self.pieces |= check_pieces(body.pop("pieces", {}))
+        if kind == "iteration":
+            self._append_row(body)
+        else:
+            self._finish(body)
+
+    def _append_row(self, body: dict[str, Any]) -> None:
+        row = len(self.iterations)
+        iteration = check_iteration(body, row)
+        if self.iterations and iteration.call <= self.iterations[-1].call:
+            raise fail(f"Passes come in order, after {self.iterations[-1].call}", f'"call": {iteration.call}')
+        found: dict[int, tuple[int, int]] = {}
+        for index, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
+            known = self.settled.get(slot)
+            if known is None:
+                if iteration.status[index] == "settled":
+                    found[slot] = (row, index)
+            elif self.iterations[known[0]].tokens[known[1]] != token:
+                before = self.iterations[known[0]].tokens[known[1]]
+                raise fail(f"Slot {slot} was settled as token {before} and must stay", f"{token} in pass {row + 1}")
+        self.settled |= found
+        self.iterations.append(iteration)
+        self._rows.append(body)
+        self._reach = max(self._reach, *(slot + 1 for slot in iteration.slots), 0)
+
+    def _finish(self, body: dict[str, Any]) -> None:
+        self.hypotheses = check_hypotheses(body.get("hypotheses"))
+        self.edges = check_edges(body.get("edges"))
+        greedy = body.get("greedy")
+        if greedy is not None and not (isinstance(greedy, dict) and {"calls", "identical"} <= greedy.keys()):
+            raise fail('"greedy" is null, or has "calls" and "identical"', greedy)
+        self.greedy = greedy
+        target = body.get("target")
+        if isinstance(target, dict):
+            self.header = self.header | {"target": target}
+        self.finished = True
+
+    @property
+    def rows(self) -> int:
+        """Passes so far."""
+        return len(self.iterations)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its own end, so that the output's length is known."""
+        return bool(self.hypotheses) and self.hypotheses[0].get("stop") != "interrupted"
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens of the output, the end included; empty while decoding runs."""
+        return tuple(self.hypotheses[0]["tokens"]) if self.hypotheses else ()
+
+    @property
+    def beam(self) -> bool:
+        """Whether passes carry a beam's hypotheses."""
+        return any(iteration.lanes for iteration in self.iterations)
+
+    @property
+    def columns(self) -> int:
+        """Positions to draw: the output's length, or while it is unknown those within reach."""
+        if self.complete:
+            return len(self.tokens)
+        if self.beam:
+            return self._reach
+        return min(self._reach, max(LIVE_COLUMNS, len(self.settled) + LIVE_AHEAD))
+
+    @property
+    def beyond(self) -> int:
+        """Positions that passes computed and that are not drawn."""
+        return max(0, self._reach - self.columns)
+
+    def label(self, token: int) -> Label:
+        """How `token` is written."""
+        if token < 0:
+            return NOTHING
+        return label(self.pieces.get(token, f"#{token}"), token in self._end)
+
+    def cells(self, row: int) -> list[Cell]:
+        """One pass of the grid, a cell for each column."""
+        places = {slot: index for index, slot in enumerate(self.iterations[row].slots)}
+        return [self._cell(row, column, places.get(column)) for column in range(self.columns)]
+
+    def _cell(self, row: int, column: int, index: int | None) -> Cell:
+        known = self.settled.get(column)
+        if known is not None and known[0] <= row:
+            origin_row, index = known
+            kind = "new" if origin_row == row else "settled"
+        elif index is None:
+            return Cell(row, column, "empty")
+        else:
+            origin_row = row
+            kind = "masked" if self.iterations[row].status[index] == "masked" else "draft"
+        from_ = self.iterations[origin_row]
+        draft, origin = from_.drafts[index], from_.origins[index]
+        token = -1 if kind == "masked" else from_.tokens[index]
+        return Cell(
+            row=row,
+            column=column,
+            kind=kind,
+            token=token,
+            label=self.label(token),
+            probability=from_.probabilities[index],
+            margin=from_.margins[index],
+            draft=draft,
+            origin=origin,
+            moved=kind == "draft" and draft >= 0 and origin != "pad" and draft != token,
+        )
+
+    def new_columns(self, row: int) -> list[int]:
+        """Positions within the picture that the pass settled, ascending."""
+        return sorted(slot for slot, (origin, _) in self.settled.items() if origin == row and slot < self.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as docs/trace.md describes it."""
+        footer = {
+            "pieces": {str(token): self.pieces[token] for token in sorted(self.pieces)},
+            "hypotheses": self.hypotheses,
+            "greedy": self.greedy,
+            "edges": self.edges,
+        }
+        return self.header | footer | {"iterations": self._rows}
+
+    def to_json(self) -> str:
+        """`to_dict` as compact JSON in ASCII; equal traces give equal text."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read(source: Any) -> TraceModel:
+    """Read a trace.
+
+    Parameters
+    ----------
+    source : TraceModel, dict, str, Path, or object with ``to_dict()``
+        A string is JSON if it starts with a brace, else a path.
+
+    Raises
+    ------
+    ValueError
+        If it is no trace, of a version unknown, cut short, or damaged.
+    """
+    if isinstance(source, TraceModel):
+        return source
+    data = plain(_load(source))
+    check_header(data)
+    if not isinstance(data.get("iterations"), list):
+        raise fail('The trace needs a list "iterations"', data.get("iterations"))
+    for key in ("pieces", "hypotheses"):
+        if key not in data:
+            raise fail(f'The trace needs "{key}"', "none")
+    model = TraceModel()
+    model.append(
+        {key: data[key] for key in ("format", "version", "source", "target", "settings", "end")} | {"event": "start"}
+    )
+    model.pieces = check_pieces(data["pieces"])
+    for iteration in data["iterations"]:
+        if not isinstance(iteration, dict):
+            raise fail("A pass is an object", iteration)
+        model.append(iteration | {"event": "iteration"})
+    footer = {key: data.get(key) for key in ("target", "hypotheses", "greedy", "edges")}
+    model.append(footer | {"event": "end"})
+    return model
+
+
+def _load(source: Any) -> Any:
+    if hasattr(source, "to_dict"):
+        source = source.to_dict()
+    if isinstance(source, dict):
+        return source
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        return _parse(source)
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        if not path.is_file():
+            raise fail(
+                "A trace is read from JSON text or from a file", source, "Check the path, or pass the trace itself."
+            )
+        return _parse(path.read_text(encoding="utf-8"))
+    raise fail("Not a decoding trace: expected a dict, JSON, a path or an object with to_dict()", type(source).__name__)
+
+
+def _parse(text: str) -> Any:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise fail(
+            "The trace is not whole JSON", f"{len(text)} characters with an error at {error.pos}", _CUT
+        ) from error
+    if not isinstance(data, dict):
+        raise fail("A trace is a JSON object", data)
+    return data
+
+
+_CUT = f"It may be cut short. {AGAIN}"

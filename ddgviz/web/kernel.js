@@ -1,0 +1,66 @@
+// Joins a picture to its Python side: the whole trace as a trait, new events as messages numbered in order.
+
+import { mount } from "./widget.js";
+
+export function createFeed(view, read) {
+  let done = -1;
+  const waiting = new Map();
+  const release = () => {
+    const events = [];
+    let subtitle = "";
+    while (waiting.has(done + 1)) {
+      done += 1;
+      const item = waiting.get(done);
+      waiting.delete(done);
+      events.push(item.event);
+      subtitle = item.subtitle || subtitle;
+    }
+    if (events.length) view.receive(events, subtitle);
+  };
+  return {
+    sealed() {
+      const { seq, trace, subtitle, running, state } = read();
+      if (seq <= done) return;
+      done = seq;
+      for (const key of waiting.keys()) if (key <= seq) waiting.delete(key);
+      view.load(trace, { subtitle, running, view: state });
+      release();
+    },
+    message(content) {
+      if (!content || content.k !== "rows") return;
+      content.events.forEach((event, index) => {
+        const seq = content.seq + index;
+        if (seq > done) waiting.set(seq, { event, subtitle: content.subtitle });
+      });
+      release();
+    },
+  };
+}
+
+function render({ model, el }) {
+  const view = mount(el, {
+    onView(state) {
+      model.set("view", state);
+      model.save_changes();
+    },
+  });
+  const feed = createFeed(view, () => ({
+    seq: model.get("seq"), trace: JSON.parse(model.get("trace_json") || "null"), subtitle: model.get("subtitle"),
+    running: model.get("running"), state: model.get("view"),
+  }));
+  const sealed = () => feed.sealed();
+  const message = (content) => feed.message(content);
+  const viewed = () => view.setView(model.get("view"));
+  model.on("change:seq", sealed);
+  model.on("msg:custom", message);
+  model.on("change:view", viewed);
+  sealed();
+  return () => {
+    model.off("change:seq", sealed);
+    model.off("msg:custom", message);
+    model.off("change:view", viewed);
+    view.destroy();
+  };
+}
+
+export default { render };

@@ -1,0 +1,190 @@
+// Draws what lies around the cells as SVG: the graph, row names, bars, highlights and the focus ring.
+
+import { arcHeight, GAP, inView } from "./layout.js";
+import { cell, edges, labelOf, layers, newColumns, passName, pills } from "./model.js";
+import { fitted, font } from "./paint.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+let scenes = 0;
+
+export function node(tag, attributes = {}, children = []) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+export function createScene() {
+  scenes += 1;
+  const id = `ddg-clip-${scenes}`;
+  const clip = node("rect");
+  const columns = node("g");
+  const rows = node("g");
+  const marks = node("g");
+  const fade = [node("stop", { offset: 0, "stop-opacity": 0 }), node("stop", { offset: 1 })];
+  const defs = node("defs", {}, [node("clipPath", { id }, [clip]), node("linearGradient", { id: `${id}-fade` }, fade)]);
+  const clipped = node("g", { "clip-path": `url(#${id})` }, [columns, marks]);
+  return {
+    id, svg: node("svg", { class: "ddg-scene", "aria-hidden": "true" }, [defs, clipped, rows]), clip, columns, rows, marks, fade,
+  };
+}
+
+export function drawScene(scene, state, context) {
+  const { geo, size } = state;
+  scene.svg.setAttribute("width", size.width);
+  scene.svg.setAttribute("height", size.height);
+  const clip = { x: geo.left - 3, y: 0, width: Math.max(0, size.width - geo.left + 3), height: size.height };
+  for (const [key, value] of Object.entries(clip)) scene.clip.setAttribute(key, value);
+  scene.columns.setAttribute("transform", `translate(${geo.left - state.scroll.left} 0)`);
+  scene.columns.replaceChildren(...graphNodes(state, context));
+  scene.rows.replaceChildren(...rowNodes(scene, state));
+  drawMarks(scene, state);
+}
+
+function graphNodes(state, context) {
+  const { model, geo, shown } = state;
+  const made = edges(model, shown).map((edge) => arc(state, edge));
+  const drawn = new Set();
+  for (const layer of layers(model, shown)) {
+    for (const run of pills(model, layer.columns)) {
+      run.forEach((column) => drawn.add(column));
+      made.push(...pill(state, layer.row, run, context));
+    }
+  }
+  geo.places.forEach((place, column) => {
+    if (!drawn.has(column)) made.push(node("circle", { cx: place.middle, cy: geo.pill + 13, r: 1.6, class: "ddg-dot" }));
+  });
+  return made;
+}
+
+function arc(state, edge) {
+  const { geo, model, hot } = state;
+  const from = geo.places[edge.source];
+  const to = geo.places[edge.target];
+  const foot = geo.pill - 1;
+  const lift = foot - (arcHeight(from, to) * 4) / 3;
+  const measured = model.edges.length > 0;
+  const weight = measured ? 0.8 + 2 * edge.strength : 1.6;
+  const alpha = measured ? 0.3 + 0.5 * edge.strength : 0.65;
+  const lit = hot !== null && (edge.source === hot || edge.target === hot);
+  return node("path", {
+    d: `M${from.middle} ${foot}C${from.middle} ${lift} ${to.middle} ${lift} ${to.middle} ${foot}`,
+    class: "ddg-arc",
+    "stroke-width": lit ? weight + 0.8 : weight,
+    "stroke-opacity": hot === null ? alpha : lit ? 1 : 0.15,
+  });
+}
+
+function pill(state, row, run, context) {
+  const { geo, model, hot } = state;
+  const x = geo.places[run[0]].x + 2;
+  const width = geo.places[run[run.length - 1]].right - 2 - x;
+  const together = run.length > 1;
+  const made = [
+    node("rect", { x, y: geo.pill, width, height: 26, rx: 13, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
+  ];
+  const related = hot === null ? new Set() : relatives(state);
+  context.font = font(state.colors, 13, { bold: true });
+  for (const column of run) {
+    const place = geo.places[column];
+    const item = cell(model, row, column);
+    if (column === hot || related.has(column)) {
+      const kind = column === hot ? "ddg-lit ddg-self" : "ddg-lit";
+      made.push(node("rect", { x: place.x + 2, y: geo.pill, width: place.width - 4, height: 26, rx: 13, class: kind }));
+    }
+    const text = node("text", { x: place.middle, y: geo.pill + 17.5, class: "ddg-token" });
+    text.textContent = fitted(context, item.text, place.width - 8);
+    made.push(text);
+    if (item.continues) made.push(node("path", { d: `M${place.x + 1} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
+  }
+  if (together) {
+    const said = node("text", { x: x + width / 2, y: geo.pill + 41, class: "ddg-at-once" });
+    said.textContent = `${run.length} at once`;
+    made.push(said);
+  }
+  return made;
+}
+
+export function relatives(state) {
+  const found = new Set();
+  for (const edge of edges(state.model, state.shown)) {
+    if (edge.source === state.hot) found.add(edge.target);
+    if (edge.target === state.hot) found.add(edge.source);
+  }
+  return found;
+}
+
+function rowNodes(scene, state) {
+  const { model, geo, scroll, size, shown, colors } = state;
+  const view = inView(geo, scroll, size);
+  const made = [];
+  const barX = Math.min(geo.left + geo.grid - scroll.left, size.width - geo.bars) + 18;
+  if (geo.width > size.width) {
+    const cover = { y: 0, height: size.height };
+    const start = barX - 14;
+    made.push(node("rect", { ...cover, x: start, width: size.width, fill: colors.paper }));
+    if (scroll.left + size.width < geo.width) {
+      scene.fade.forEach((stop) => stop.setAttribute("stop-color", colors.paper));
+      made.push(node("rect", { ...cover, x: start - 28, width: 28.5, fill: `url(#${scene.id}-fade)` }));
+    }
+  }
+  for (let row = view.first; row < Math.min(view.end, model.rows.length); row++) {
+    const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - GAP) / 2;
+    if (middle < geo.top - 4) continue;
+    const current = row === shown - 1;
+    const name = node("text", { x: geo.left - 14, y: middle + 4, class: current ? "ddg-row ddg-now" : "ddg-row" });
+    name.textContent = passName(model, row);
+    if (row >= shown) name.setAttribute("opacity", 0.45);
+    made.push(name);
+    const count = newColumns(model, row).length;
+    if (row >= shown || !count) continue;
+    made.push(node("rect", { x: barX, y: middle - 8, width: geo.unit * count, height: 16, rx: 4, class: "ddg-bar" }));
+    const said = node("text", { x: barX + geo.unit * count + 7, y: middle + 4.5, class: "ddg-count" });
+    said.textContent = `+${count}`;
+    made.push(said);
+  }
+  return made;
+}
+
+export function drawMarks(scene, state) {
+  const { geo, scroll, size, hot, focus, focused, shown } = state;
+  const made = [];
+  if (hot !== null && geo.places[hot]) {
+    const place = geo.places[hot];
+    const end = Math.min(size.height, geo.top + shown * geo.pitch - scroll.top);
+    made.push(
+      node("rect", {
+        x: geo.left + place.x - scroll.left - 2, y: geo.top - 4, width: place.width + 4,
+        height: Math.max(0, end - geo.top + 4), rx: 8, class: "ddg-band",
+      }));
+  }
+  if (focus && focused && geo.places[focus.column] && focus.row < shown) {
+    const place = geo.places[focus.column];
+    const y = geo.top + focus.row * geo.pitch - scroll.top;
+    if (y >= geo.top - 4) {
+      made.push(
+        node("rect", {
+          x: geo.left + place.x - scroll.left - 2, y: y - 2, width: place.width + 4, height: geo.pitch - GAP + 4, rx: 8,
+          class: "ddg-ring",
+        }));
+    }
+  }
+  scene.marks.replaceChildren(...made);
+}
+
+export function describe(model, row, column) {
+  const item = cell(model, row, column);
+  const where = `Position ${column + 1}, ${passName(model, row)}`;
+  if (item.kind === "empty") return { head: "nothing yet", lines: [where] };
+  const lines = [where];
+  const settledIn = item.kind === "settled" || item.kind === "new" ? `settled in ${passName(model, item.from)}` : "";
+  lines.push(settledIn || (item.kind === "masked" ? "open" : "draft, not settled"));
+  if (item.token >= 0) lines.push(`token id ${item.token}`);
+  if (item.probability !== null) lines.push(`probability ${item.probability.toPrecision(3)}`);
+  if (item.margin !== null) lines.push(`margin ${item.margin.toPrecision(3)}`);
+  if (item.draft >= 0) {
+    const draft = labelOf(model, item.draft).text;
+    lines.push(`draft before: ${draft}${item.origin ? ` (${item.origin})` : ""}`);
+  }
+  return { head: item.text || "open", lines };
+}

@@ -1,0 +1,154 @@
+"""The live picture for notebooks: grows with a run, plays, and answers to mouse and keys."""
+
+import base64
+import threading
+import time
+from typing import Any
+
+import anywidget
+import traitlets
+
+from ddgviz import words
+from ddgviz.assets import script, styles
+from ddgviz.svg import svg
+from ddgviz.text import visible
+from ddgviz.trace import TraceModel, read
+
+SEND_EVERY = 0.05
+SEAL_EVERY = 2.0
+STILL = 40
+
+
+class Picture(anywidget.AnyWidget):
+    """A trace, drawn; append events to make it grow.
+
+    Attributes
+    ----------
+    view : dict
+        What the reader looks at: ``pass`` (how many are shown) and, with a token in focus, ``row`` and ``column``.
+        Setting it moves the picture.
+    """
+
+    _esm = script()
+    _css = styles()
+    trace_json = traitlets.Unicode("").tag(sync=True)
+    subtitle = traitlets.Unicode("").tag(sync=True)
+    running = traitlets.Bool(False).tag(sync=True)
+    seq = traitlets.Int(0).tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, trace: Any = None) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._pending: list[dict[str, Any]] = []
+        self._sent = self._sealed = 0.0
+        self._number = 0
+        self.model = TraceModel()
+        if trace is not None:
+            self.show(trace)
+
+    def show(self, trace: Any) -> None:
+        """Replace what is drawn by a whole trace."""
+        with self._lock:
+            self.model = read(trace)
+            self._pending.clear()
+            self._number += 1
+            self.view = {}
+            self._seal()
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Take one event of docs/trace.md; views are told at most twenty times a second.
+
+        Raises
+        ------
+        ValueError
+            If the event is damaged or out of order; the picture stays as it was.
+        """
+        with self._lock:
+            if event.get("event") == "start":
+                self.view = {}
+            self.model.append(event)
+            self._number += 1
+            self._pending.append(_slim(event))
+            wait = self._sent + SEND_EVERY - time.monotonic()
+            if self.model.finished:
+                self.flush()
+                self._seal()
+            elif wait <= 0:
+                self.flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(wait, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """Send what waits, now."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if not self._pending:
+                return
+            self._sent = time.monotonic()
+            first = self._number - len(self._pending) + 1
+            self.send({"k": "rows", "seq": first, "subtitle": words.subtitle(self.model), "events": self._pending})
+            self._pending = []
+            if self._sent - self._sealed >= SEAL_EVERY:
+                self._seal()
+
+    def _seal(self) -> None:
+        """Set the whole trace, so that views opened later begin with it."""
+        self._sealed = time.monotonic()
+        with self.hold_sync():
+            self.trace_json = self.model.to_json() if self.model.header else ""
+            self.subtitle = words.subtitle(self.model)
+            self.running = bool(self.model.header) and not self.model.finished
+            self.seq = self._number
+
+    def __repr__(self) -> str:
+        if not self.model.header:
+            return "Picture(empty)"
+        count = len(self.model.tokens) if self.model.complete else len(self.model.settled)
+        decoder = visible(str(self.model.header["settings"].get("decoder", "")))
+        return f"Picture({self.model.rows} passes, {count} tokens, {decoder!r})"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        data["text/plain"] = repr(self)
+        if self.model.rows and self.model.columns:
+            data["text/html"] = still(self.model)
+        return data, metadata
+
+
+def still(model: TraceModel) -> str:
+    """An image element with the picture, for pages on which no widget can run; a part of it where it is large."""
+    whole = model.rows <= STILL and model.columns <= STILL
+    drawn = svg(model, window=None if whole else ((0, STILL), (0, STILL)))
+    data = base64.b64encode(drawn.encode()).decode("ascii")
+    return f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{data}">'
+
+
+def show(trace: Any) -> Picture:
+    """Draw a trace.
+
+    Parameters
+    ----------
+    trace : TraceModel, dict, JSON text, path, or object with ``to_dict()``
+
+    Returns
+    -------
+    Picture
+        Shown where it is the last value of a notebook cell.
+    """
+    return Picture(trace)
+
+
+def _slim(event: dict[str, Any]) -> dict[str, Any]:
+    from ddgviz.schema import plain
+
+    slim: dict[str, Any] = plain(event)
+    return slim

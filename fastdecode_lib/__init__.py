@@ -1,0 +1,44 @@
+"""Faster decoding for neural machine translation: five papers side by side, exact and measured.
+
+>>> import fastdecode_lib
+>>> model = fastdecode_lib.load("tatoeba-small")
+>>> fastdecode_lib.translate(model, "The train is late.", source="en", target="de", decoder="gauss_seidel:block=3").text
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "load": "translation",
+    "translate": "translation",
+    "Translation": "translation",
+    "compare": "measure",
+    "runner": "dashboard",
+    "decoder": "registry",
+    "Trace": "core",
+    "Constraints": "core",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+if TYPE_CHECKING:
+    from fastdecode_lib.core import Constraints as Constraints
+    from fastdecode_lib.core import Trace as Trace
+    from fastdecode_lib.dashboard import runner as runner
+    from fastdecode_lib.measure import compare as compare
+    from fastdecode_lib.registry import decoder as decoder
+    from fastdecode_lib.translation import Translation as Translation
+    from fastdecode_lib.translation import load as load
+    from fastdecode_lib.translation import translate as translate
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

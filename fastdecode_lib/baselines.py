@@ -1,0 +1,132 @@
+"""The systems a speedup is measured against, behind one call: Hugging Face `generate` and CTranslate2.
+
+Both decode one sentence at a time with every setting given explicitly, since `generate` would otherwise inherit beams and
+penalties from the checkpoint.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.translation import TranslationModel
+
+BASELINES = ("hf", "ctranslate2")
+
+Decode = Callable[[Source], tuple[int, ...]]
+"""Ids of one sentence to the ids of its translation, the end left out."""
+
+
+def baseline(name: str, model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    """A baseline on the same weights, ready to decode one sentence at a time.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the package is missing, or the baseline cannot run this model.
+    """
+    makers = {"hf": _huggingface, "ctranslate2": _ctranslate2}
+    if name not in makers:
+        raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
+    return makers[name](model, constraints, threads)
+
+
+def _huggingface(model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    module = AutoModelForSeq2SeqLM.from_pretrained(
+        model.checkpoint.folder, dtype=getattr(torch, model.dtype), use_safetensors=True, trust_remote_code=False
+    )
+    module = module.to(model.device).eval()
+    prefix = len(constraints.prefix)
+    settings = {
+        "num_beams": 1,
+        "do_sample": False,
+        "max_length": constraints.max_length + prefix,
+        "min_length": constraints.min_length + prefix if constraints.min_length else 0,
+        "bad_words_ids": [[i] for i in constraints.banned] or None,
+        "decoder_start_token_id": constraints.prefix[0],
+        "forced_bos_token_id": constraints.prefix[1] if prefix > 1 else None,
+        "eos_token_id": list(constraints.end),
+        "forced_eos_token_id": constraints.end[0] if constraints.forced_end else None,
+        "pad_token_id": constraints.padding,
+    }
+
+    @torch.inference_mode()
+    def decode(source: Source) -> tuple[int, ...]:
+        ids = torch.from_numpy(source.ids).to(model.device)
+        output = module.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)[0, prefix:].tolist()
+        return until_end(output, constraints)
+
+    return decode
+
+
+def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    if model.checkpoint.family not in FAMILIES:
+        raise ValueError(
+            f"The CTranslate2 baseline is for {', '.join(FAMILIES)} models, got a {model.checkpoint.family} model. "
+            "Leave it out, or use --baseline hf."
+        )
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ValueError(
+            "The CTranslate2 baseline needs its package. Install it: pip install 'fastdecode[bench]'."
+        ) from error
+    types = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+    if model.dtype not in types:
+        raise ValueError(
+            f"CTranslate2 does not compute in {model.dtype}. Use --dtype float32, or leave the baseline out."
+        )
+    translator = ctranslate2.Translator(
+        str(_converted(model)),
+        device=model.device.split(":")[0],
+        compute_type=types[model.dtype],
+        inter_threads=1,
+        intra_threads=threads,
+    )
+    names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
+    ids = {piece: i for i, piece in enumerate(model.tokenizer.pieces(range(model.network.outputs[0].vocabulary)))}
+    prefix = model.tokenizer.pieces(constraints.prefix[1:])
+
+    def decode(source: Source) -> tuple[int, ...]:
+        tokens = [[names[i] for i in source.ids[0]]]
+        found = translator.translate_batch(
+            tokens,
+            target_prefix=[prefix] if prefix else None,
+            beam_size=1,
+            max_decoding_length=constraints.max_length - 1 if constraints.forced_end else constraints.max_length,
+            min_decoding_length=constraints.min_length,
+        )[0]
+        output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
+        return until_end(output, constraints)
+
+    return decode
+
+
+def _converted(model: TranslationModel) -> Path:
+    """The model in CTranslate2's format, converted once into the user's cache folder."""
+    import ctranslate2
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastdecode" / "ctranslate2"
+    folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
+    if not (folder / "model.bin").is_file():
+        converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))
+        with atomic_folder(folder) as temporary:
+            converter.convert(str(temporary), force=True)
+    return folder
+
+
+def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:
+    """The tokens before the first end of sentence."""
+    kept: list[int] = []
+    for token in tokens:
+        if int(token) in constraints.end:
+            break
+        kept.append(int(token))
+    return tuple(kept)

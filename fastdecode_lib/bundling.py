@@ -1,0 +1,144 @@
+"""Put a trained checkpoint among the assets: tidy its files, score it on the test split, write its model card."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.measure import quality, signatures, versions
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset
+from fastdecode_lib.store import atomic_file, atomic_folder, write_table
+from fastdecode_lib.translation import Session, TranslationModel, load
+
+JOINED_SEED = 0
+"""Decides which test sentences are joined with which."""
+
+
+def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "build/train") -> Path:
+    """Score the best checkpoint of a preset and install it as a bundled model.
+
+    Returns
+    -------
+    Path
+        The folder among the assets.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or nothing has been trained yet.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"Unknown model to bundle: got {name!r}. Use one of {', '.join(PRESETS)}.")
+    best = Path(folder) / name / "best"
+    if not (best / "config.json").is_file():
+        raise ValueError(f"There is no trained checkpoint in {best}. Train one first: fastdecode train {name}")
+    corpus = Tatoeba(corpus_folder(data))
+    preset = PRESETS[name]
+    root = Path(str(resources.files("fastdecode_lib")))
+    history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
+    chosen = max(history, key=lambda entry: entry["dev_chrf"])
+    with atomic_folder(root / "assets" / name) as target:
+        _copy_tidied(best, target, preset)
+        rows = score(load(str(target)), corpus)
+        (target / "README.md").write_text(_card(preset, rows, chosen), encoding="utf-8")
+    about = {
+        "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
+        "update": chosen["update"],
+        "versions": versions(),
+        "decoder": "greedy",
+        "dtype": "float32",
+        "joined_seed": JOINED_SEED,
+        **signatures(),
+    }
+    write_table(root / "results" / f"{name}.scores.laptop.json", rows, about)
+    with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
+        temporary.write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
+    return root / "assets" / name
+
+
+def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:
+    for file in best.iterdir():
+        if file.suffix in {".json", ".safetensors", ".spm"}:
+            shutil.copyfile(file, target / file.name)
+    settings_file = target / "tokenizer_config.json"
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    for passing in ("is_local", "local_files_only"):
+        settings.pop(passing, None)
+    settings["model_max_length"] = preset.max_positions
+    settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    note = {"directions": preset.directions, "tags": LANGUAGE_TAGS}
+    (target / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+
+
+def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
+    """BLEU and chrF of greedy decoding on the test split: a row per direction, single sentences and joined ones."""
+    rows = []
+    for source, target in model.directions:
+        session = Session.of(model, source, target)
+        single = corpus.pairs("test", source, target)
+        for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
+            found = session.decode([a for a, _ in pairs])
+            bleu, chrf = quality([model.tokenizer.decode(h.tokens) for h in found], [b for _, b in pairs])
+            ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
+            rows.append(
+                {
+                    "name": f"{source}-{target}",
+                    "sentences": kind,
+                    "count": len(pairs),
+                    "bleu": bleu,
+                    "chrf": chrf,
+                    "ended": ended,
+                }
+            )
+    return rows
+
+
+def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
+    languages = sorted({code for pair in preset.directions for code in pair})
+    by_direction = {(row["name"], row["sentences"]): row for row in rows}
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "language: [" + ", ".join(languages) + "]",
+        "pipeline_tag: translation",
+        "library_name: transformers",
+        "---",
+        "",
+        f"# {preset.name}",
+        "",
+        f"A small Marian-shaped transformer ({preset.encoder_layers} encoder and {preset.decoder_layers} decoder layers, "
+        f"d={preset.width}, joint SentencePiece vocabulary of {preset.vocabulary:,}) that translates between English and "
+        "German, French and Spanish. It exists to show and test decoding methods, not to compete on quality: it knows "
+        "short everyday sentences, and two to four of them joined.",
+        "",
+        "The target language is named by a tag in front of the source: `>>deu<< The train is late.` Weights are stored in "
+        "float16 and computed in float32.",
+        "",
+        "## Training",
+        "",
+        f"- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; "
+        f"single pairs, and {preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
+        "held out by a hash of the English side over all languages.",
+        f"- Command: `fastdecode train {preset.name}`, seed 1. This checkpoint: update {chosen['update']:,} "
+        f"of {preset.tokens_per_update:,} target tokens each, the running average of the weights, chosen by mean dev chrF "
+        f"({chosen['dev_chrf']:.1f}).",
+        f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square "
+        f"root; label smoothing {preset.label_smoothing:g}.",
+        "",
+        "## Scores on the test split (greedy, float32)",
+        "",
+        "| direction | single: BLEU | chrF | joined: BLEU | chrF |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for source, target in preset.directions:
+        cells = [
+            f"{by_direction[f'{source}-{target}', kind][metric]:.1f}"
+            for kind in ("single", "joined")
+            for metric in ("bleu", "chrf")
+        ]
+        lines.append(f"| {source}-{target} | {' | '.join(cells)} |")
+    lines += ["", *(f"{name.upper()}: `{signature}`" for name, signature in signatures().items())]
+    return "\n\n".join(["\n".join(lines[:-2]), *lines[-2:]]) + "\n"

@@ -1,0 +1,426 @@
+"""The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class UsageError(ValueError):
+    """What was typed makes no sense."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}. See {self.prog} --help.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status: 0 done, 1 a law is broken, 2 it could not be done, 130 interrupted."""
+    try:
+        options = _parser().parse_args(arguments)
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
+    except KeyboardInterrupt:
+        print("fastdecode: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except (ValueError, OSError) as error:
+        print(f"fastdecode: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}. Check the path, the space left and the permissions."
+    return " ".join(str(error).split())
+
+
+# ------------------------------------------------------------------------------------------------------------ parsing
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = _Parser(
+        prog="fastdecode", description="Faster decoding for neural machine translation, exact and measured."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    model = argparse.ArgumentParser(add_help=False)
+    model.add_argument(
+        "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
+    )
+    model.add_argument("--from", dest="source_language", metavar="LANG", help="source language, e.g. en")
+    model.add_argument("--to", dest="target_language", metavar="LANG", help="target language, e.g. de")
+    model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    model.add_argument("--dtype", default="float32", help="float64, float32, float16 or bfloat16 (default: float32)")
+    model.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
+    model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
+
+    table = argparse.ArgumentParser(add_help=False)
+    table.add_argument("--json", metavar="FILE", help="also write the table to FILE, machine-readable")
+    table.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
+
+    translate = commands.add_parser("translate", parents=[model, table], help="translate a sentence or a file")
+    translate.add_argument("text", nargs="?", help="the sentence")
+    translate.add_argument(
+        "--file", metavar="FILE", help="translate each line of FILE, empty lines too; - reads standard input"
+    )
+    translate.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
+    translate.add_argument("--projection", default="exact", metavar="NAME:key=value", help="default: exact")
+    for picture in ("html", "svg", "pdf", "png"):
+        translate.add_argument(f"--{picture}", metavar="FILE", help=f"write the picture as {picture.upper()}")
+    translate.add_argument(
+        "--theme", choices=("light", "dark"), default="light", help="of the picture (default: light)"
+    )
+    translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
+    translate.set_defaults(run=_translate)
+
+    compare = commands.add_parser("compare", parents=[model, table], help="compare decoders on the same sentences")
+    compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
+    compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
+    compare.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
+    compare.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
+    compare.add_argument("--baseline", action="append", default=[], choices=("hf", "ctranslate2"), help="repeatable")
+    compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
+    compare.set_defaults(run=_compare)
+
+    train = commands.add_parser("train", help="train a bundled model, or continue training it")
+    train.add_argument("names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small")
+    train.add_argument("--queue", nargs="+", default=[], metavar="NAME", help="presets to train one after another")
+    train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
+    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    train.add_argument("--threads", type=int, default=2, help="default: 2")
+    train.add_argument("--seed", type=int, default=1, help="default: 1")
+    train.add_argument("--updates", type=int, help="stop at this update at the latest")
+    train.add_argument(
+        "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
+    )
+    train.set_defaults(run=_train)
+
+    experiment = commands.add_parser("experiment", parents=[table], help="make a table or figure of a paper")
+    experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
+    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
+    experiment.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
+    experiment.set_defaults(run=_experiment)
+
+    check = commands.add_parser("check", parents=[table], help="show this machine and run the laws on random cases")
+    check.add_argument("--cases", type=int, default=50, help="random cases per law (default: 50)")
+    check.add_argument(
+        "--beam", action="store_true", help="also compare beam search with Hugging Face's on the test split"
+    )
+    check.add_argument("--data", metavar="DIR", help="the corpus folder for --beam (default: FASTDECODE_DATA)")
+    check.set_defaults(run=_check)
+
+    figures = commands.add_parser("figures", help="write every figure as SVG, HTML, PDF and PNG, and every table")
+    figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
+    figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
+    figures.set_defaults(run=_figures)
+    return parser
+
+
+def _load(options: argparse.Namespace) -> Any:
+    import torch
+
+    from fastdecode_lib.translation import load
+
+    if options.threads < 1:
+        raise UsageError(f"--threads must be at least 1, got {options.threads}. Use --threads 1.")
+    torch.set_num_threads(options.threads)
+    return load(options.model, device=options.device, dtype=options.dtype)
+
+
+def _limits(options: argparse.Namespace) -> dict[str, int]:
+    return {} if options.max_length is None else {"max_length": options.max_length}
+
+
+def _read_lines(path: str) -> list[str]:
+    """The lines of a UTF-8 file without their ends; - is standard input."""
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: {error}. Save it as UTF-8 text.") from error
+    except FileNotFoundError:
+        raise UsageError(f"The file does not exist: got {path!r}. Check the path.") from None
+    lines = text.split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
+    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}", na_rep="-"))
+
+
+# ----------------------------------------------------------------------------------------------------------- commands
+
+
+def _translate(options: argparse.Namespace) -> int:
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import atomic_file, write_table
+    from fastdecode_lib.translation import Session
+
+    if (options.text is None) == (options.file is None):
+        raise UsageError(
+            "translate needs a sentence or --file FILE, one of the two. Example: fastdecode translate 'Good morning.'"
+        )
+    pictures = [path for path in (options.html, options.svg, options.pdf, options.png) if path]
+    if options.file is not None and (pictures or options.trace):
+        raise UsageError(
+            "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
+        )
+    texts = _read_lines(options.file) if options.file is not None else [options.text]
+    model = _load(options)
+    session = Session.of(
+        model,
+        options.source_language,
+        options.target_language,
+        options.decoder,
+        options.projection,
+        **_limits(options),
+    )
+    if pictures or options.trace:
+        result = session.translate(texts[0], verify=True)
+        tokens = [result.tokens]
+        for path in pictures:
+            import ddgviz
+
+            ddgviz.save(result.trace, path, theme=options.theme)
+        if options.trace:
+            with atomic_file(options.trace) as temporary:
+                temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
+    else:
+        tokens = [h.tokens for h in session.decode(texts, progress=len(texts) > 1 and sys.stderr.isatty())]
+    outputs = [model.tokenizer.decode(ids) for ids in tokens]
+    if options.json:
+        rows = [
+            {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}
+            for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True))
+        ]
+        write_table(options.json, rows, provenance(model, threads=options.threads, seed=options.seed))
+    for output in outputs:
+        print(output)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from fastdecode_lib.measure import compare
+    from fastdecode_lib.store import write_table
+
+    sentences = _read_lines(options.source)
+    references = _read_lines(options.reference) if options.reference else None
+    frame = compare(
+        _load(options),
+        sentences,
+        source=options.source_language,
+        target=options.target_language,
+        decoders=options.decoder or ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3"),
+        projections=options.projection or ("exact",),
+        baselines=options.baseline,
+        references=references,
+        runs=options.runs,
+        threads=options.threads,
+        seed=options.seed,
+        progress=sys.stderr.isatty(),
+        **_limits(options),
+    )
+    rows = frame.to_dict("records")
+    _print_table(rows)
+    about = frame.attrs["provenance"]
+    print(
+        f"\n{about['sentences']} sentences, {about['runs']} rounds, {about['device']}, {about['threads']} thread(s), "
+        f"{about['dtype']}; speedup over our greedy loop with a 95% bootstrap interval"
+    )
+    if options.json:
+        write_table(options.json, rows, about | {"raw_seconds": frame.attrs["seconds"]})
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    names = [*options.names, *options.queue]
+    if not names:
+        raise UsageError("train needs a name. Example: fastdecode train tatoeba-small")
+    from fastdecode_lib import bundling, training
+
+    for name in names:
+        if options.bundle:
+            target = bundling.bundle(name, data=options.data, folder=options.folder)
+            print(f"{name}: bundled in {target}")
+            continue
+        best = training.train(
+            name,
+            data=options.data,
+            folder=options.folder,
+            device=options.device,
+            threads=options.threads,
+            seed=options.seed,
+            updates=options.updates,
+        )
+        print(f"{name}: the best checkpoint is in {best}")
+    return 0
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from fastdecode_lib.experiments import Scale, experiments
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import write_table
+
+    known = experiments()
+    if options.listing is not None:
+        return _list_experiments(options.listing, options.json)
+    if not options.name:
+        raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
+    chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
+    if not chosen:
+        raise UsageError(f"Unknown experiment: got {options.name!r}. Known: {', '.join(known)}.")
+    scale = Scale.of(options.scale)
+    rows: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
+    for e in chosen:
+        frame = e.run(scale, seed=options.seed)
+        print(f"{e.title} ({e.name}, scale {scale})")
+        table = frame.to_dict("records")
+        _print_table(table)
+        rows += [row | {"table": e.table} for row in table]
+        about |= frame.attrs.get("provenance", {})
+    if options.json:
+        write_table(options.json, rows, (about or provenance(seed=options.seed)) | {"scale": str(scale)})
+    return 0
+
+
+def _list_experiments(stem: str, json_file: str | None) -> int:
+    from fastdecode_lib.experiments import experiments
+    from fastdecode_lib.experiments.inventory import INVENTORY
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import write_table
+
+    rows: list[dict[str, Any]] = [
+        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": "runs"}
+        for e in experiments().values()
+        if stem in ("", e.stem)
+    ]
+    in_inventory = {entry.experiment for entry in INVENTORY}
+    rows = [row for row in rows if row["name"] not in in_inventory]
+    for entry in INVENTORY:
+        if entry.experiment and stem not in ("", entry.experiment.partition(".")[0]):
+            continue
+        if not entry.experiment and stem:
+            continue
+        state = "runs" if entry.experiment else str(entry.reason)
+        rows.append(
+            {
+                "name": entry.experiment or "-",
+                "paper": entry.paper,
+                "label": entry.label,
+                "title": entry.title,
+                "state": state,
+            }
+        )
+    if stem and not rows:
+        raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
+    _print_table(rows)
+    if json_file:
+        write_table(json_file, rows, provenance())
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from tqdm.auto import tqdm
+
+    from fastdecode_lib import registry
+    from fastdecode_lib.checks import DECODER_LAWS, MODEL_LAWS, run_laws
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import write_table
+
+    if options.cases < 1:
+        raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
+    for line in _machine():
+        print(line)
+    total = len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)
+    rows = []
+    for row in tqdm(run_laws(options.cases, options.seed), total=total, desc="laws", disable=not sys.stderr.isatty()):
+        rows.append(row)
+        if row["broken"]:
+            print(f"BROKEN {row['name']}: {row['broken']} of {row['cases']} cases. {row['first']}")
+    if options.beam:
+        rows += _check_beam(options)
+    broken = [row for row in rows if row["broken"]]
+    print(f"{len(rows) - len(broken)} of {len(rows)} laws hold, {options.cases} random cases each")
+    if options.json:
+        write_table(options.json, rows, provenance(seed=options.seed))
+    return 1 if broken else 0
+
+
+def _check_beam(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from fastdecode_lib.checks import beam_equals_huggingface
+    from fastdecode_lib.corpus import Tatoeba, corpus_folder
+    from fastdecode_lib.translation import load
+
+    corpus = Tatoeba(corpus_folder(options.data))
+    model = load("tatoeba-small", dtype="float64")
+    rows = []
+    for source, target in model.directions:
+        sentences = [a for a, _ in corpus.pairs("test", source, target)]
+        different = beam_equals_huggingface(model, sentences, source, target)
+        first = f"sentence {different[0] + 1}" if different else ""
+        rows.append(
+            {
+                "name": f"beam_equals_huggingface/{source}-{target}",
+                "cases": len(sentences),
+                "broken": len(different),
+                "first": first,
+            }
+        )
+        print(
+            f"beam 5 against Hugging Face, {source}-{target}: {len(sentences) - len(different)} of {len(sentences)} equal"
+        )
+    return rows
+
+
+def _machine() -> list[str]:
+    import os
+    import shutil
+    import subprocess
+
+    import torch
+
+    from fastdecode_lib.measure import cpu_features, provenance
+
+    about = provenance()
+    browser = next(
+        (path for name in (os.environ.get("BROWSER_PATH") or "", "chromium", "chromium-browser", "google-chrome", "chrome")
+         if name and (path := shutil.which(name))),
+        None,
+    )  # fmt: skip
+    fonts = "unknown (fc-list is not installed)"
+    if shutil.which("fc-list"):
+        listed = subprocess.run(["fc-list", ":", "family"], capture_output=True, text=True, check=False).stdout
+        found = [name for name in ("Noto Sans", "Noto Sans CJK", "Noto Color Emoji") if name in listed]
+        fonts = ", ".join(found) or "no Noto fonts (install fonts-noto-core and fonts-noto-cjk)"
+    cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
+    return [
+        f"device    {about['cpu']}, {about['cores']} cores; CUDA: {cuda}",
+        f"features  {', '.join(cpu_features()) or 'none known'}",
+        f"versions  {', '.join(f'{name} {v}' for name, v in about['versions'].items())}, Python {about['python']}",
+        f"browser   {browser or 'none: PDF and PNG need Chromium (install it, or set BROWSER_PATH)'}",
+        f"fonts     {fonts}",
+    ]
+
+
+def _figures(options: argparse.Namespace) -> int:
+    from fastdecode_lib.experiments import Scale
+    from fastdecode_lib.experiments.figures import write_all
+
+    for path in write_all(Path(options.out), Scale.of(options.scale)):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,622 @@
+"""The types that models, projections, decoders and pictures exchange, and nothing else.
+
+Sizes in shapes: B rows of a batch, S source length, P prefix length, W slots of one pass, N scored positions, D width of a
+hidden vector, V vocabulary, K candidates. A *slot* is a position of the target, 0 being the first token after the
+prefix. Ids, lengths and scores that a decoder sees are numpy arrays on the host; hidden vectors stay in the engine's own
+arrays and only pass from model to projection.
+"""
+
+import json
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+Status = Literal["settled", "changed", "draft", "masked"]
+Stop = Literal["end", "length", "interrupted"]
+Kind = Literal["causal", "masked"]
+Hidden = Any
+"""Hidden vectors in the engine's own arrays (torch tensors or numpy), shape (..., D)."""
+
+TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
+
+
+# ------------------------------------------------------------------------------------------------------------- models
+
+
+@dataclass(frozen=True)
+class Source:
+    """A batch of source sentences as ids.
+
+    Attributes
+    ----------
+    ids : int64 array (B, S)
+        Padded on the right with any id; only the first ``lengths[b]`` of a row count.
+    lengths : int64 array (B,)
+    languages : (source, target) or None
+        Direction of the batch, for projections that keep something per direction.
+    """
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    languages: tuple[str, str] | None = None
+
+    def row(self, index: int) -> "Source":
+        """One sentence as a batch of its own, without padding."""
+        length = int(self.lengths[index])
+        return Source(self.ids[index : index + 1, :length], self.lengths[index : index + 1], self.languages)
+
+    def rows(self, indices: np.ndarray) -> "Source":
+        """Some sentences of the batch, with repetition if asked for."""
+        return Source(self.ids[indices], self.lengths[indices], self.languages)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The vocabulary projection a model was trained with: ``hidden @ weight.T + bias``, times `scale` on the hidden.
+
+    Attributes
+    ----------
+    weight : engine array (V, D)
+    bias : engine array (V,) or None
+    """
+
+    weight: Any
+    bias: Any = None
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of rows of the weight."""
+        return int(self.weight.shape[0])
+
+
+class Encoded(Protocol):
+    """What the encoder made of a `Source`; immutable, shared by every state started from it."""
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        ...
+
+
+class State(Protocol):
+    """The decoder's memory of the slots it has been fed, one cache per row."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far in each row, int64 (B,), prefix included."""
+        ...
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` (B,) slots; in place, O(1)."""
+        ...
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Of the last step's slots keep these (B, n), in this order, and forget the others; -1 pads a row."""
+        ...
+
+    def select(self, rows: np.ndarray) -> "State":
+        """A state whose rows are copies of `rows` (with repetition), independent of this one; the source is shared."""
+        ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A network that turns a source and a target prefix into hidden vectors."""
+
+    kind: Kind
+    group: int
+    """Tokens a step grows by: 1, or n for a model that emits n tokens at once."""
+    supports: frozenset[str]
+    """Of ``"ragged"`` (rows of different length in one state) and ``"tree"`` (`visible` masks)."""
+    outputs: tuple[Output, ...]
+    max_source: int
+    """Longest source, in tokens."""
+    max_target: int
+    """Most slots a state can hold, prefix included."""
+
+    def encode(self, source: Source) -> Any:
+        """Run the encoder over a batch: an `Encoded`, which only the same model can read."""
+        ...
+
+    def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
+        """A state fed with all but the last of the prefix ids (B, P); the first step feeds the last one.
+
+        `capacity` is the most slots, prefix included, that it will hold; the model's `max_target` otherwise.
+        """
+        ...
+
+    def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Hidden:
+        """Feed tokens (B, W) as the next slots and return their hidden vectors (B, W, D).
+
+        A token of -1 at the end of a row feeds nothing there. Slots are causal among themselves, or see each other as
+        `visible` (B, W, W) says: ``visible[b, i, j]`` lets slot i attend to slot j. Earlier slots are always visible.
+        With `visible`, a slot's position in the sentence is the number of slots it sees, itself included.
+        """
+        ...
+
+
+# -------------------------------------------------------------------------------------------------------- projections
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best tokens of N positions, best first; equal scores in order of id, lowest first.
+
+    Attributes
+    ----------
+    ids : int64 array (N, K)
+        -1 where fewer than K tokens are active.
+    scores : float array (N, K)
+        Raw scores (logits); -inf where the id is -1.
+    log_normaliser : float array (N,) or None
+        ``scores - log_normaliser`` are log-probabilities over `support`. None unless asked for.
+    support : "vocabulary" or "active"
+        What the normaliser runs over.
+    num_active : int array (N,)
+        How many tokens were scored.
+    cluster : int array (N,) or None
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    num_active: np.ndarray
+    log_normaliser: np.ndarray | None = None
+    support: Literal["vocabulary", "active"] = "vocabulary"
+    cluster: np.ndarray | None = None
+
+
+class Scorer(Protocol):
+    """A projection bound to a batch of sources."""
+
+    def top_k(self, hidden: Hidden, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best tokens of hidden vectors (N, D).
+
+        `banned` holds ids that must not be chosen: (M,) for every position, or (N, M) padded with -1.
+        """
+        ...
+
+    def log_probs(self, hidden: Hidden, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of given ids (N, M) under hidden vectors (N, D)."""
+        ...
+
+
+class Projection(Protocol):
+    """A way from hidden vectors to candidate tokens."""
+
+    def bind(self, source: Source | None) -> Scorer:
+        """The scorer for these sources; most projections return themselves."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes held by the projection's own arrays."""
+        ...
+
+    def multiply_adds(self, rows: int) -> int:
+        """Multiply-adds to score that many hidden vectors."""
+        ...
+
+
+# ----------------------------------------------------------------------------------------------------------- decoding
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What every slot of an output must obey, as numbers of tokens after the prefix, the end included.
+
+    Attributes
+    ----------
+    prefix : tuple of int
+        Fed before slot 0: the start symbol and, where the model wants it, the target language.
+    end : tuple of int
+        Ids that end a sentence; the first one is used where the end is forced.
+    max_length : int
+        Most tokens, the end included.
+    padding : int
+        What stands at a slot before anything is known of it.
+    banned : tuple of int
+        Never chosen, at any slot.
+    forced_end : bool
+        The slot before `max_length` is the end, whatever the model says.
+    min_length : int
+        No end among the first `min_length` tokens.
+    exact_length : int or None
+        The end stands at exactly this slot count; for timing with random weights.
+    """
+
+    prefix: tuple[int, ...]
+    end: tuple[int, ...]
+    max_length: int
+    padding: int = 0
+    banned: tuple[int, ...] = ()
+    forced_end: bool = False
+    min_length: int = 0
+    exact_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prefix or not self.end:
+            raise ValueError(
+                f"Constraints need a start symbol and an end symbol: got prefix={self.prefix}, end={self.end}. "
+                "Take them from the checkpoint with `model.constraints()`."
+            )
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {self.max_length}. Leave room for one token.")
+        if not 0 <= self.min_length < max(self.max_length, 1):
+            raise ValueError(
+                f"min_length must be from 0 to max_length - 1 = {self.max_length - 1}, got {self.min_length}. "
+                "Lower min_length or raise max_length."
+            )
+        if self.exact_length is not None and not 1 <= self.exact_length <= self.max_length:
+            raise ValueError(
+                f"exact_length must be from 1 to max_length = {self.max_length}, got {self.exact_length}. "
+                "Raise max_length or shorten exact_length."
+            )
+
+    @property
+    def limit(self) -> int:
+        """The number of tokens after which decoding stops in any case."""
+        return self.exact_length or self.max_length
+
+    def forced(self, slots: np.ndarray) -> np.ndarray:
+        """The id forced at each slot, -1 where the model is free; same shape as `slots`."""
+        last = self.exact_length or (self.max_length if self.forced_end else None)
+        return np.where(slots == last - 1, self.end[0], -1) if last else np.full_like(slots, -1)
+
+    def forbidden(self, slots: np.ndarray) -> np.ndarray | None:
+        """The ids that must not be chosen: (M,) when the same at all slots (N,), else (N, M) padded with -1."""
+        always = np.array(self.banned, dtype=np.int64)
+        no_end = slots < (self.exact_length - 1 if self.exact_length else self.min_length)
+        if not no_end.any():
+            return always if len(always) else None
+        end = np.array(self.end, dtype=np.int64)
+        if no_end.all():
+            return np.concatenate([always, end])
+        per_slot = np.where(no_end[:, None], end, -1)
+        return np.concatenate([np.broadcast_to(always, (len(slots), len(always))), per_slot], axis=1)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One hypothesis of a beam after a pass: which lane it grew from, its tokens and its cumulative log-probability."""
+
+    parent: int
+    tokens: tuple[int, ...]
+    score: float
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one pass of the decoder network did to one row.
+
+    Attributes
+    ----------
+    row : int
+        Sentence within the batch.
+    call : int
+        Number of the pass, from 0; the rows of a batch share it.
+    slots : int64 array (W,)
+        Target positions this pass computed.
+    drafts : int64 array (W,)
+        What stood at each slot before the pass; -1 where nothing did.
+    origins : tuple of str, W long
+        Where each draft came from (``"pad"``, ``"recycled"``, ...); empty where there was none.
+    tokens : int64 array (W,)
+        What the pass says stands at each slot.
+    status : tuple of str, W long
+        ``settled``: known to equal greedy's token; ``changed``: differs from its draft; ``draft``: unsettled and equal to
+        its draft, or not yet confirmed; ``masked``: open.
+    probabilities, margins : float array (W,) or None
+        Probability of the token, and its logit minus the runner-up's. Only when asked for.
+    num_active, cluster : int array (W,) or None
+        How many tokens the projection scored, and the cluster it picked.
+    lanes : tuple of Lane or None
+        Hypotheses of a beam, best first.
+    seconds : float
+        Time the decoder spent on this pass.
+    """
+
+    row: int
+    call: int
+    slots: np.ndarray
+    drafts: np.ndarray
+    origins: tuple[str, ...]
+    tokens: np.ndarray
+    status: tuple[Status, ...]
+    probabilities: np.ndarray | None = None
+    margins: np.ndarray | None = None
+    num_active: np.ndarray | None = None
+    cluster: np.ndarray | None = None
+    lanes: tuple[Lane, ...] | None = None
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON; the row is left out, a trace being of one sentence."""
+        return {
+            "call": self.call,
+            "slots": self.slots.tolist(),
+            "drafts": self.drafts.tolist(),
+            "origins": list(self.origins),
+            "tokens": self.tokens.tolist(),
+            "status": list(self.status),
+            "probabilities": _finite_list(self.probabilities),
+            "margins": _finite_list(self.margins),
+            "num_active": _finite_list(self.num_active),
+            "cluster": _finite_list(self.cluster),
+            "lanes": None
+            if self.lanes is None
+            else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in self.lanes],
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Iteration":
+        """The inverse of `to_dict`, as row 0."""
+        lanes = data.get("lanes")
+        return cls(
+            row=0,
+            call=int(data["call"]),
+            slots=np.array(data["slots"], dtype=np.int64),
+            drafts=np.array(data["drafts"], dtype=np.int64),
+            origins=tuple(data["origins"]),
+            tokens=np.array(data["tokens"], dtype=np.int64),
+            status=tuple(data["status"]),
+            probabilities=_optional_array(data.get("probabilities"), np.float64),
+            margins=_optional_array(data.get("margins"), np.float64),
+            num_active=_optional_array(data.get("num_active"), np.int64),
+            cluster=_optional_array(data.get("cluster"), np.int64),
+            lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
+            seconds=float(data.get("seconds", 0.0)),
+        )
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished output of one row: its tokens with the end (where it has one), its score and why it stopped."""
+
+    tokens: tuple[int, ...]
+    score: float | None
+    stop: Stop
+
+
+class Decoder(Protocol):
+    """A way from candidates to tokens; a frozen dataclass of its settings.
+
+    Attributes
+    ----------
+    name : str
+        In the registry.
+    accepts : frozenset
+        Kinds of model it can drive.
+    lossless : bool
+        Whether its output is greedy decoding's, token for token.
+    """
+
+    name: ClassVar[str]
+    accepts: ClassVar[frozenset[Kind]]
+    lossless: ClassVar[bool]
+
+    def iterate(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        *,
+        observe: bool = False,
+    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """Yield one `Iteration` per pass and row; return one `Hypothesis` per row.
+
+        With `observe`, iterations carry probabilities and margins, which cost a sum over the vocabulary.
+        """
+        ...
+
+
+@dataclass
+class Usage:
+    """What decoding cost, counted at the model.
+
+    Attributes
+    ----------
+    encoder_calls, passes : int
+        Calls of the encoder and of the decoder network.
+    positions : int
+        Target positions computed, summed over rows and passes, the prefix's included.
+    rows : int
+        Rows, summed over passes.
+    """
+
+    encoder_calls: int = 0
+    passes: int = 0
+    positions: int = 0
+    rows: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.encoder_calls + other.encoder_calls,
+            self.passes + other.passes,
+            self.positions + other.positions,
+            self.rows + other.rows,
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------- trace
+
+
+@dataclass
+class Trace:
+    """Everything that is known about the decoding of one sentence; the only thing pictures are made of.
+
+    Its JSON form is specified in ``docs/trace.md``.
+
+    Attributes
+    ----------
+    source : dict
+        ``text``, ``language``, ``pieces`` (the source as the model saw it).
+    target : dict
+        ``text`` (empty while decoding runs) and ``language``.
+    settings : dict
+        ``model``, ``decoder``, ``projection``, ``engine``, ``dtype``, ``device``.
+    pieces : dict of int to str
+        Text of every token id that occurs.
+    end : tuple of int
+        Ids that end a sentence.
+    greedy : dict or None
+        ``calls`` and ``identical``: what greedy decoding needed for the same sentence, and whether the tokens agree.
+    edges : list of dict
+        Known dependencies between slots: ``from``, ``to``, ``strength`` (0 to 1). Empty if none were measured.
+    """
+
+    source: dict[str, Any]
+    target: dict[str, Any]
+    settings: dict[str, Any]
+    end: tuple[int, ...]
+    pieces: dict[int, str] = field(default_factory=dict)
+    iterations: list[Iteration] = field(default_factory=list)
+    hypotheses: tuple[Hypothesis, ...] = ()
+    greedy: dict[str, Any] | None = None
+    edges: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        """Passes of the decoder network."""
+        return self.iterations[-1].call + 1 if self.iterations else 0
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens of the best hypothesis, the end included; empty while decoding runs."""
+        return self.hypotheses[0].tokens if self.hypotheses else ()
+
+    def header(self) -> dict[str, Any]:
+        """Everything that is known before the first pass."""
+        return {
+            "format": TRACE_FORMAT,
+            "version": TRACE_VERSION,
+            "source": self.source,
+            "target": self.target,
+            "settings": self.settings,
+            "end": list(self.end),
+        }
+
+    def footer(self) -> dict[str, Any]:
+        """What is known once decoding has ended."""
+        return {
+            "target": self.target,
+            "pieces": {str(i): piece for i, piece in sorted(self.pieces.items())},
+            "hypotheses": [
+                {"tokens": list(h.tokens), "score": _finite(h.score), "stop": h.stop} for h in self.hypotheses
+            ],
+            "greedy": self.greedy,
+            "edges": self.edges,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as specified in ``docs/trace.md``."""
+        return self.header() | self.footer() | {"iterations": [i.to_dict() for i in self.iterations]}
+
+    def to_json(self) -> str:
+        """The trace as a JSON text; equal traces give equal text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Trace":
+        """The inverse of `to_dict`.
+
+        Raises
+        ------
+        ValueError
+            If this is no trace, or one of a newer version.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != TRACE_FORMAT:
+            got = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+            raise ValueError(
+                f'Not a decoding trace: expected "format": "{TRACE_FORMAT}", got {got!r}. See docs/trace.md.'
+            )
+        if data.get("version") != TRACE_VERSION:
+            raise ValueError(
+                f"This trace has version {data.get('version')!r}, this fastdecode reads version {TRACE_VERSION}. "
+                "Update fastdecode, or record the trace again."
+            )
+        try:
+            return cls(
+                source=dict(data["source"]),
+                target=dict(data["target"]),
+                settings=dict(data["settings"]),
+                end=tuple(data["end"]),
+                pieces={int(i): piece for i, piece in data["pieces"].items()},
+                iterations=[Iteration.from_dict(i) for i in data["iterations"]],
+                hypotheses=tuple(Hypothesis(tuple(h["tokens"]), h["score"], h["stop"]) for h in data["hypotheses"]),
+                greedy=data.get("greedy"),
+                edges=list(data.get("edges") or []),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"The trace is damaged: {error!r}. Record it again; its form is in docs/trace.md."
+            ) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """The inverse of `to_json`."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"The trace is not JSON: {error}. It may be cut short; record it again.") from error
+        return cls.from_dict(data)
+
+
+# -------------------------------------------------------------------------------------------------------- measurement
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One system measured over one set of sentences.
+
+    Attributes
+    ----------
+    name : str
+        The decoder exactly as typed, or the baseline's name.
+    seconds : float array (runs,)
+        Raw time of each run over all sentences, warm-up excluded.
+    outputs : tuple of tuple of int, or None
+        Tokens of every sentence, the end left out.
+    texts : tuple of str
+    usage : Usage or None
+        None where a baseline does not tell.
+    """
+
+    name: str
+    seconds: np.ndarray
+    texts: tuple[str, ...]
+    outputs: tuple[tuple[int, ...], ...] | None = None
+    usage: Usage | None = None
+
+
+def drain(iterations: Generator[Iteration, None, tuple[Hypothesis, ...]]) -> tuple[Hypothesis, ...]:
+    """Run a decoder to its end and return what it returns."""
+    while True:
+        try:
+            next(iterations)
+        except StopIteration as stop:
+            return stop.value
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _finite_list(values: np.ndarray | None) -> list[Any] | None:
+    if values is None:
+        return None
+    return [_finite(v) if isinstance(v, float) else v for v in values.tolist()]
+
+
+def _optional_array(values: Sequence[Any] | None, dtype: Any) -> np.ndarray | None:
+    if values is None:
+        return None
+    return np.array([np.nan if v is None else v for v in values], dtype=dtype)

@@ -1,0 +1,123 @@
+"""The parallel corpus a model is trained and measured on: reading its splits and joining its sentences.
+
+The corpus is a folder named by ``--data`` or ``FASTDECODE_DATA`` and is never needed to use the product. Its layout is
+``tatoeba/{train,dev,test}.en-{de,fr,es}.tsv.gz``, one pair a line, English first.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+SPLITS = ("train", "dev", "test")
+FOREIGN = ("de", "fr", "es")
+DIRECTIONS = tuple(pair for other in FOREIGN for pair in (("en", other), (other, "en")))
+
+Pair = tuple[str, str]
+
+
+class CorpusNotFound(ValueError):
+    """The corpus folder is not named, or lacks a file."""
+
+
+def corpus_folder(data: str | Path | None = None) -> Path:
+    """The corpus folder: the argument, or else the environment variable ``FASTDECODE_DATA``.
+
+    Raises
+    ------
+    CorpusNotFound
+        If neither names an existing folder.
+    """
+    named = data or os.environ.get("FASTDECODE_DATA")
+    if not named:
+        raise CorpusNotFound(
+            "This needs the corpus, and no folder was named. Pass --data DIR or set FASTDECODE_DATA=DIR; DIR holds "
+            "tatoeba/train.en-de.tsv.gz and its siblings."
+        )
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        raise CorpusNotFound(f"The corpus folder does not exist: got {str(folder)!r}. Pass an existing --data DIR.")
+    return folder
+
+
+@dataclass(frozen=True)
+class Tatoeba:
+    """Short everyday sentences in English and German, French or Spanish (tatoeba.org, CC BY 2.0 FR).
+
+    Parameters
+    ----------
+    folder : Path
+        The corpus folder, as found by `corpus_folder`.
+    """
+
+    folder: Path
+
+    def pairs(self, split: str, source: str, target: str) -> list[Pair]:
+        """All (source, target) sentence pairs of one split in one direction, in file order.
+
+        Raises
+        ------
+        CorpusNotFound
+            If the file is missing.
+        ValueError
+            If the split or the direction is unknown, or a line is not a pair.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"Unknown split: got {split!r}. Use one of {', '.join(SPLITS)}.")
+        if (source, target) not in DIRECTIONS:
+            known = ", ".join(f"{a}-{b}" for a, b in DIRECTIONS)
+            raise ValueError(f"The corpus has no direction {source}-{target}. Use one of {known}.")
+        foreign = target if source == "en" else source
+        path = self.folder / "tatoeba" / f"{split}.en-{foreign}.tsv.gz"
+        if not path.is_file():
+            raise CorpusNotFound(f"A corpus file is missing: {path}. Check --data or FASTDECODE_DATA.")
+        english_first = _read_pairs(path)
+        return english_first if source == "en" else [(b, a) for a, b in english_first]
+
+
+def _read_pairs(path: Path) -> list[Pair]:
+    pairs = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != 2:
+                raise ValueError(f"{path}, line {number}: expected source<TAB>target, got {len(fields)} fields.")
+            pairs.append((fields[0], fields[1]))
+    return pairs
+
+
+def join_pairs(pairs: Sequence[Pair], *, seed: int, count: int | None = None) -> list[Pair]:
+    """Longer examples: two to four pairs joined by a space on both sides, in the same order.
+
+    Parameters
+    ----------
+    pairs : sequence of (source, target)
+    seed : int
+        Decides the order of the pairs and the sizes of the groups.
+    count : int, optional
+        How many joined pairs to make, going through the pairs in a new order as often as needed. Without it every pair
+        is used once, so that a joined test set holds the same sentences as the single one.
+    """
+    joined: list[Pair] = []
+    for group in _groups(len(pairs), np.random.default_rng(seed), endless=count is not None):
+        if count is not None and len(joined) == count:
+            break
+        joined.append((" ".join(pairs[i][0] for i in group), " ".join(pairs[i][1] for i in group)))
+    return joined
+
+
+def _groups(number: int, random: np.random.Generator, *, endless: bool) -> Iterator[np.ndarray]:
+    while number:
+        order = random.permutation(number)
+        start = 0
+        while start < number:
+            size = int(random.integers(2, 5))
+            if number - start - size == 1:
+                size += 1 if size < 4 else -1
+            yield order[start : start + size]
+            start += size
+        if not endless:
+            return

@@ -1,0 +1,271 @@
+"""Decoding one position at a time: greedy, the exact baseline, and beam search."""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import ClassVar
+
+import numpy as np
+
+from fastdecode_lib.core import (
+    Candidates,
+    Constraints,
+    Hypothesis,
+    Iteration,
+    Kind,
+    Lane,
+    Model,
+    Projection,
+    Source,
+    Status,
+    Stop,
+)
+from fastdecode_lib.decoding.choosing import check_fits, choose
+
+
+def row_batches(model: Model, source: Source) -> Iterator[tuple[int, Source]]:
+    """The batch whole, or row by row for models without ragged batches, each with its first row's number."""
+    if "ragged" in model.supports or len(source) == 1:
+        yield 0, source
+    else:
+        for row in range(len(source)):
+            yield row, source.row(row)
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The most probable token at every position; what every lossless decoder must reproduce."""
+
+    name: ClassVar[str] = "greedy"
+    accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
+    lossless: ClassVar[bool] = True
+
+    def iterate(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        *,
+        observe: bool = False,
+    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
+        check_fits(self.accepts, self.name, model, projection, source)
+        hypotheses: list[Hypothesis] = []
+        calls = 0
+        for first, batch in row_batches(model, source):
+            done, calls = yield from self._batch(model, projection, batch, constraints, observe, first, calls)
+            hypotheses += done
+        return tuple(hypotheses)
+
+    def _batch(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        observe: bool,
+        first_row: int,
+        call: int,
+    ) -> Generator[Iteration, None, tuple[list[Hypothesis], int]]:
+        clock = perf_counter()
+        scorer = projection.bind(source)
+        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
+        state = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
+        rows = np.arange(len(source))
+        outputs: list[list[int]] = [[] for _ in rows]
+        last = prefix[:, -1:]
+        for slot in range(constraints.limit):
+            hidden = model.step(state, last)
+            slots = np.full(len(rows), slot)
+            choice = choose(scorer, hidden[:, 0], slots, constraints, observe)
+            seconds = (perf_counter() - clock) / len(rows)
+            for i, row in enumerate(rows):
+                outputs[row].append(int(choice.tokens[i]))
+                yield Iteration(
+                    row=first_row + int(row),
+                    call=call,
+                    slots=slots[i : i + 1],
+                    drafts=np.full(1, -1),
+                    origins=("",),
+                    tokens=choice.tokens[i : i + 1],
+                    status=("settled",),
+                    **choice.rows(slice(i, i + 1)),
+                    seconds=seconds,
+                )
+            clock = perf_counter()
+            call += 1
+            going = ~np.isin(choice.tokens, constraints.end)
+            if not going.any():
+                break
+            if not going.all():
+                alive = np.flatnonzero(going)
+                rows, state = rows[alive], state.select(alive)
+                scorer = projection.bind(source.rows(rows)) if scorer is not projection else scorer
+            last = choice.tokens[going][:, None]
+        return [Hypothesis(tuple(tokens), None, _stop(tokens, constraints)) for tokens in outputs], call
+
+
+def _stop(tokens: list[int], constraints: Constraints) -> Stop:
+    return "end" if tokens and tokens[-1] in constraints.end else "length"
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Beam search as Hugging Face's ``generate(num_beams=size)`` does it, with its early-stopping heuristic.
+
+    Parameters
+    ----------
+    size : int
+        Hypotheses kept.
+    length_penalty : float
+        Scores are divided by the length to this power; the length counts the end and a forced language.
+    """
+
+    size: int = 5
+    length_penalty: float = 1.0
+
+    name: ClassVar[str] = "beam"
+    accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
+    lossless: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"Beam needs size >= 1, got {self.size}. Use size=1 for greedy decoding.")
+
+    def iterate(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        *,
+        observe: bool = False,
+    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """One pass per position over all live hypotheses; see `core.Decoder.iterate`.
+
+        An iteration holds the best hypothesis so far in `tokens` and all of them in `lanes`; its tokens are settled
+        when the search has ended.
+        """
+        check_fits(self.accepts, self.name, model, projection, source)
+        hypotheses: list[Hypothesis] = []
+        calls = 0
+        for first, batch in row_batches(model, source):
+            done, calls = yield from self._batch(model, projection, batch, constraints, first, calls)
+            hypotheses += done
+        return tuple(hypotheses)
+
+    def _batch(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        first_row: int,
+        call: int,
+    ) -> Generator[Iteration, None, tuple[list[Hypothesis], int]]:
+        clock = perf_counter()
+        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
+        state = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
+        searches = [_Search(self, constraints) for _ in range(len(source))]
+        rows = np.arange(len(source))
+        """The source row of each live lane."""
+        last = prefix[:, -1:]
+        scorer = projection.bind(source)
+        for slot in range(constraints.limit):
+            hidden = model.step(state, last)[:, 0]
+            keep = min((1 + len(constraints.end)) * self.size, model.outputs[0].vocabulary)
+            slots = np.full(len(rows), slot)
+            found = scorer.top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            forced = int(constraints.forced(slots[:1])[0])
+            going: list[tuple[int, Lane]] = []
+            # Rows of the next state: lane by lane of each sentence, numbered as in this one.
+            offset = 0
+            seconds = (perf_counter() - clock) / len(np.unique(rows))
+            for row in np.unique(rows):
+                search, lanes = searches[row], int((rows == row).sum())
+                search.advance(found, offset, forced, slot)
+                if not search.finished:
+                    going += [(offset + lane.parent, lane) for lane in search.live]
+                offset += lanes
+                yield search.iteration(first_row + int(row), call, slot, seconds)
+            clock = perf_counter()
+            call += 1
+            if not going:
+                break
+            parents = np.array([parent for parent, _ in going])
+            rows, state = rows[parents], state.select(parents)
+            last = np.array([[lane.tokens[-1]] for _, lane in going])
+            scorer = projection.bind(source.rows(rows))
+        return [search.best() for search in searches], call
+
+
+class _Search:
+    """The beam of one sentence."""
+
+    def __init__(self, settings: Beam, constraints: Constraints):
+        self.settings, self.constraints = settings, constraints
+        self.live: list[Lane] = [Lane(0, (), 0.0)]
+        self.done: list[Lane] = []
+        """Finished hypotheses, best first; their scores are divided by their lengths."""
+        self.finished = False
+        self.shown: tuple[int, ...] = ()
+
+    def advance(self, found: Candidates, offset: int, forced: int, slot: int) -> None:
+        """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
+        size = self.settings.size
+        grown = self._forced(forced) if forced >= 0 else self._grown(found, offset)
+        grown = sorted(grown, key=lambda lane: -lane.score)[: (1 + len(self.constraints.end)) * size]
+        last = slot + 1 == self.constraints.limit
+        ended = [last or lane.tokens[-1] in self.constraints.end for lane in grown]
+        for lane in (lane for lane, over in zip(grown[:size], ended, strict=False) if over):
+            self.done.append(replace(lane, score=lane.score / self._length(slot + 1), finished=True))
+        self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
+        self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
+        self.finished = not self.live or (
+            len(self.done) == size and self.live[0].score / self._length(slot + 1) <= self.done[-1].score
+        )
+
+    def _length(self, tokens: int) -> float:
+        return float(tokens + len(self.constraints.prefix) - 1) ** self.settings.length_penalty
+
+    def _grown(self, found: Candidates, offset: int) -> list[Lane]:
+        assert found.log_normaliser is not None
+        lanes = []
+        for number, lane in enumerate(self.live):
+            log_probs = found.scores[offset + number] - found.log_normaliser[offset + number]
+            for token, log_prob in zip(found.ids[offset + number], log_probs, strict=True):
+                if token >= 0:
+                    lanes.append(Lane(number, (*lane.tokens, int(token)), lane.score + float(log_prob)))
+        return lanes
+
+    def _forced(self, token: int) -> list[Lane]:
+        """A forced token costs nothing, the model having had no say."""
+        return [Lane(number, (*lane.tokens, token), lane.score) for number, lane in enumerate(self.live)]
+
+    def iteration(self, row: int, call: int, slot: int, seconds: float) -> Iteration:
+        """The best hypothesis after this pass, compared with the one shown before."""
+        over = self.finished or slot + 1 == self.constraints.limit
+        tokens = self.best().tokens if over else self.live[0].tokens
+        before = self.shown
+        drafts = np.array([before[i] if i < len(before) else -1 for i in range(len(tokens))])
+        status: list[Status] = ["draft" if a == b else "changed" for a, b in zip(drafts, tokens, strict=True)]
+        if over:
+            status = ["settled"] * len(tokens)
+        self.shown = tokens
+        return Iteration(
+            row=row,
+            call=call,
+            slots=np.arange(len(tokens)),
+            drafts=drafts,
+            origins=tuple("recycled" if draft >= 0 else "" for draft in drafts),
+            tokens=np.array(tokens),
+            status=tuple(status),
+            lanes=(*self.done, *self.live),
+            seconds=seconds,
+        )
+
+    def best(self) -> Hypothesis:
+        lane = self.done[0] if self.done else self.live[0]
+        ended = bool(lane.tokens) and lane.tokens[-1] in self.constraints.end
+        return Hypothesis(lane.tokens, lane.score, "end" if ended else "length")

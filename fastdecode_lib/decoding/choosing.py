@@ -1,0 +1,67 @@
+"""The one place where a slot's token is chosen: every decoder applies the constraints at every slot of a pass."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Kind, Model, Projection, Scorer, Source
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Greedy tokens of N slots, with what was observed about them (see `core.Iteration`)."""
+
+    tokens: np.ndarray
+    probabilities: np.ndarray | None
+    margins: np.ndarray | None
+    num_active: np.ndarray
+    cluster: np.ndarray | None
+
+    def rows(self, which: np.ndarray | slice) -> dict[str, Any]:
+        """The observed fields of some slots, as keyword arguments of `core.Iteration`."""
+        fields = {
+            "probabilities": self.probabilities,
+            "margins": self.margins,
+            "num_active": self.num_active,
+            "cluster": self.cluster,
+        }
+        return {name: None if values is None else values[which] for name, values in fields.items()}
+
+
+def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constraints, observe: bool) -> Choice:
+    """The best allowed token of each slot: hidden (N, D), slots (N,).
+
+    A forced token has probability 1 and no margin, the model having had no say. A slot at which the projection finds
+    no allowed token ends the sentence.
+    """
+    found = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
+    forced = constraints.forced(slots)
+    free = forced < 0
+    best = np.where(found.ids[:, 0] >= 0, found.ids[:, 0], constraints.end[0])
+    tokens = np.where(free, best, forced)
+    if not observe:
+        return Choice(tokens, None, None, found.num_active, found.cluster)
+    assert found.log_normaliser is not None
+    with np.errstate(invalid="ignore"):
+        probabilities = np.where(free, np.exp(found.scores[:, 0] - found.log_normaliser), 1.0)
+        margins = np.where(free, found.scores[:, 0] - found.scores[:, 1], np.inf)
+    return Choice(tokens, probabilities, margins, found.num_active, found.cluster)
+
+
+def check_fits(accepts: frozenset[Kind], name: str, model: Model, projection: Projection, source: Source) -> None:
+    """Refuse, before any work, a model the decoder cannot drive.
+
+    Raises
+    ------
+    ValueError
+        If the kind of model does not fit the decoder.
+    """
+    if model.kind not in accepts or model.group != 1:
+        got = model.kind if model.group == 1 else f"{model.kind} of {model.group} tokens a step"
+        raise ValueError(
+            f"The decoder {name} needs a {' or '.join(sorted(accepts))} model that grows by one token, got a {got} model. "
+            "Choose another decoder, or load a model trained for this one."
+        )
+    if (source.lengths < 1).any():
+        raise ValueError("A source without tokens cannot be decoded; `translate` answers empty text with empty text.")

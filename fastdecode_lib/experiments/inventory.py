@@ -1,0 +1,95 @@
+"""Every table and figure of the five papers: the function that makes it here, or the reason it cannot be had yet."""
+
+from dataclasses import dataclass
+
+PENDING = "Not implemented yet."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table or figure.
+
+    Attributes
+    ----------
+    paper : str
+        Number of the paper, ``"000"`` to ``"004"``.
+    label : str
+        As the paper calls it, e.g. ``"Table 2"``.
+    title : str
+    experiment : str or None
+        ``STEM.TABLE`` of the function that makes it.
+    reason : str or None
+        Why there is none.
+    """
+
+    paper: str
+    label: str
+    title: str
+    experiment: str | None = None
+    reason: str | None = None
+
+
+PAPERS = {
+    "000": "Vocabulary projection by clusters and active sets",
+    "001": "Learning to screen the softmax (L2S)",
+    "002": "Double-token bidirectional decoding",
+    "003": "Parallel decoding (PJ, PGJ, HGJ) and DDGviz",
+    "004": "Sharp models on dull hardware",
+}
+
+INVENTORY: tuple[Entry, ...] = (
+    Entry("000", "Figure 1", "Overview of the clustered projection", reason=PENDING),
+    Entry(
+        "000",
+        "Figure 2",
+        "Largest active share against the number of clusters, per direction and per target",
+        reason=PENDING,
+    ),
+    Entry("000", "Table 1", "Sizes of the validation sets", reason=PENDING),
+    Entry("000", "Table 2", "Active share and time of the projection", reason=PENDING),
+    Entry("000", "Table 3", "BLEU and speedup on set 1", reason=PENDING),
+    Entry("000", "Table 4", "BLEU and speedup on set 2", reason=PENDING),
+    Entry("000", "Table 5", "Memory", reason=PENDING),
+    Entry("000", "Table 6", "Human evaluation", reason=PENDING),
+    Entry("000", "Figure 3", "Speedup against clusters, for K = 1, 3, 5", reason=PENDING),
+    Entry("000", "Figure 4", "Active share of each cluster, for K = 1, 3, 5", reason=PENDING),
+    Entry("001", "Figure 1", "Overview of learning to screen", reason=PENDING),
+    Entry("001", "Table 1", "Vocabulary and hidden sizes", reason=PENDING),
+    Entry("001", "Table 2", "Speedup, precision at 1 and at 5 of every method", reason=PENDING),
+    Entry("001", "Figure 2", "Precision at 1 against speedup, large language model", reason=PENDING),
+    Entry("001", "Figure 3", "Precision at 1 against speedup, small language model", reason=PENDING),
+    Entry("001", "Figure 4", "Precision at 1 against speedup, translation", reason=PENDING),
+    Entry("001", "Table 3", "BLEU against time", reason=PENDING),
+    Entry("001", "Table 4", "Number of clusters", reason=PENDING),
+    Entry("001", "Figure 5", "Precision at 5 against speedup, large language model", reason=PENDING),
+    Entry("001", "Figure 6", "Precision at 5 against speedup, small language model", reason=PENDING),
+    Entry("001", "Figure 7", "Precision at 5 against speedup, translation", reason=PENDING),
+    Entry("001", "Table 5", "Learned screening against spherical k-means", reason=PENDING),
+    Entry("001", "Table 6", "Perplexity against time", reason=PENDING),
+    Entry("001", "Figure 8", "Speedup against vocabulary size", reason=PENDING),
+    Entry("001", "Figure 9", "Precision against speedup, vocabulary of 80,000", reason=PENDING),
+    Entry("001", "Table 7", "Words of some clusters", reason=PENDING),
+    Entry("001", "Table 8", "Translations compared with the full softmax", reason=PENDING),
+    Entry("002", "Figure 1", "Attention masks for training", reason=PENDING),
+    Entry("002", "Figure 2", "A sentence decoded from both ends", reason=PENDING),
+    Entry("002", "Table 1", "Hyper-parameters", reason=PENDING),
+    Entry("002", "Table 2", "Quality and speed of each system", reason=PENDING),
+    Entry("002", "Table 3", "Precision at the head and tail of outputs", reason=PENDING),
+    Entry("002", "Figure 3", "Speed ratio against beam width", reason=PENDING),
+    Entry("002", "Table 4", "Speed against vocabulary size", reason=PENDING),
+    Entry("003", "Figure 1", "Sequential and parallel decoding", reason=PENDING),
+    Entry("003", "Figure 2", "PJ, PGJ and HGJ", reason=PENDING),
+    Entry("003", "Table 1", "Speed and BLEU of the decoders", reason=PENDING),
+    Entry("003", "Table 2", "Speed and iterations over languages", reason=PENDING),
+    Entry("003", "Table 3", "Training and inference cost against other methods", reason=PENDING),
+    Entry("003", "Figure 3", "Speedup against cores", reason=PENDING),
+    Entry("003", "Figure 4", "Dependency graph and iterations of one sentence", reason=PENDING),
+    Entry("003", "Table 4", "Sizes of the test sets", reason=PENDING),
+    Entry("003", "Table 5", "FLOPs of other models", reason=PENDING),
+    Entry("003", "Table 6", "Time and iterations on a desktop machine", reason=PENDING),
+    Entry("003", "Table 7", "BLEU over languages, and example translations", reason=PENDING),
+    Entry("003", "Figure 6", "Further dependency graphs", reason=PENDING),
+    Entry("004", "Figure 1", "16-bit matrix products against 32-bit", reason=PENDING),
+    Entry("004", "Table 1", "Decoding speed after each optimisation", reason=PENDING),
+    Entry("004", "Table 2", "Quality and speed of the systems", reason=PENDING),
+)

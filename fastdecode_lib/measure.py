@@ -1,0 +1,355 @@
+"""The referee: several systems on the same weights and sentences, in turn, in one process.
+
+Systems run interleaved (A B C A B C ...), after a warm-up that is thrown away, with the garbage collector off and the
+device synchronised; every raw time is kept. A speedup is the ratio of median times in one run, with a bootstrap interval.
+"""
+
+import gc
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.baselines import baseline, until_end
+from fastdecode_lib.core import Measurement, Source, Usage, drain
+from fastdecode_lib.translation import Counted, Session, TranslationModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "name", "agreement", "calls", "positions", "speedup", "speedup_low", "speedup_high", "seconds", "bleu", "chrf",
+)  # fmt: skip
+NOISY = 0.10
+"""Spread (interquartile range over median) above which a time is called noisy."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Something that decodes one sentence: ids in, ids out (without the end)."""
+
+    name: str
+    decode: Callable[[Source], tuple[int, ...]]
+    count: Callable[[Source], Usage] | None = None
+
+
+def decoder_system(session: Session, name: str | None = None) -> System:
+    """A session's decoder as a system; timed bare, counted in a run of its own through the counting proxy."""
+    network = session.model.network
+
+    def run(model: Any, source: Source) -> tuple[int, ...]:
+        (best,) = drain(session.decoder.iterate(model, session.projection, source, session.constraints))
+        return until_end(list(best.tokens), session.constraints)
+
+    def count(source: Source) -> Usage:
+        counted = Counted(network)
+        run(counted, source)
+        return counted.usage
+
+    return System(name or session.decoder_name, lambda source: run(network, source), count)
+
+
+def measure(
+    systems: Sequence[System],
+    sources: Sequence[Source],
+    *,
+    runs: int = 5,
+    warm_up: int = 1,
+    threads: int = 1,
+    synchronise: Callable[[], None] = lambda: None,
+    decode_text: Callable[[Sequence[int]], str] = str,
+    progress: bool = False,
+) -> list[Measurement]:
+    """Time systems over all sentences, in turn.
+
+    Parameters
+    ----------
+    systems : sequence of System
+    sources : sequence of Source
+        One sentence each.
+    runs, warm_up : int
+        Rounds counted, and rounds before them that are not.
+    synchronise : callable
+        Waits for the device; called before each reading of the clock.
+    decode_text : callable
+        Ids to text, for quality scores; not timed.
+
+    Returns
+    -------
+    list of Measurement, in the order of the systems
+    """
+    from tqdm.auto import tqdm
+
+    if runs < 1:
+        raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
+    seconds: list[list[float]] = [[] for _ in systems]
+    outputs: list[tuple[tuple[int, ...], ...]] = [() for _ in systems]
+    rounds = tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress)
+    with _fixed_threads(threads), _no_garbage_collection():
+        for number in range(warm_up + runs):
+            for i, system in enumerate(systems):
+                synchronise()
+                start = perf_counter()
+                decoded = tuple(system.decode(source) for source in sources)
+                synchronise()
+                taken = perf_counter() - start
+                if number >= warm_up:
+                    seconds[i].append(taken)
+                outputs[i] = decoded
+                rounds.update()
+            gc.collect()
+    rounds.close()
+    measurements = []
+    for system, taken_by, decoded in zip(systems, seconds, outputs, strict=True):
+        usage = None
+        if system.count is not None:
+            usage = sum((system.count(source) for source in sources), Usage())
+        texts = tuple(decode_text(tokens) for tokens in decoded)
+        measurements.append(Measurement(system.name, np.array(taken_by), texts, decoded, usage))
+    return measurements
+
+
+def compare(
+    model: TranslationModel,
+    sentences: Sequence[str],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    decoders: Sequence[registry.Spec] = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3"),
+    projections: Sequence[str] = ("exact",),
+    baselines: Sequence[str] = (),
+    references: Sequence[str] | None = None,
+    runs: int = 5,
+    threads: int = 1,
+    seed: int = 0,
+    progress: bool = True,
+    **limits: Any,
+) -> "pd.DataFrame":
+    """One row per decoder and baseline: agreement with greedy, passes, positions, speedup over greedy, quality.
+
+    Greedy decoding is always measured, being what the others are compared with; its row appears if it was asked for.
+    Sentences without content are left out. Raw times and provenance stand in ``frame.attrs``.
+
+    Returns
+    -------
+    DataFrame with the columns of `COLUMNS`
+    """
+    import pandas as pd
+
+    if references is not None and len(references) != len(sentences):
+        raise ValueError(
+            f"Each sentence needs one reference: got {len(sentences)} sentences and {len(references)} references. "
+            "Check that the files have the same number of lines."
+        )
+    sessions = [
+        Session.of(model, source, target, decoder, projection, **limits)
+        for projection in projections
+        for decoder in decoders
+    ]
+    greedy = Session.of(model, source, target, "greedy", **limits)
+    kept = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+    if not kept:
+        raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
+    sources = [model.encode([sentences[i]], source, target) for i in kept]
+    systems = [decoder_system(greedy, "greedy")]
+    for session in sessions:
+        name = session.decoder_name
+        if session.projection_name != "exact":
+            name += f"+{session.projection_name}"
+        if name not in [system.name for system in systems]:
+            systems.append(decoder_system(session, name))
+    systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
+    measurements = measure(
+        systems,
+        sources,
+        runs=runs,
+        threads=threads,
+        synchronise=_synchroniser(model.device),
+        decode_text=model.tokenizer.decode,
+        progress=progress,
+    )
+    asked = {session.decoder_name for session in sessions}
+    chosen = [references[i] for i in kept] if references is not None else None
+    rows = [
+        _row(m, measurements[0], chosen, seed)
+        for m in measurements
+        if m is not measurements[0] or "greedy" in asked or not asked
+    ]
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
+    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
+        "sentences": len(kept),
+        "runs": runs,
+        "direction": f"{greedy.source}-{greedy.target}",
+        **signatures(chosen is not None),
+    }
+    frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
+    return frame
+
+
+def _row(m: Measurement, greedy: Measurement, references: Sequence[str] | None, seed: int) -> dict[str, Any]:
+    assert m.outputs is not None and greedy.outputs is not None
+    low, high = bootstrap_ratio(greedy.seconds, m.seconds, seed)
+    median = float(np.median(m.seconds))
+    bleu, chrf = quality(m.texts, references) if references is not None else (None, None)
+    return {
+        "name": m.name,
+        "agreement": float(np.mean([a == b for a, b in zip(m.outputs, greedy.outputs, strict=True)])),
+        "calls": m.usage.passes if m.usage else None,
+        "positions": m.usage.positions if m.usage else None,
+        "speedup": float(np.median(greedy.seconds)) / median,
+        "speedup_low": low,
+        "speedup_high": high,
+        "seconds": median,
+        "bleu": bleu,
+        "chrf": chrf,
+        "note": "noisy" if spread(m.seconds) > NOISY else "",
+    }
+
+
+def spread(seconds: np.ndarray) -> float:
+    """Interquartile range over the median."""
+    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return float((high - low) / middle)
+
+
+def bootstrap_ratio(
+    baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
+) -> tuple[float, float]:
+    """A 95% interval of median(baseline) / median(method), resampling the rounds, in which both ran side by side."""
+    if len(baseline) != len(method):
+        raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times.")
+    rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))
+    ratios = np.median(baseline[rounds], axis=1) / np.median(method[rounds], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def quality(texts: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+    """BLEU and chrF of sacrebleu with its default settings."""
+    import sacrebleu
+
+    return (
+        float(sacrebleu.corpus_bleu(list(texts), [list(references)]).score),
+        float(sacrebleu.corpus_chrf(list(texts), [list(references)]).score),
+    )
+
+
+def signatures(scored: bool = True) -> dict[str, str]:
+    """The sacrebleu signatures of `quality`."""
+    if not scored:
+        return {}
+    from sacrebleu.metrics import BLEU, CHRF
+
+    made = {}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+        metric.corpus_score(["a"], [["a"]])
+        made[name] = str(metric.get_signature())
+    return made
+
+
+def provenance(
+    model: TranslationModel | None = None, *, threads: int | None = None, seed: int | None = None
+) -> dict[str, Any]:
+    """How a number was made: machine, versions, command, and the model if there is one."""
+    about: dict[str, Any] = {
+        "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
+        "cpu": _cpu(),
+        "cpu_flags": cpu_features(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "seed": seed,
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+    if model is not None:
+        about |= {
+            "model": model.name,
+            "fingerprint": model.checkpoint.fingerprint,
+            "engine": model.engine,
+            "device": device_name(model.device),
+            "dtype": model.dtype,
+        }
+    return about
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that influence a number."""
+    from importlib import metadata
+
+    found = {}
+    for package in ("fastdecode", "numpy", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: str) -> str:
+    """A device as its maker calls it."""
+    if device.startswith("cuda"):
+        import torch
+
+        return str(torch.cuda.get_device_name(device))
+    return device
+
+
+def cpu_features() -> list[str]:
+    """Instruction sets that matter for decoding, as the kernel names them; empty where it does not tell."""
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16", "neon", "asimd")
+    flags = _cpu_info("flags") or _cpu_info("Features")
+    return [flag for flag in wanted if flag in flags.split()]
+
+
+def _cpu() -> str:
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(key: str) -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
+    except OSError:
+        return ""
+
+
+def _synchroniser(device: str) -> Callable[[], None]:
+    if device.startswith("cuda"):
+        import torch
+
+        return lambda: torch.cuda.synchronize(device)
+    return lambda: None
+
+
+@contextmanager
+def _fixed_threads(threads: int) -> Iterator[None]:
+    """The same number of threads for torch and the linear algebra below numpy."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""Networks that turn a source and a target prefix into hidden vectors."""

@@ -1,0 +1,134 @@
+"""Any encoder-decoder of transformers (T5, BART, Pegasus, ...) through its own forward, one row at a time."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastdecode_lib.core import Kind, Output, Source
+
+
+@dataclass
+class HuggingFaceState:
+    """The module's own key-value cache for one row; see `core.State`."""
+
+    memory: Any
+    cache: Any
+    filled: np.ndarray
+    before_step: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (1,)."""
+        return self.filled.copy()
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != (1,) or not 0 <= lengths[0] <= self.filled[0]:
+            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
+        surplus = int(self.filled[0] - lengths[0])
+        if surplus:
+            for layer in self.cache.self_attention_cache.layers:
+                layer.keys = layer.keys[:, :, : int(lengths[0])]
+                layer.values = layer.values[:, :, : int(lengths[0])]
+        self.filled = lengths.copy()
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Keep the first slots of the last step; without trees, no other choice can be right."""
+        slots = np.asarray(slots, dtype=np.int64)
+        kept = int((slots >= 0).sum())
+        if slots.shape[0] != 1 or (slots[0, :kept] != np.arange(kept)).any():
+            raise ValueError(
+                f"This model runs without candidate trees, so only the first slots of a step can be kept: got {slots.tolist()}. "
+                "Use a Marian, mBART or M2M-100 model for trees."
+            )
+        self.truncate(self.before_step + kept)
+
+    def select(self, rows: np.ndarray) -> "HuggingFaceState":
+        """Copies of the one row cannot stand in one state; several hypotheses need several rows."""
+        import copy
+
+        if list(rows) != [0]:
+            raise ValueError(
+                f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART "
+                "or M2M-100 model."
+            )
+        return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.filled.copy(), self.before_step.copy())
+
+
+class HuggingFaceModel:
+    """Adapter for `transformers` sequence-to-sequence models; satisfies `core.Model` for batches of one row.
+
+    The hidden vector is what the module's output matrix multiplies, caught on its way there.
+    """
+
+    kind: Kind = "causal"
+    group = 1
+    supports: frozenset[str] = frozenset()
+    engine = "huggingface"
+
+    def __init__(self, module: Any, max_length: int):
+        self.module = module.eval()
+        self.device, self.dtype = module.device, module.dtype
+        self.max_source = self.max_target = max_length
+        head = module.get_output_embeddings()
+        bias = getattr(module, "final_logits_bias", None)
+        if bias is None:
+            bias = getattr(head, "bias", None)
+        self.outputs: tuple[Output, ...] = (Output(head.weight.detach(), None if bias is None else bias.detach()),)
+        self._caught: Tensor | None = None
+        head.register_forward_pre_hook(self._catch)
+
+    def _catch(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._caught = inputs[0]
+
+    @torch.inference_mode()
+    def encode(self, source: Source) -> Any:
+        """Run the module's encoder on one sentence."""
+        if len(source) != 1:
+            raise ValueError(f"This model runs row by row: got a batch of {len(source)}. Give one sentence at a time.")
+        if int(source.lengths[0]) > self.max_source:
+            raise ValueError(
+                f"The source is too long: got {int(source.lengths[0])} tokens, this model allows {self.max_source}. "
+                "Split it into sentences."
+            )
+        ids = torch.from_numpy(source.row(0).ids).to(self.device)
+        return self.module.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
+
+    def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> HuggingFaceState:
+        """A state fed with all but the last of the prefix ids (1, P)."""
+        from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        state = HuggingFaceState(encoded, cache, np.zeros(1, dtype=np.int64))
+        if prefix.shape[1] > 1:
+            self.step(state, prefix[:, :-1])
+        return state
+
+    @torch.inference_mode()
+    def step(self, state: HuggingFaceState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
+        """Feed tokens (1, W) and return hidden vectors (1, W, D)."""
+        if visible is not None or (tokens < 0).any():
+            raise ValueError(
+                "This model runs without candidate trees and ragged rows. Use a Marian, mBART or M2M-100 model."
+            )
+        if int(state.filled[0]) + tokens.shape[1] > self.max_target:
+            raise ValueError(
+                f"The target is too long: this pass needs {int(state.filled[0]) + tokens.shape[1]} slots, the model allows "
+                f"{self.max_target}. Lower max_length."
+            )
+        source_length = state.memory.last_hidden_state.shape[1]
+        self.module(
+            attention_mask=torch.ones(1, source_length, dtype=torch.long, device=self.device),
+            encoder_outputs=state.memory,
+            decoder_input_ids=torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device),
+            past_key_values=state.cache,
+            use_cache=True,
+        )
+        state.before_step, state.filled = state.filled, state.filled + tokens.shape[1]
+        caught, self._caught = self._caught, None
+        assert caught is not None
+        return caught

@@ -1,0 +1,457 @@
+"""The reference engine: Marian, mBART and M2M-100 / NLLB transformers as plain functions on torch tensors.
+
+It runs on every device and in every precision. Matrices are stored transposed, so that one position costs one pass over
+the weights; keys and values are written into a cache that is allocated once.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fastdecode_lib.checkpoints import Architecture
+from fastdecode_lib.core import Kind, Output, Source
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "swish": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``x @ matrix + bias`` with matrix (columns, rows) stored transposed."""
+
+    matrix: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., columns) -> (..., rows)."""
+        flat = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.matrix)
+        return flat.view(*x.shape[:-1], -1)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Layer normalisation over the last dimension."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise (..., D)."""
+        return functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, 1e-5)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Projections of one attention; keys and values are computed by one product, for self-attention with the queries."""
+
+    queries: Linear | None
+    inputs: Linear
+    out: Linear
+    norm: Norm
+    heads: int
+
+    def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(B, W, parts * D) -> `parts` tensors (B, heads, W, D / heads)."""
+        rows, slots, _ = x.shape
+        return x.view(rows, slots, parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One encoder or decoder layer."""
+
+    self_attention: Attention
+    cross_attention: Attention | None
+    inner: Linear
+    outer: Linear
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class Side:
+    """Encoder or decoder: embeddings, layers and norms."""
+
+    embedding: Tensor
+    positions: Tensor
+    embedding_norm: Norm | None
+    layers: tuple[Layer, ...]
+    norm: Norm | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What cross-attention reads: per layer keys and values (B, H, S, D / H), and which source positions are real."""
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    mask: Tensor | None
+    """(B, 1, 1, S) bool, None without padding."""
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        return int(self.keys[0].shape[0])
+
+    def gather(self, rows: Tensor) -> "Memory":
+        """The same for a choice of rows."""
+        return Memory(
+            tuple(k[rows] for k in self.keys),
+            tuple(v[rows] for v in self.values),
+            None if self.mask is None else self.mask[rows],
+        )
+
+
+@dataclass
+class TransformerState:
+    """Self-attention caches (layers x (B, H, C, D / H)) and the length of each row; see `core.State`."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    memory: Memory
+    inverse: np.ndarray
+    """Row of the memory that each row of the state reads, (B,)."""
+    filled: np.ndarray
+    before_step: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    regrouped: tuple[Memory, int] | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (B,)."""
+        return self.filled.copy()
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row; one more is allocated, where slots that feed nothing are written."""
+        return int(self.keys[0].shape[2]) - 1
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
+            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
+        self.filled = lengths.copy()
+
+    @torch.inference_mode()
+    def keep(self, slots: np.ndarray) -> None:
+        """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
+        slots = np.asarray(slots, dtype=np.int64)
+        width = int((self.filled - self.before_step).max(initial=0))
+        if slots.ndim != 2 or len(slots) != len(self.filled) or (slots >= width).any():
+            raise ValueError(
+                f"keep needs slots (B, n) of the last step, below {width} for {len(self.filled)} rows, got shape "
+                f"{slots.shape} with largest {slots.max(initial=-1)}."
+            )
+        counts = (slots >= 0).sum(1)
+        if not (slots == np.arange(slots.shape[1])).all():
+            device = self.keys[0].device
+            rows = torch.arange(len(slots), device=device)[:, None]
+            source = np.where(slots >= 0, self.before_step[:, None] + slots, self.capacity)
+            target = np.where(slots >= 0, self.before_step[:, None] + np.arange(slots.shape[1]), self.capacity)
+            source_at, target_at = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
+            for cache in (*self.keys, *self.values):
+                cache[rows, :, target_at] = cache[rows, :, source_at]
+        self.filled = self.before_step + counts
+
+    @torch.inference_mode()
+    def select(self, rows: np.ndarray) -> "TransformerState":
+        """Independent copies of some rows; the memory of the source is shared."""
+        rows = np.asarray(rows, dtype=np.int64)
+        used = int(self.filled[rows].max(initial=0))
+        at = torch.from_numpy(rows).to(self.keys[0].device)
+
+        def copies(caches: list[Tensor]) -> list[Tensor]:
+            selected = []
+            for cache in caches:
+                fresh = cache.new_zeros((len(rows), *cache.shape[1:]))
+                fresh[:, :, :used] = cache[:, :, :used].index_select(0, at)
+                selected.append(fresh)
+            return selected
+
+        return TransformerState(
+            copies(self.keys), copies(self.values), self.memory, self.inverse[rows], self.filled[rows].copy()
+        )
+
+    def readable_memory(self) -> tuple[Memory, int]:
+        """The memory, and how many neighbouring rows of the state read each of its rows.
+
+        Where rows of a beam stand together they read the shared memory as additional queries; otherwise the memory is
+        gathered once into one row each.
+        """
+        if self.regrouped is None:
+            each, remainder = divmod(len(self.inverse), self.memory.rows)
+            if remainder == 0 and (self.inverse == np.repeat(np.arange(self.memory.rows), each)).all():
+                self.regrouped = (self.memory, each)
+            else:
+                rows = torch.from_numpy(self.inverse).to(self.memory.keys[0].device)
+                self.regrouped = (self.memory.gather(rows), 1)
+        return self.regrouped
+
+
+class Transformer:
+    """A Marian, mBART or M2M-100 / NLLB model in torch; satisfies `core.Model`.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tensors : mapping of name to tensor
+        As `Checkpoint.tensors` returns them.
+    device : torch device or str
+    dtype : torch.dtype
+        Precision of weights, caches and hidden vectors.
+    """
+
+    kind: Kind = "causal"
+    group = 1
+    supports = frozenset({"ragged", "tree"})
+    engine = "torch"
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        tensors: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.architecture = architecture
+        self.device, self.dtype = torch.device(device), dtype
+        tensors = {name: tensor.to(self.device, dtype) for name, tensor in tensors.items()}
+        self.scale = math.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0
+        self.activation = ACTIVATIONS[architecture.activation]
+        self.encoder = self._side("encoder", tensors, architecture.encoder_layers, architecture.encoder_heads)
+        self.decoder = self._side("decoder", tensors, architecture.decoder_layers, architecture.decoder_heads)
+        self.max_source = self.max_target = architecture.max_positions
+        self.causal = torch.ones(self.max_target, self.max_target, dtype=torch.bool, device=self.device).tril()
+        self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
+
+    # -- reading the weights
+
+    def _side(self, side: str, tensors: Mapping[str, Tensor], layers: int, heads: int) -> Side:
+        prefix = f"model.{side}"
+
+        def norm(name: str) -> Norm:
+            return Norm(tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+
+        def linear(*names: str) -> Linear:
+            matrix = torch.cat([tensors[f"{name}.weight"] for name in names]).T.contiguous()
+            return Linear(matrix, torch.cat([tensors[f"{name}.bias"] for name in names]))
+
+        def attention(name: str, cross: bool) -> Attention:
+            parts = [f"{name}.{part}" for part in ("q_proj", "k_proj", "v_proj")]
+            inputs = linear(*parts[1:]) if cross else linear(*parts)
+            queries = linear(parts[0]) if cross else None
+            return Attention(queries, inputs, linear(f"{name}.out_proj"), norm(f"{name}_layer_norm"), heads)
+
+        def layer(name: str) -> Layer:
+            return Layer(
+                attention(f"{name}.self_attn", cross=False),
+                attention(f"{name}.encoder_attn", cross=True) if side == "decoder" else None,
+                linear(f"{name}.fc1"),
+                linear(f"{name}.fc2"),
+                norm(f"{name}.final_layer_norm"),
+            )
+
+        architecture = self.architecture
+        return Side(
+            embedding=tensors[f"{prefix}.embed_tokens.weight"],
+            positions=self._positions(tensors, side),
+            embedding_norm=norm(f"{prefix}.layernorm_embedding") if architecture.learned_positions else None,
+            layers=tuple(layer(f"{prefix}.layers.{i}") for i in range(layers)),
+            norm=norm(f"{prefix}.layer_norm") if architecture.pre_norm else None,
+        )
+
+    def _positions(self, tensors: Mapping[str, Tensor], side: str) -> Tensor:
+        """Position table (max_positions, D), row 0 for the first token."""
+        architecture = self.architecture
+        if architecture.learned_positions:
+            return tensors[f"model.{side}.embed_positions.weight"][2:]
+        half, number = architecture.width // 2, architecture.max_positions
+        if architecture.family == "marian":
+            frequencies = 10000.0 ** (-2.0 * np.arange(half + architecture.width % 2) / architecture.width)
+            angles = torch.from_numpy(np.outer(np.arange(number), frequencies))
+            table = torch.cat([angles.sin(), angles[:, :half].cos()], 1).float()
+        else:
+            rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+            first = architecture.padding + 1
+            angles = torch.arange(first, first + number).float()[:, None] * rates
+            table = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, architecture.width % 2))
+        return table.to(self.device, self.dtype)
+
+    # -- the network
+
+    def _embed(self, side: Side, ids: Tensor, places: Tensor) -> Tensor:
+        positions = side.positions[places]
+        if self.architecture.family == "m2m_100":
+            positions = positions * (ids != self.architecture.padding).unsqueeze(-1)
+        x = side.embedding[ids] * self.scale + positions
+        return side.embedding_norm(x) if side.embedding_norm else x
+
+    def _around(self, x: Tensor, norm: Norm, block: Any) -> Tensor:
+        """A residual block with its norm before (mBART, M2M) or after (Marian)."""
+        return x + block(norm(x)) if self.architecture.pre_norm else norm(x + block(x))
+
+    def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+        return self._around(x, layer.norm, lambda y: layer.outer(self.activation(layer.inner(y))))
+
+    @torch.inference_mode()
+    def encode(self, source: Source) -> Memory:
+        """Run the encoder over a batch (B, S)."""
+        longest = int(source.lengths.max(initial=0))
+        if longest > self.max_source:
+            raise ValueError(
+                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
+                "Split it into sentences."
+            )
+        ids = torch.from_numpy(np.ascontiguousarray(source.ids[:, :longest])).to(self.device)
+        places = torch.arange(longest, device=self.device)
+        mask = None
+        if (source.lengths < longest).any():
+            mask = (places < torch.from_numpy(source.lengths).to(self.device)[:, None])[:, None, None]
+        x = self._embed(self.encoder, ids, places)
+        for layer in self.encoder.layers:
+            attention = layer.self_attention
+
+            def attend(y: Tensor, attention: Attention = attention) -> Tensor:
+                q, k, v = attention.split(attention.inputs(y), 3)
+                return attention.out(_merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+
+            x = self._feed_forward(layer, self._around(x, attention.norm, attend))
+        if self.encoder.norm:
+            x = self.encoder.norm(x)
+        crosses = [layer.cross_attention for layer in self.decoder.layers]
+        pairs = [cross.split(cross.inputs(x), 2) for cross in crosses if cross]
+        return Memory(tuple(k.contiguous() for k, _ in pairs), tuple(v.contiguous() for _, v in pairs), mask)
+
+    def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> TransformerState:
+        """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        architecture = self.architecture
+        slots = min(capacity or self.max_target, self.max_target) + 1
+        shape = (len(prefix), architecture.decoder_heads, slots, architecture.width // architecture.decoder_heads)
+
+        def caches() -> list[Tensor]:
+            return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
+
+        lengths = np.zeros(len(prefix), dtype=np.int64)
+        state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths)
+        if prefix.shape[1] > 1:
+            self.step(state, prefix[:, :-1])
+        return state
+
+    @torch.inference_mode()
+    def step(self, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
+        """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
+        place = _place(self, state, tokens, visible)
+        ids = torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device)
+        x = self._embed(self.decoder, ids.clamp_min(0) if place.ragged else ids, place.positions)
+        memory, group = state.readable_memory()
+        for number, layer in enumerate(self.decoder.layers):
+            attention, cross = layer.self_attention, layer.cross_attention
+            assert cross is not None and cross.queries is not None
+
+            def attend(
+                y: Tensor,
+                attention: Attention = attention,
+                keys: Tensor = state.keys[number],
+                values: Tensor = state.values[number],
+            ) -> Tensor:
+                q, k, v = attention.split(attention.inputs(y), 3)
+                place.write(keys, k)
+                place.write(values, v)
+                seen = functional.scaled_dot_product_attention(
+                    q, keys[:, :, : place.end], values[:, :, : place.end], attn_mask=place.mask
+                )
+                return attention.out(_merge(seen))
+
+            def look_up(
+                y: Tensor,
+                cross: Attention = cross,
+                queries: Linear = cross.queries,
+                keys: Tensor = memory.keys[number],
+                values: Tensor = memory.values[number],
+            ) -> Tensor:
+                grouped = queries(y).view(y.shape[0] // group, group * y.shape[1], -1)
+                (q,) = cross.split(grouped, 1)
+                seen = functional.scaled_dot_product_attention(q, keys, values, attn_mask=memory.mask)
+                return cross.out(_merge(seen).view(y.shape))
+
+            x = self._around(x, attention.norm, attend)
+            x = self._around(x, cross.norm, look_up)
+            x = self._feed_forward(layer, x)
+        state.before_step, state.filled = state.filled, state.filled + place.counts
+        return self.decoder.norm(x) if self.decoder.norm else x
+
+
+def _merge(heads: Tensor) -> Tensor:
+    """(B, H, W, D / H) -> (B, W, D)."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """Where the slots of one step stand: their positions, cache entries and what they may attend to."""
+
+    positions: Tensor
+    end: int
+    """Cache entries to read."""
+    counts: np.ndarray
+    ragged: bool
+    mask: Tensor | None
+    start: int = 0
+    rows: Tensor | None = None
+    entries: Tensor | None = None
+
+    def write(self, cache: Tensor, new: Tensor) -> None:
+        """Put keys or values (B, H, W, D / H) into their cache entries."""
+        if self.rows is None:
+            cache[:, :, self.start : self.end] = new
+        else:
+            cache[self.rows, :, self.entries] = new.transpose(1, 2)
+
+
+def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> _Placing:
+    rows, width = tokens.shape
+    feeding = tokens >= 0
+    counts = feeding.sum(1)
+    longest = int((state.filled + counts).max())
+    if longest > state.capacity:
+        raise ValueError(
+            f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
+            "Lower max_length, or start the state with more capacity."
+        )
+    first = int(state.filled[0])
+    everywhere = bool(feeding.all())
+    if visible is None and everywhere and bool((state.filled == first).all()):
+        end = first + width
+        mask = model.causal[first:end, :end] if width > 1 else None
+        return _Placing(torch.arange(first, end, device=model.device), end, counts, False, mask, start=first)
+    if not (feeding[:, :-1] >= feeding[:, 1:]).all():
+        raise ValueError("Slots that feed nothing (-1) must stand at the end of their row.")
+    entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.capacity)
+    # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
+    reads = np.arange(longest) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
+    if visible is None:
+        reads |= (np.arange(longest) <= entries[:, :, None]) & feeding[:, :, None]
+    else:
+        row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])
+        reads[row, query, entries[row, slot]] = True
+    positions = np.where(feeding, reads.sum(2) - 1, 0)
+    device = model.device
+    return _Placing(
+        torch.from_numpy(positions).to(device),
+        longest,
+        counts,
+        not everywhere,
+        torch.from_numpy(reads[:, None]).to(device),
+        rows=torch.arange(rows, device=device)[:, None],
+        entries=torch.from_numpy(entries).to(device),
+    )

@@ -1,0 +1,1 @@
+"""Ways from hidden vectors to candidate tokens."""

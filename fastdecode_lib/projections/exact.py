@@ -1,0 +1,120 @@
+"""The full vocabulary projection: every token is scored, nothing is approximated."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastdecode_lib.core import Candidates, Model, Source
+
+
+@dataclass(frozen=True)
+class Exact:
+    """``hidden @ weight.T + bias`` over the whole vocabulary, for torch models.
+
+    Attributes
+    ----------
+    matrix : tensor (D, V)
+        The output weight, transposed so that one row costs one pass over memory.
+    bias : tensor (V,)
+    """
+
+    matrix: Tensor
+    bias: Tensor
+
+    name = "exact"
+    lossless = True
+
+    @classmethod
+    def of(cls, model: Model) -> "Exact":
+        """The projection a model was trained with.
+
+        Raises
+        ------
+        ValueError
+            If the model has several outputs, or is not a torch model.
+        """
+        if len(model.outputs) != 1:
+            raise ValueError(
+                f"Exact scores one output matrix, this model has {len(model.outputs)}. Use Average for an ensemble."
+            )
+        output = model.outputs[0]
+        if not isinstance(output.weight, Tensor):
+            raise ValueError(
+                f"Exact is for the torch engine, this model's output is a {type(output.weight).__name__}. "
+                "Load the model with engine='torch'."
+            )
+        weight = output.weight
+        bias = weight.new_zeros(weight.shape[0]) if output.bias is None else output.bias.reshape(-1)
+        return cls(weight.T.contiguous(), bias)
+
+    def bind(self, source: Source | None) -> "Exact":
+        """Itself: the full vocabulary does not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of matrix and bias."""
+        return sum(t.numel() * t.element_size() for t in (self.matrix, self.bias))
+
+    def multiply_adds(self, rows: int) -> int:
+        """D x V for each row."""
+        return rows * self.matrix.numel()
+
+    @torch.inference_mode()
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
+        scores = self._scores(hidden)
+        rows, vocabulary = scores.shape
+        if not 1 <= k <= vocabulary:
+            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
+        log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None
+        if banned is not None:
+            _ban(scores, banned)
+        if k == 1:
+            best, ids = scores.max(1, keepdim=True)
+        else:
+            best, ids = _top_k_lowest_id_first(scores, k)
+        best_scores = best.cpu().to(torch.float64 if best.dtype == torch.float64 else torch.float32).numpy()
+        best_ids = np.where(np.isneginf(best_scores), -1, ids.cpu().numpy())
+        return Candidates(best_ids, best_scores, np.full(rows, vocabulary), log_normaliser)
+
+    @torch.inference_mode()
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M)."""
+        scores = self._scores(hidden).log_softmax(1)
+        return scores.gather(1, torch.from_numpy(ids).to(scores.device)).cpu().numpy()
+
+    def _scores(self, hidden: Any) -> Tensor:
+        """Raw scores (N, V), in float32 at least."""
+        if hidden.shape[-1] != self.matrix.shape[0]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.matrix.shape[0]}, got {hidden.shape[-1]}. "
+                "Use the projection of the same model."
+            )
+        scores = torch.addmm(self.bias, hidden, self.matrix)
+        return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+
+
+def _ban(scores: Tensor, banned: np.ndarray) -> None:
+    """Set banned scores to -inf: ids (M,) for every row, or (N, M) padded with -1."""
+    if banned.ndim == 1:
+        scores[:, torch.from_numpy(banned).to(scores.device)] = -torch.inf
+    else:
+        row, column = np.nonzero(banned >= 0)
+        ids = torch.from_numpy(banned[row, column]).to(scores.device)
+        scores[torch.from_numpy(row).to(scores.device), ids] = -torch.inf
+
+
+def _top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """torch.topk leaves the order of equal scores open, and which of those at the edge it returns; this does not."""
+    best, ids = scores.topk(k, dim=1)
+    tied = (scores >= best[:, -1:]).sum(1) > k
+    for row in tied.nonzero().flatten().tolist():
+        order = scores[row].sort(descending=True, stable=True)
+        best[row], ids[row] = order.values[:k], order.indices[:k]
+    by_id = ids.argsort(1)
+    by_score = best.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return by_score.values, ids.gather(1, by_id).gather(1, by_score.indices)

@@ -1,0 +1,76 @@
+"""Files that are either whole or absent: every result and checkpoint is written through here."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    Examples
+    --------
+    >>> with atomic_file("table.json") as temporary:
+    ...     temporary.write_text("{}")
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush_to_disk(temporary)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """As `atomic_file`, for a whole folder: readers see the old folder or the new one, never a mixture."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    replaced = temporary.with_suffix(".old")
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            _flush_to_disk(file)
+        temporary.chmod(0o755)
+        if path.exists():
+            os.replace(path, replaced)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _flush_to_disk(file: Path) -> None:
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def write_table(path: str | Path, rows: list[dict[str, Any]], provenance: dict[str, Any]) -> None:
+    """A machine-readable table: ``{"schema": 1, "provenance": {...}, "rows": [...]}``, numbers not finite as null."""
+    content = {"schema": 1, "provenance": provenance, "rows": [_plain(row) for row in rows]}
+    with atomic_file(path) as temporary:
+        temporary.write_text(
+            json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        value = value.item() if hasattr(value, "item") else value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: plain(value) for name, value in row.items()}

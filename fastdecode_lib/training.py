@@ -1,0 +1,444 @@
+"""Train a preset: resumable after a kill at any moment, one trainer at a time, shipping the best checkpoint at hand.
+
+Everything random follows from (seed, update), so an interrupted run continues as if it had not been interrupted.
+Checkpoints are single safetensors files written atomically under ``build/train/NAME``.
+"""
+
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset
+from fastdecode_lib.store import atomic_file, atomic_folder
+
+END, UNKNOWN = "</s>", "<unk>"
+PADDING = "<pad>"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Encoded training pairs: all ids in one flat array each, with the offsets of the rows (N + 1,)."""
+
+    source: np.ndarray
+    source_offsets: np.ndarray
+    target: np.ndarray
+    target_offsets: np.ndarray
+
+    def batch(self, rows: np.ndarray, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Padded ids of some rows: source (B, S) and target (B, T), int64."""
+        return (
+            _padded(self.source, self.source_offsets, rows, padding),
+            _padded(self.target, self.target_offsets, rows, padding),
+        )
+
+
+def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
+    lengths = offsets[rows + 1] - offsets[rows]
+    ids = np.full((len(rows), lengths.max()), padding, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : lengths[i]] = flat[offsets[row] : offsets[row + 1]]
+    return torch.from_numpy(ids)
+
+
+def train(
+    name: str,
+    *,
+    data: str | Path | None = None,
+    folder: str | Path = "build/train",
+    device: str = "cpu",
+    threads: int | None = None,
+    seed: int = 1,
+    updates: int | None = None,
+    minutes_between_checkpoints: float = 4.0,
+    progress: bool = True,
+) -> Path:
+    """Train a preset from where it last stopped, until its dev chrF no longer rises.
+
+    Parameters
+    ----------
+    name : str
+        A name of `presets.PRESETS`.
+    data : str or Path, optional
+        The corpus folder; ``FASTDECODE_DATA`` otherwise.
+    folder : str or Path
+        Where ``NAME/`` with checkpoints, log and best model is kept.
+    updates : int, optional
+        Stop at this update at the latest (a checkpoint is left, so that a later call continues).
+
+    Returns
+    -------
+    Path
+        The Hugging Face directory of the best model so far.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"Unknown model to train: got {name!r}. Use one of {', '.join(PRESETS)}.")
+    preset = PRESETS[name]
+    work = Path(folder) / name
+    work.mkdir(parents=True, exist_ok=True)
+    if threads:
+        torch.set_num_threads(threads)
+    with _only_trainer(Path(folder)):
+        corpus = Tatoeba(corpus_folder(data))
+        examples, tokenizer = prepare(preset, corpus, work, seed)
+        run = _Run(preset, corpus, examples, tokenizer, work, device, seed)
+        run.resume()
+        run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
+    return work / "best"
+
+
+@contextmanager
+def _only_trainer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, at low priority: two trainers on one machine would halve each other's speed."""
+    os.nice(10)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"Another trainer is running in {folder}. Wait for it, or stop it first.") from error
+        yield
+
+
+# ---------------------------------------------------------------------------------------------------- preparing
+
+
+def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Examples, Any]:
+    """The tokenizer and the encoded training examples, made once and then read from `work`."""
+    tokenizer_folder = work / "tokenizer"
+    if not (tokenizer_folder / "vocab.json").exists():
+        with atomic_folder(tokenizer_folder) as temporary:
+            _train_tokenizer(preset, corpus, temporary, seed)
+    tokenizer = _load_tokenizer(tokenizer_folder)
+    encoded = work / "examples.npz"
+    if not encoded.exists():
+        arrays = asdict(_encode_examples(preset, corpus, tokenizer, seed))
+        with atomic_file(encoded) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
+    with np.load(encoded) as arrays:
+        return Examples(**arrays), tokenizer
+
+
+def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -> None:
+    import sentencepiece
+
+    seen: dict[str, None] = {}
+    for source, target in preset.directions:
+        seen.update(dict.fromkeys(text for text, _ in corpus.pairs("train", source, target)))
+    sentencepiece.set_random_generator_seed(seed)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(seen),
+        model_prefix=str(folder / "joint"),
+        vocab_size=preset.vocabulary - len(LANGUAGE_TAGS) - 2,
+        character_coverage=1.0,
+        bos_id=-1,
+        eos_id=-1,
+        pad_id=-1,
+        unk_id=0,
+        num_threads=2,
+        minloglevel=1,
+    )
+    model = (folder / "joint.model").rename(folder / "source.spm")
+    (folder / "joint.vocab").unlink()
+    (folder / "target.spm").write_bytes(model.read_bytes())
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    tokens = [END, UNKNOWN, *(pieces.id_to_piece(i) for i in range(1, len(pieces))), *LANGUAGE_TAGS.values(), PADDING]
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}, ensure_ascii=False))
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import MarianTokenizer
+
+    return MarianTokenizer.from_pretrained(folder)
+
+
+def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int) -> Examples:
+    pieces, ids = tokenizer.spm_source, tokenizer.get_vocab()
+    unknown, end = ids[UNKNOWN], ids[END]
+
+    def encode(texts: list[str], tag: list[int]) -> Iterator[np.ndarray]:
+        for row in pieces.encode(texts, out_type=str):
+            yield np.array([*tag, *(ids.get(piece, unknown) for piece in row), end], dtype=np.uint16)
+
+    sources: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    for number, (source, target) in enumerate(tqdm(preset.directions, desc="encoding", unit="direction")):
+        pairs = corpus.pairs("train", source, target)
+        pairs += join_pairs(pairs, seed=seed + number, count=int(len(pairs) * preset.joined_share))
+        sources += encode([a for a, _ in pairs], [ids[LANGUAGE_TAGS[target]]])
+        targets += encode([b for _, b in pairs], [])
+    fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= preset.max_positions]
+    return Examples(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
+
+
+def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate(rows), np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+
+
+def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """One epoch's batches: rows of like length together, at most `tokens` padded target tokens, in random order."""
+    random = np.random.default_rng((seed, epoch))
+    target = np.diff(examples.target_offsets)
+    source = np.diff(examples.source_offsets)
+    order = np.lexsort((random.random(len(target)), source, target))
+    cuts, start, longest = [], 0, 0
+    for position, row in enumerate(order):
+        longest = max(longest, int(target[row]), int(source[row]))
+        if (position - start + 1) * longest > tokens:
+            cuts.append(order[start:position])
+            start, longest = position, max(int(target[row]), int(source[row]))
+    cuts.append(order[start:])
+    random.shuffle(cuts)
+    return [rows for rows in cuts if len(rows)]
+
+
+# ----------------------------------------------------------------------------------------------------- training
+
+
+class _Run:
+    """One training run: model, running average, optimiser and the position in the data."""
+
+    def __init__(
+        self, preset: Preset, corpus: Tatoeba, examples: Examples, tokenizer: Any, work: Path, device: str, seed: int
+    ):
+        self.preset, self.corpus, self.examples, self.tokenizer = preset, corpus, examples, tokenizer
+        self.work, self.device, self.seed = work, device, seed
+        torch.manual_seed(seed)
+        self.model = _new_model(preset, tokenizer).to(device)
+        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        self.average = {n: p.detach().clone() for n, p in self.parameters.items()}
+        self.optimiser = torch.optim.AdamW(
+            self.parameters.values(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01
+        )
+        self.update, self.epoch, self.seen_in_epoch, self.seconds = 0, 0, 0, 0.0
+        self.history: list[dict[str, Any]] = []
+
+    # -- position on disk
+
+    def resume(self) -> None:
+        """Continue from the last checkpoint, if there is one."""
+        path = self.work / "checkpoint.safetensors"
+        if not path.exists():
+            return
+        from safetensors import safe_open
+
+        with safe_open(path, "pt") as file:
+            state = json.loads(file.metadata()["state"])
+            for name, parameter in self.parameters.items():
+                parameter.data.copy_(file.get_tensor(f"model.{name}"))
+                self.average[name].copy_(file.get_tensor(f"average.{name}"))
+                self.optimiser.state[parameter] = {
+                    "step": torch.tensor(float(state["update"])),
+                    "exp_avg": file.get_tensor(f"first.{name}").to(self.device),
+                    "exp_avg_sq": file.get_tensor(f"second.{name}").to(self.device),
+                }
+        self.update, self.epoch, self.seen_in_epoch = state["update"], state["epoch"], state["seen_in_epoch"]
+        self.seconds, self.history = state["seconds"], state["history"]
+
+    def save(self) -> None:
+        from safetensors.torch import save_file
+
+        tensors = {}
+        for name, parameter in self.parameters.items():
+            moments = self.optimiser.state[parameter]
+            tensors[f"model.{name}"] = parameter.detach()
+            tensors[f"average.{name}"] = self.average[name]
+            tensors[f"first.{name}"] = moments["exp_avg"]
+            tensors[f"second.{name}"] = moments["exp_avg_sq"]
+        state = {key: getattr(self, key) for key in ("update", "epoch", "seen_in_epoch", "seconds", "history")}
+        with atomic_file(self.work / "checkpoint.safetensors") as temporary:
+            save_file(tensors, temporary, metadata={"state": json.dumps(state)})
+
+    # -- the loop
+
+    def train(self, updates: int, minutes_between_checkpoints: float, progress: bool) -> None:
+        preset, saved_at = self.preset, time.monotonic()
+        bar = tqdm(total=updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
+        while self.update < updates and not self.finished:
+            rows_of_epoch = batches(self.examples, preset.tokens_per_update, self.seed, self.epoch)
+            for rows in rows_of_epoch[self.seen_in_epoch :]:
+                started = time.monotonic()
+                loss, tokens = self.step(rows)
+                taken = time.monotonic() - started
+                self.seconds += taken
+                bar.update()
+                if self.update % 20 == 0:
+                    bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{tokens / taken:.0f}", epoch=self.epoch + 1)
+                if self.update % preset.evaluate_every == 0:
+                    self.evaluate()
+                if self.update >= updates or self.finished:
+                    break
+                if time.monotonic() - saved_at > 60 * minutes_between_checkpoints:
+                    self.save()
+                    saved_at = time.monotonic()
+            else:
+                self.epoch, self.seen_in_epoch = self.epoch + 1, 0
+        self.save()
+        bar.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether dev chrF has not risen for `patience` evaluations."""
+        scores = [entry["dev_chrf"] for entry in self.history]
+        return len(scores) > self.preset.patience and int(np.argmax(scores)) < len(scores) - self.preset.patience
+
+    def step(self, rows: np.ndarray) -> tuple[float, int]:
+        """One update; its loss per token and how many target tokens it held."""
+        preset, padding = self.preset, self.tokenizer.pad_token_id
+        self.update += 1
+        self.seen_in_epoch += 1
+        torch.manual_seed(self.seed * 1_000_003 + self.update)
+        rate = preset.peak_rate * min(self.update / preset.warm_up, math.sqrt(preset.warm_up / self.update))
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        source, target = (ids.to(self.device) for ids in self.examples.batch(rows, padding))
+        decoder_input = torch.cat([torch.full_like(target[:, :1], padding), target[:, :-1]], 1)
+        real = target != padding
+        self.model.train()
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+            hidden = self.model.model(
+                input_ids=source, attention_mask=source != padding, decoder_input_ids=decoder_input, use_cache=False
+            ).last_hidden_state[real]
+            loss = SmoothedLoss.apply(hidden, self.model.lm_head.weight, target[real], padding, preset.label_smoothing)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
+        self.optimiser.step()
+        decay = min(preset.average, (1 + self.update) / (10 + self.update))
+        torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.parameters.values()], 1 - decay)
+        return loss.item(), int(real.sum())
+
+    # -- looking at the result
+
+    def evaluate(self) -> None:
+        """Mean dev chrF of the averaged weights over all directions, single and joined; keep the model if it is the best."""
+        import sacrebleu
+
+        model = _new_model(self.preset, self.tokenizer).to(self.device).eval()
+        model.load_state_dict(self.average, strict=False)
+        scores = {}
+        for source, target in self.preset.directions:
+            pairs = self.corpus.pairs("dev", source, target)
+            chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
+            chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
+            outputs = self._generate(model, [a for a, _ in chosen], target)
+            scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
+        mean = float(np.mean(list(scores.values())))
+        best = max((entry["dev_chrf"] for entry in self.history), default=-1.0)
+        self.history.append(
+            {"update": self.update, "epoch": self.epoch, "seconds": self.seconds, "dev_chrf": mean, **scores}
+        )
+        with atomic_file(self.work / "history.json") as temporary:
+            temporary.write_text(json.dumps(self.history, indent=1))
+        if mean > best:
+            with atomic_folder(self.work / "best") as temporary:
+                export(model, self.tokenizer, temporary)
+        tqdm.write(f"update {self.update}: mean dev chrF {mean:.2f} (best before {best:.2f})")
+
+    @torch.no_grad()
+    def _generate(self, model: Any, texts: list[str], target: str) -> list[str]:
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        outputs = [""] * len(texts)
+        for start in range(0, len(order), 64):
+            rows = order[start : start + 64]
+            inputs = self.tokenizer(
+                [f"{LANGUAGE_TAGS[target]} {texts[i]}" for i in rows], return_tensors="pt", padding=True
+            ).to(self.device)
+            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=128)
+            for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
+                outputs[i] = text
+        return outputs
+
+
+class SmoothedLoss(torch.autograd.Function):
+    """Label-smoothed cross-entropy of a tied output matrix, a few rows at a time so that the logits stay in cache.
+
+    The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
+    the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
+    with which decoding starts, stays the zero vector.
+    """
+
+    ROWS = 512
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, classes: int, smoothing: float
+    ) -> torch.Tensor:
+        """Hidden (N, D), weight (V, D), target (N,) -> mean negative log-likelihood, a scalar."""
+        matrix = weight[:classes].to(hidden.dtype)
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        total = hidden.new_zeros((), dtype=torch.float32)
+        for start in range(0, len(hidden), SmoothedLoss.ROWS):
+            rows = slice(start, start + SmoothedLoss.ROWS)
+            gold = target[rows, None]
+            gradient = torch.softmax(hidden[rows] @ matrix.T, dim=-1)
+            total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
+            gradient -= smoothing / classes
+            gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
+            grad_hidden[rows] = gradient @ matrix
+            grad_weight[:classes] += gradient.T @ hidden[rows]
+        ctx.save_for_backward(grad_hidden / len(hidden), grad_weight / len(hidden))
+        return total / len(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The gradients computed in `forward`, scaled."""
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grad, grad_weight * grad, None, None, None
+
+
+def _new_model(preset: Preset, tokenizer: Any) -> Any:
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    padding, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    config = MarianConfig(
+        vocab_size=preset.vocabulary,
+        max_position_embeddings=preset.max_positions,
+        encoder_layers=preset.encoder_layers,
+        decoder_layers=preset.decoder_layers,
+        encoder_attention_heads=preset.heads,
+        decoder_attention_heads=preset.heads,
+        encoder_ffn_dim=preset.feed_forward,
+        decoder_ffn_dim=preset.feed_forward,
+        d_model=preset.width,
+        dropout=preset.dropout,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=padding,
+        eos_token_id=end,
+        decoder_start_token_id=padding,
+        forced_eos_token_id=end,
+    )
+    model = MarianMTModel._from_config(config, attn_implementation="eager")
+    model.generation_config = GenerationConfig(
+        bad_words_ids=[[padding]],
+        decoder_start_token_id=padding,
+        pad_token_id=padding,
+        eos_token_id=end,
+        forced_eos_token_id=end,
+        max_length=preset.max_positions,
+        num_beams=1,
+    )
+    return model
+
+
+def export(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a Hugging Face directory: float16 weights in shards under 15 MB, computed in float32 when loaded."""
+    import copy
+
+    half = copy.deepcopy(model).half()
+    half.save_pretrained(folder, max_shard_size="14MB")
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2) + "\n")

@@ -1,0 +1,465 @@
+"""Text in, text and trace out: where models, projections and decoders are joined."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, find_checkpoint
+from fastdecode_lib.core import (
+    Constraints,
+    Decoder,
+    Hypothesis,
+    Iteration,
+    Model,
+    Projection,
+    Source,
+    Trace,
+    Usage,
+    drain,
+)
+from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class TranslationModel:
+    """A loaded checkpoint: the network with its tokenizer and its own rules.
+
+    Attributes
+    ----------
+    name : str
+        As it was asked for.
+    network : Model
+    tokenizer : Tokenizer
+    checkpoint : Checkpoint
+    engine, dtype, device : str
+        How it runs.
+    """
+
+    name: str
+    network: Model
+    tokenizer: Tokenizer
+    checkpoint: Checkpoint
+    engine: str
+    dtype: str
+    device: str
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """The (source, target) pairs the model translates; empty if it does not say."""
+        return self.tokenizer.directions
+
+    def constraints(self, target: str | None = None, **changes: Any) -> Constraints:
+        """The checkpoint's own rules for outputs, with changes.
+
+        Parameters
+        ----------
+        target : str, optional
+            Target language, for models that start with it.
+        **changes
+            Fields of `Constraints`, e.g. ``max_length=40``.
+        """
+        settings = self.checkpoint.config | self.checkpoint.generation
+        _refuse_unsupported(settings, self.name)
+        end = settings["eos_token_id"]
+        ends = tuple(end) if isinstance(end, list) else (end,)
+        prefix = (settings["decoder_start_token_id"], *self.tokenizer.forced_language(target))
+        fits = self.network.max_target - len(prefix) + 1
+        longest = min(int(settings.get("max_length") or fits) - len(prefix), fits)
+        constraints = Constraints(
+            prefix=prefix,
+            end=ends,
+            max_length=max(longest, 1) if longest > 1 else fits,
+            padding=settings.get("pad_token_id") or 0,
+            banned=tuple(ids[0] for ids in settings.get("bad_words_ids") or ()),
+            forced_end=settings.get("forced_eos_token_id") is not None,
+        )
+        changed = replace(constraints, **changes)
+        if changed.max_length > fits:
+            raise ValueError(
+                f"max_length is too long: got {changed.max_length}, {self.name} holds {fits} tokens. Lower max_length."
+            )
+        return changed
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Ids of some texts, checked against the model's longest source."""
+        batch = self.tokenizer.encode(texts, source, target)
+        longest = int(batch.lengths.max(initial=0))
+        if longest > self.network.max_source:
+            row = int(batch.lengths.argmax())
+            raise ValueError(
+                f"The source is too long: sentence {row + 1} has {longest} tokens, {self.name} allows "
+                f"{self.network.max_source}. Split it into sentences."
+            )
+        return batch
+
+
+def _refuse_unsupported(settings: dict[str, Any], name: str) -> None:
+    """Rules that would change the output and are not applied here must not be ignored silently."""
+    several = [ids for ids in settings.get("bad_words_ids") or () if len(ids) != 1]
+    refused = {
+        "bad_words_ids of several tokens": several,
+        "repetition_penalty": settings.get("repetition_penalty") not in (None, 1.0),
+        "no_repeat_ngram_size": settings.get("no_repeat_ngram_size"),
+        "forced_decoder_ids": settings.get("forced_decoder_ids"),
+        "suppress_tokens": settings.get("suppress_tokens"),
+    }
+    found = [rule for rule, present in refused.items() if present]
+    if found:
+        raise ValueError(
+            f"The generation settings of {name} contain rules that fastdecode does not apply: {', '.join(found)}. "
+            "Remove them from generation_config.json."
+        )
+
+
+def load(name: str = "tatoeba-small", *, device: str = "auto", dtype: str = "float32") -> TranslationModel:
+    """Load a bundled model, a Hugging Face directory or a hub id.
+
+    Parameters
+    ----------
+    name : str
+        ``"tatoeba-small"``, a folder, or e.g. ``"Helsinki-NLP/opus-mt-en-de"``.
+    device : str
+        ``"auto"`` (CUDA if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+    dtype : str
+        ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint cannot be used.
+    ValueError
+        If device or dtype is unknown.
+    """
+    import torch
+
+    if dtype not in DTYPES:
+        raise ValueError(f"Unknown dtype: got {dtype!r}. Use one of {', '.join(DTYPES)}.")
+    checkpoint = find_checkpoint(name)
+    place = _device(device)
+    if checkpoint.family in FAMILIES:
+        from fastdecode_lib.models.transformer import Transformer
+
+        network: Any = Transformer(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
+    else:
+        network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
+    tokenizer = tokenizer_of(checkpoint)
+    return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
+
+
+def _device(device: str) -> Any:
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"Unknown device: got {device!r}. Use auto, cpu, cuda or cuda:N.") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"No CUDA device here: got device={device!r}. Use device='cpu'.")
+    return place
+
+
+def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any:
+    from transformers import AutoModelForSeq2SeqLM
+
+    from fastdecode_lib.models.huggingface import HuggingFaceModel
+
+    checkpoint._weight_files()
+    try:
+        module = AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+    except (ValueError, OSError, KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"transformers could not load {checkpoint.name!r} ({checkpoint.family}): {error}. Check that it is a "
+            "sequence-to-sequence model."
+        ) from error
+    limit = checkpoint.config.get("max_position_embeddings") or checkpoint.config.get("n_positions") or 512
+    return HuggingFaceModel(module.to(device), int(limit))
+
+
+class Counted:
+    """A model that counts its own use; every decoder is driven through it, so none can be counted wrongly."""
+
+    def __init__(self, model: Model):
+        self.model, self.usage = model, Usage()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def encode(self, source: Source) -> Any:
+        """Count one encoder call."""
+        self.usage.encoder_calls += 1
+        return self.model.encode(source)
+
+    def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
+        """Count the prefix's positions, if it feeds any."""
+        if prefix.shape[1] > 1:
+            self._count(prefix[:, :-1])
+        return self.model.start(encoded, prefix, capacity)
+
+    def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
+        """Count one pass and its positions."""
+        self._count(tokens)
+        return self.model.step(state, tokens, visible)
+
+    def _count(self, tokens: np.ndarray) -> None:
+        feeding = tokens >= 0
+        self.usage.passes += 1
+        self.usage.positions += int(feeding.sum())
+        self.usage.rows += int(feeding.any(1).sum())
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated sentence.
+
+    Attributes
+    ----------
+    source, text : str
+    tokens : tuple of int
+        The output's ids, the end included.
+    trace : Trace
+    """
+
+    source: str
+    text: str
+    tokens: tuple[int, ...]
+    trace: Trace
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@overload
+def translate(
+    model: TranslationModel,
+    text: str,
+    *,
+    source: str | None = ...,
+    target: str | None = ...,
+    decoder: registry.Spec = ...,
+    projection: str | Projection = ...,
+    verify: bool = ...,
+    observe: bool = ...,
+    progress: bool = ...,
+    **limits: Any,
+) -> Translation: ...
+@overload
+def translate(
+    model: TranslationModel,
+    text: Sequence[str],
+    *,
+    source: str | None = ...,
+    target: str | None = ...,
+    decoder: registry.Spec = ...,
+    projection: str | Projection = ...,
+    verify: bool = ...,
+    observe: bool = ...,
+    progress: bool = ...,
+    **limits: Any,
+) -> list[Translation]: ...
+def translate(
+    model: TranslationModel,
+    text: str | Sequence[str],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    decoder: registry.Spec = "greedy",
+    projection: str | Projection = "exact",
+    verify: bool = False,
+    observe: bool = True,
+    progress: bool = False,
+    **limits: Any,
+) -> Translation | list[Translation]:
+    """Translate a sentence, or each of several.
+
+    Parameters
+    ----------
+    model : TranslationModel
+        From `load`.
+    text : str or sequence of str
+        Empty text gives an empty translation.
+    source, target : str, optional
+        Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
+    decoder, projection : str or object
+        As on the command line: ``"greedy"``, ``"gauss_seidel:block=3"``, ``"exact"``.
+    verify : bool
+        Decode greedily as well and note in the trace how many passes that took and whether the tokens agree.
+    observe : bool
+        Record probabilities and margins, which cost a sum over the vocabulary.
+    progress : bool
+        Show a progress bar over several sentences.
+    **limits
+        Fields of `Constraints`, e.g. ``max_length=40``.
+
+    Returns
+    -------
+    Translation, or list of Translation in the order of the texts
+    """
+    session = Session.of(model, source, target, decoder, projection, **limits)
+    if isinstance(text, str):
+        return session.translate(text, verify=verify, observe=observe)
+    from tqdm.auto import tqdm
+
+    return [
+        session.translate(t, verify=verify, observe=observe) for t in tqdm(text, unit="sentence", disable=not progress)
+    ]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A model with a direction, a decoder, a projection and constraints, all checked: what `translate` repeats."""
+
+    model: TranslationModel
+    source: str | None
+    target: str | None
+    decoder: Decoder
+    decoder_name: str
+    projection: Projection
+    projection_name: str
+    constraints: Constraints
+
+    @classmethod
+    def of(
+        cls,
+        model: TranslationModel,
+        source: str | None = None,
+        target: str | None = None,
+        decoder: registry.Spec = "greedy",
+        projection: str | Projection = "exact",
+        **limits: Any,
+    ) -> "Session":
+        """Check and complete the choices; see `translate`."""
+        if model.directions:
+            source, target = check_direction(model.directions, source, target)
+        chosen = registry.decoder(decoder)
+        return cls(
+            model,
+            source,
+            target,
+            chosen,
+            decoder if isinstance(decoder, str) else registry.describe(chosen),
+            registry.projection(projection, model.network),
+            projection if isinstance(projection, str) else type(projection).__name__.lower(),
+            model.constraints(target, **limits),
+        )
+
+    def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
+        """Translate one sentence and record everything about it."""
+        running = self.events(text, verify=verify, observe=observe)
+        while True:
+            try:
+                next(running)
+            except StopIteration as end:
+                trace: Trace = end.value
+                return Translation(text, trace.target["text"], trace.tokens, trace)
+
+    def events(
+        self, text: str, *, verify: bool = False, observe: bool = True, stop: Callable[[], bool] = lambda: False
+    ) -> Generator[dict[str, Any], None, Trace]:
+        """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
+
+        `stop` is asked after every pass; once it is true the trace ends as interrupted.
+        """
+        trace, batch = self._new_trace(text)
+        yield {"event": "start"} | trace.header()
+        if batch is not None:
+            passes = self.decoder.iterate(self.model.network, self.projection, batch, self.constraints, observe=observe)
+            while not trace.hypotheses:
+                try:
+                    iteration = next(passes)
+                except StopIteration as end:
+                    trace.hypotheses = end.value
+                    break
+                trace.iterations.append(iteration)
+                yield {"event": "iteration", "pieces": self._name_pieces(trace, iteration)} | iteration.to_dict()
+                if stop():
+                    passes.close()
+                    trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
+            if verify and trace.hypotheses[0].stop != "interrupted":
+                trace.greedy = self._greedy(batch, trace.tokens)
+        trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
+        yield {"event": "end"} | trace.footer()
+        return trace
+
+    def decode(self, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> list[Hypothesis]:
+        """Decode many texts without recording anything, in batches of like length; order is kept.
+
+        Text without content gets the empty hypothesis.
+        """
+        from tqdm.auto import tqdm
+
+        empty = Hypothesis((), None, "end")
+        found = [empty] * len(texts)
+        order = sorted((i for i, text in enumerate(texts) if self._has_content(text)), key=lambda i: len(texts[i]))
+        with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
+            for start in range(0, len(order), batch):
+                rows = order[start : start + batch]
+                source = self.model.encode([texts[i] for i in rows], self.source, self.target)
+                outputs = drain(self.decoder.iterate(self.model.network, self.projection, source, self.constraints))
+                for i, hypothesis in zip(rows, outputs, strict=True):
+                    found[i] = hypothesis
+                bar.update(len(rows))
+        return found
+
+    def _has_content(self, text: str) -> bool:
+        """Whether more than tag and end is left after the tokenizer's own normalisation."""
+        if not text.strip():
+            return False
+        lengths = self.model.tokenizer.encode([text, ""], self.source, self.target).lengths
+        return bool(lengths[0] > lengths[1])
+
+    def _new_trace(self, text: str) -> tuple[Trace, Source | None]:
+        """The trace of a sentence before its first pass, and its ids; none for text without content."""
+        batch = self.model.encode([text], self.source, self.target)
+        content = self._has_content(text)
+        trace = Trace(
+            source={
+                "text": text,
+                "language": self.source,
+                "pieces": self.model.tokenizer.source_tokens(batch.ids[0]) if content else [],
+            },
+            target={"text": "", "language": self.target},
+            settings={
+                "model": self.model.name,
+                "decoder": self.decoder_name,
+                "projection": self.projection_name,
+                "engine": self.model.engine,
+                "dtype": self.model.dtype,
+                "device": self.model.device,
+            },
+            end=self.constraints.end,
+        )
+        return trace, batch if content else None
+
+    def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:
+        """Add the texts of ids not seen before to the trace, and return them."""
+        lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
+        seen = {int(token) for token in (*iteration.tokens, *iteration.drafts, *lanes) if token >= 0}
+        new = sorted(seen - trace.pieces.keys())
+        pieces = dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
+        trace.pieces |= pieces
+        return {str(i): piece for i, piece in pieces.items()}
+
+    def _greedy(self, batch: Source, tokens: tuple[int, ...]) -> dict[str, Any]:
+        counted = Counted(self.model.network)
+        exact = registry.projection("exact", self.model.network) if self.projection_name != "exact" else self.projection
+        (best,) = drain(registry.decoder("greedy").iterate(counted, exact, batch, self.constraints))
+        return {"calls": counted.usage.passes, "identical": best.tokens == tokens}
+
+
+def _settled(trace: Trace) -> tuple[int, ...]:
+    """The tokens known to be right when decoding was interrupted."""
+    tokens: dict[int, int] = {}
+    for iteration in trace.iterations:
+        for slot, token, status in zip(iteration.slots, iteration.tokens, iteration.status, strict=True):
+            if status == "settled":
+                tokens[int(slot)] = int(token)
+    return tuple(tokens[slot] for slot in range(len(tokens)) if slot in tokens)

@@ -1,0 +1,81 @@
+// Run by test_script.py beside the joined script and what Python made of the same traces.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as picture from "./picture.mjs";
+
+const given = JSON.parse(readFileSync("given.json", "utf8"));
+
+function seen(model) {
+  const rows = model.rows.map((_, row) => row);
+  return {
+    cells: rows.map((row) => picture.cells(model, row).map((c) =>
+      [c.kind, c.token, c.text, c.continues, c.probability, c.margin, c.draft, c.origin, c.moved])),
+    edges: [...rows, rows.length].map((upto) => picture.edges(model, upto).map((e) => [e.source, e.target, e.strength])),
+    pills: [picture.layers(model, rows.length).map((layer) => picture.pills(model, layer.columns))],
+    captions: rows.map((row) => `${picture.passName(model, row)} ${picture.caption(model, row)}`),
+    head: [picture.title(model), picture.headline(model), picture.comparison(model), picture.beyond(model), picture.meaning(model)],
+  };
+}
+
+given.cases.forEach(({ trace, events, seen: expected }, index) => {
+  test(`trace ${index} reads as in Python`, () => assert.deepEqual(seen(picture.fromTrace(trace, false)), expected));
+  test(`trace ${index} streams to the same grid`, () => {
+    const model = events.reduce((state, event) => picture.append(state, event), picture.emptyModel());
+    assert.deepEqual(seen(model), expected);
+  });
+});
+
+test("a run in progress reads as in Python", () => {
+  assert.deepEqual(seen(picture.fromTrace(given.half.trace, true)), given.half.seen);
+});
+
+test("labels are Python's", () => {
+  for (const [piece, text, continues] of given.labels) assert.deepEqual(picture.label(piece, false), { text, continues });
+});
+
+test("a grid that forgets is noticed", () => {
+  const model = picture.fromTrace(given.cases[0].trace, false);
+  model.settled.clear();
+  assert.notDeepEqual(seen(model), given.cases[0].seen);
+});
+
+function feedOf(sealedState) {
+  const got = { loads: 0, events: [] };
+  const view = { load: () => (got.loads += 1), receive: (events) => got.events.push(...events) };
+  return { got, feed: picture.createFeed(view, () => sealedState) };
+}
+
+const message = (seq, ...events) => ({ k: "rows", seq, events });
+
+test("events in order pass through, repeats are dropped", () => {
+  const { got, feed } = feedOf({ seq: 0, trace: null });
+  feed.sealed();
+  feed.message(message(1, "a", "b"));
+  feed.message(message(2, "b", "c"));
+  feed.message({ other: true });
+  assert.deepEqual(got, { loads: 1, events: ["a", "b", "c"] });
+});
+
+test("an event that comes early waits", () => {
+  const { got, feed } = feedOf({ seq: 0, trace: null });
+  feed.sealed();
+  feed.message(message(2, "b"));
+  assert.deepEqual(got.events, []);
+  feed.message(message(1, "a"));
+  assert.deepEqual(got.events, ["a", "b"]);
+});
+
+test("a late view begins with the sealed trace", () => {
+  const state = { seq: 5, trace: null };
+  const { got, feed } = feedOf(state);
+  feed.sealed();
+  feed.message(message(4, "old", "old", "new"));
+  assert.deepEqual(got.events, ["new"]);
+  feed.message(message(9, "far"));
+  Object.assign(state, { seq: 8 });
+  feed.sealed();
+  assert.deepEqual([got.loads, got.events], [2, ["new", "far"]]);
+});

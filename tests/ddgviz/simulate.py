@@ -1,0 +1,207 @@
+"""Realistic traces without a model: a table of what each token hangs on, decoded by Jacobi passes."""
+
+from typing import Any
+
+PAD = 0
+END = 1
+
+
+def jacobi(
+    words: list[str],
+    needs: dict[int, list[int]],
+    *,
+    width: int,
+    source: str = "A sentence.",
+    decoder: str = "window:width=8",
+    block: bool = False,
+    probabilities: bool = True,
+    languages: tuple[str, str] = ("en", "de"),
+) -> dict[str, Any]:
+    """The trace of a Jacobi run that decodes `words`.
+
+    Parameters
+    ----------
+    words : list of str
+        Pieces of the output; the end is added.
+    needs : dict of int to list of int
+        Positions whose drafts must be right before the model says the right token; by default the one before.
+    width : int
+        Slots per pass: a sliding window, or the length of a block.
+    block : bool
+        Whether to stay on a block until all of it is settled.
+    """
+    target = [2 + words.index(word) for word in words] + [END]
+    pieces = {str(PAD): "<pad>", str(END): "</s>"} | {str(2 + words.index(word)): word for word in words}
+    drafts: dict[int, tuple[int, str]] = {}
+    iterations: list[dict[str, Any]] = []
+    done = 0
+    while done < len(target):
+        stop = (done // width + 1) * width if block else done + width
+        slots = list(range(done, stop))
+        before = [drafts.get(slot, (PAD, "pad")) for slot in slots]
+        known = dict(enumerate(target[:done])) | {slot: token for slot, (token, _) in zip(slots, before, strict=True)}
+        tokens = [_predict(slot, known, target, needs) for slot in slots]
+        verified = 1
+        while (
+            verified < len(slots) and before[verified - 1][0] == tokens[verified - 1] and done + verified < len(target)
+        ):
+            verified += 1
+        iterations.append(_row(len(iterations), slots, before, tokens, verified, probabilities))
+        drafts = {slot: (token, "recycled") for slot, token in zip(slots, tokens, strict=True)}
+        done += verified
+    return {
+        "format": "fastdecode-trace",
+        "version": 1,
+        "source": {"text": source, "language": languages[0], "pieces": ["▁" + word for word in source.split()]},
+        "target": {"text": "".join(words).replace("▁", " ").strip(), "language": languages[1]},
+        "settings": {
+            "model": "invented",
+            "decoder": decoder,
+            "projection": "exact",
+            "engine": "torch",
+            "dtype": "float32",
+            "device": "cpu",
+        },
+        "end": [END],
+        "pieces": pieces,
+        "iterations": iterations,
+        "hypotheses": [{"tokens": target, "score": -4.25, "stop": "end"}],
+        "greedy": {"calls": len(target), "identical": True},
+        "edges": [],
+    }
+
+
+def _predict(slot: int, known: dict[int, int], target: list[int], needs: dict[int, list[int]]) -> int:
+    if slot >= len(target):
+        return END
+    missing = [p for p in needs.get(slot, [slot - 1] if slot else []) if known.get(p) != target[p]]
+    return target[max(0, missing[0])] if missing else target[slot]
+
+
+def _row(
+    call: int, slots: list[int], before: list[tuple[int, str]], tokens: list[int], verified: int, known: bool
+) -> dict[str, Any]:
+    status = []
+    for index, (draft, _) in enumerate(before):
+        status.append("settled" if index < verified else "draft" if tokens[index] == draft else "changed")
+    sure = [
+        round(0.99 - 0.013 * (slot * 7 % 5) - (0 if i < verified else 0.08 * (i + 1)), 4)
+        for i, slot in enumerate(slots)
+    ]
+    return {
+        "call": call,
+        "slots": slots,
+        "drafts": [draft for draft, _ in before],
+        "origins": [origin for _, origin in before],
+        "tokens": tokens,
+        "status": status,
+        "probabilities": [max(0.02, p) for p in sure] if known else None,
+        "margins": [round(4 * max(0.02, p), 3) for p in sure] if known else None,
+        "num_active": None,
+        "cluster": None,
+        "lanes": None,
+        "seconds": 0.004,
+    }
+
+
+def garden() -> dict[str, Any]:
+    """Ten tokens by a sliding window of five."""
+    words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁Schule", "."]
+    needs = {3: [], 4: [1], 5: [4], 6: [4], 7: [4], 8: [7], 9: [7]}
+    text = "The children are playing in the garden behind the school."
+    return jacobi(words, needs, width=5, source=text, decoder="window:width=5")
+
+
+def station() -> dict[str, Any]:
+    """Thirty-two tokens, words in pieces, in blocks of six."""
+    text = "Because of the heavy snowfall, the early trains between the northern towns were cancelled until Thursday."
+    said = "▁Wegen ▁des ▁heftigen ▁Schnee fall s ▁wurden ▁die ▁frühen ▁Züge ▁zwischen ▁den ▁Städten ▁im ▁Norden , "
+    said += "▁wie ▁die ▁Bahn ▁gestern ▁Abend ▁mit teil te , ▁bis ▁ein schließlich ▁Donnerstag ▁ge strichen ."
+    words = said.split()
+    needs = {slot: [slot - 1] if slot % 3 == 1 else [max(0, slot - 4)] for slot in range(1, 33)}
+    return jacobi(words, needs, width=6, source=text, decoder="gauss_seidel:block=6", block=True)
+
+
+def long_block() -> dict[str, Any]:
+    """One long block: many passes and drafts far past the end."""
+    said = "▁Am ▁Morgen ▁las ▁sie ▁die ▁Zeitung , ▁am ▁Abend ▁schrieb ▁sie ▁lange ▁Briefe ▁an ▁ihre ▁Schwester ▁in "
+    said += "▁Berg en ▁und ▁Oslo ."
+    words = said.split()
+    needs = {slot: [slot - 1] if slot % 9 else [max(0, slot - 2)] for slot in range(1, 22)}
+    return jacobi(
+        words,
+        needs,
+        width=64,
+        decoder="jacobi:block=64",
+        source="In the morning she read the paper, in the evening she wrote long letters.",
+    )
+
+
+def beam() -> dict[str, Any]:
+    """Six tokens by beam search: the best hypothesis at each pass, settled by the last."""
+    trace = jacobi(
+        ["▁Das", "▁Haus", "▁ist", "▁sehr", "▁alt"], {}, width=1, decoder="beam:size=4", source="The house is very old."
+    )
+    best = [[2], [2, 3], [2, 4, 3], [2, 3, 4, 5], [2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 1]]
+    trace["iterations"] = []
+    for call, tokens in enumerate(best):
+        before = best[call - 1] if call else []
+        drafts = [before[i] if i < len(before) else -1 for i in range(len(tokens))]
+        last = call == len(best) - 1
+        trace["iterations"].append(
+            {
+                "call": call,
+                "slots": list(range(len(tokens))),
+                "drafts": drafts,
+                "origins": ["recycled" if d >= 0 else "" for d in drafts],
+                "tokens": tokens,
+                "status": [
+                    "settled" if last else "draft" if d == t else "changed" for d, t in zip(drafts, tokens, strict=True)
+                ],
+                "probabilities": None,
+                "margins": None,
+                "num_active": None,
+                "cluster": None,
+                "lanes": [{"parent": 0, "tokens": tokens, "score": -1.5, "finished": last}] * 4,
+                "seconds": 0.01,
+            }
+        )
+    trace["greedy"] = {"calls": 6, "identical": False}
+    return trace
+
+
+def greedy() -> dict[str, Any]:
+    """One token a pass."""
+    return jacobi(
+        ["▁Das", "▁Haus", "▁ist", "▁alt", "."],
+        {},
+        width=1,
+        decoder="greedy",
+        source="The house is old.",
+        probabilities=False,
+    )
+
+
+def measured() -> dict[str, Any]:
+    """The garden with measured dependencies."""
+    found = [(0, 1, 0.9), (1, 2, 0.8), (1, 4, 0.3), (4, 5, 0.7), (4, 6, 0.3), (4, 7, 0.5), (7, 8, 0.8), (7, 9, 0.45)]
+    return garden() | {"edges": [{"from": a, "to": b, "strength": s} for a, b, s in found]}
+
+
+def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same content as a decoder would send it while it runs."""
+    start = {key: trace[key] for key in ("format", "version", "source", "target", "settings", "end")}
+    end = {key: trace[key] for key in ("target", "pieces", "hypotheses", "greedy", "edges")}
+    rows = [{"event": "iteration", "pieces": trace["pieces"]} | row for row in trace["iterations"]]
+    return [
+        {"event": "start"} | start | {"target": {"text": "", "language": trace["target"]["language"]}},
+        *rows,
+        {"event": "end"} | end,
+    ]
+
+
+def hostile() -> dict[str, Any]:
+    """A run whose every text is an attack."""
+    from hostile import TOKENS
+
+    return jacobi(["▁" + token for token in TOKENS], {}, width=2, source=" ".join(TOKENS[:4]), decoder=TOKENS[0])

@@ -1,0 +1,105 @@
+"""Saving: every suffix, whole or not at all, and clear words where a browser is missing."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulate
+
+import ddgviz
+from ddgviz import browser as browser_module
+from ddgviz.page import html
+
+
+def test_svg_json_and_html(small: dict[str, Any], tmp_path: Path) -> None:
+    assert ddgviz.save(small, tmp_path / "a.svg").read_text(encoding="utf-8") == ddgviz.svg(small)
+    assert ddgviz.save(small, str(tmp_path / "a.dark.SVG"), theme="dark").is_file()
+    assert json.loads(ddgviz.save(small, tmp_path / "a.json").read_text(encoding="utf-8")) == small
+    page = ddgviz.save(small, tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page == html(small)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dark.SVG", "a.html", "a.json", "a.svg"]
+
+
+def test_the_page_is_small_and_closed(small: dict[str, Any]) -> None:
+    page = html(small)
+    data = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', page)[0]
+    assert len(page.encode()) - len(data) < 70_000
+    assert "default-src 'none'; script-src 'sha256-" in page
+    assert "unsafe" not in page
+
+
+def test_hostile_text_stays_data_in_the_page() -> None:
+    page = html(simulate.hostile())
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<img" not in page
+    assert "<svg" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.gif", {}, r"saved as \.svg, \.html, \.pdf, \.png, \.json, got 'a\.gif'\. Give the file"),
+        ("a", {}, r"saved as .*, got 'a'\. Give the file"),
+        ("a.svg", {"theme": "blue"}, r"light or dark, got 'blue'\. Use"),
+        ("none/a.svg", {}, r"existing folder, got .*none'\. Create it first"),
+    ],
+)
+def test_what_cannot_be_saved(
+    small: dict[str, Any], tmp_path: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ddgviz.save(small, tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_save_leaves_the_old_file(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ddgviz.save(small, tmp_path / "a.svg")
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("ddgviz.export.os.replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        ddgviz.save(simulate.garden(), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.svg"]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "png"])
+def test_without_a_browser_the_way_out_is_named(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.delenv("BROWSER_PATH", raising=False)
+    monkeypatch.setattr("ddgviz.browser.shutil.which", lambda _: None)
+    with pytest.raises(
+        ValueError, match=r"need Chromium, got no BROWSER_PATH .*\. Install .*chromium.*fonts-noto.*\.svg or \.html"
+    ):
+        ddgviz.save(small, tmp_path / f"a.{suffix}")
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
+    with pytest.raises(ValueError, match=r"BROWSER_PATH must name .*, got '/nowhere/chrome'.*\. Install"):
+        ddgviz.save(small, tmp_path / f"a.{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.browser
+def test_pdf_and_png(small: dict[str, Any], tmp_path: Path, chromium: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER_PATH", chromium)
+    made = browser_module.convert(ddgviz.svg(small), ("pdf", "png"))
+    assert made["pdf"].startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", made["pdf"])) == 1
+    wide = int.from_bytes(made["png"][16:20], "big")
+    assert made["png"].startswith(b"\x89PNG")
+    assert wide == 2 * float(re.findall(r'width="([0-9.]+)"', ddgviz.svg(small))[0])
+    assert ddgviz.save(small, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_scripts_without_a_font_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser_module, "_drawn", lambda character: character != "東")
+    monkeypatch.setattr("ddgviz.browser.shutil.which", lambda _: "/usr/bin/fc-list")
+    with pytest.warns(UserWarning, match=r"No installed font draws U\+6771: .*Install fonts"):
+        browser_module._warn_of_missing_fonts("<svg>東</svg>")

@@ -1,0 +1,70 @@
+"""The dependency graph: layers, edges and what networkx gets."""
+
+from typing import Any
+
+import networkx
+import pytest
+import simulate
+
+from ddgviz.graph import Edge, edges, layers, meaning, pills, to_networkx
+from ddgviz.trace import read
+
+
+def test_layers_are_tokens_settled_together(small: dict[str, Any]) -> None:
+    assert layers(read(small)) == [(0, [0]), (1, [1]), (2, [2, 3]), (3, [4, 5])]
+    assert layers(read(small), upto=2) == [(0, [0]), (1, [1])]
+
+
+def test_settling_order_hangs_each_layer_on_the_one_before(small: dict[str, Any]) -> None:
+    expected = [(0, 1), (1, 2), (1, 3), (3, 4), (3, 5)]
+    assert edges(read(small)) == [Edge(source, target, 1.0) for source, target in expected]
+
+
+def test_measured_edges_go_first() -> None:
+    model = read(simulate.measured())
+    assert edges(model)[0] == Edge(0, 1, 0.9)
+    assert meaning(model) == "changing the left token would change the right one"
+    assert all(edge.target < 4 for edge in edges(model, upto=3))
+
+
+def test_unmeasured_edges_claim_only_an_order(small: dict[str, Any]) -> None:
+    assert meaning(read(small)) == "the right token had to wait for the left one"
+
+
+def test_beam_search_has_no_layers_to_show() -> None:
+    model = read(simulate.beam())
+    assert edges(model) == []
+    assert pills(model, [0, 1, 2]) == [[0], [1], [2]]
+
+
+def test_pills_are_runs_of_neighbours(small: dict[str, Any]) -> None:
+    assert pills(read(small), [0, 1, 3, 4, 6]) == [[0, 1], [3, 4], [6]]
+
+
+def waits(graph: networkx.DiGraph) -> bool:
+    """Whether every edge goes from an earlier pass to a later one, and every later token waits for something."""
+    passes = networkx.get_node_attributes(graph, "pass")
+    forward = all(passes[source] < passes[target] for source, target in graph.edges)
+    return forward and all(graph.in_degree(node) or number == 1 for node, number in passes.items())
+
+
+@pytest.mark.parametrize("name", ["garden", "station", "long_block", "greedy"])
+def test_edges_follow_the_passes(name: str) -> None:
+    graph = to_networkx(getattr(simulate, name)())
+    assert waits(graph)
+    assert networkx.is_directed_acyclic_graph(graph)
+
+
+def test_an_edge_against_time_is_noticed(small: dict[str, Any]) -> None:
+    graph = to_networkx(small)
+    graph.add_edge(5, 0)
+    assert not waits(graph)
+
+
+def test_networkx_nodes_carry_what_is_known(small: dict[str, Any]) -> None:
+    graph = to_networkx(small)
+    assert graph.nodes[3] == {"position": 3, "token": "ft", "pass": 3, "probability": 0.97}
+    assert graph.edges[1, 3] == {"strength": 1.0}
+    assert graph.graph == {"edges": "settling order"}
+    assert to_networkx(simulate.measured()).graph == {"edges": "measured"}
+    networkx.write_graphml(graph, "/dev/null")

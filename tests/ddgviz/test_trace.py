@@ -1,0 +1,211 @@
+"""Reading traces: what is taken, what is refused, and how the grid carries settled tokens down."""
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddgviz.trace import TraceModel, read
+
+
+class Holder:
+    """An object that can tell its trace."""
+
+    def __init__(self, trace: dict[str, Any]) -> None:
+        self.trace = trace
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.trace
+
+
+def test_every_way_of_passing_a_trace_reads_the_same(small: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(small), encoding="utf-8")
+    ways = [small, json.dumps(small), path, str(path), Holder(small), read(small)]
+    assert len({read(way).to_json() for way in ways}) == 1
+
+
+def test_reading_leaves_its_argument_alone(small: dict[str, Any]) -> None:
+    before = copy.deepcopy(small)
+    read(small)
+    assert small == before
+
+
+def test_a_trace_survives_being_read(any_trace: dict[str, Any]) -> None:
+    assert read(any_trace).to_dict() == any_trace
+
+
+def test_events_and_the_whole_trace_give_the_same_grid(any_trace: dict[str, Any]) -> None:
+    model = TraceModel()
+    for event in simulate.events(any_trace):
+        model.append(event)
+    whole = read(any_trace)
+    assert model.to_dict() == whole.to_dict()
+    assert [model.cells(row) for row in range(model.rows)] == [whole.cells(row) for row in range(whole.rows)]
+
+
+def test_small_grid(small: dict[str, Any]) -> None:
+    model = read(small)
+    grid = [[(cell.kind, cell.label.text) for cell in model.cells(row)] for row in range(model.rows)]
+    done = [("settled", "Die"), ("settled", "Katze"), ("settled", "schlä"), ("settled", "ft")]
+    empty = ("empty", "")
+    assert grid == [
+        [("new", "Die"), ("draft", "Die"), ("draft", "Katze"), empty, empty, empty],
+        [done[0], ("new", "Katze"), ("draft", "schlä"), ("draft", "."), empty, empty],
+        [*done[:2], ("new", "schlä"), ("new", "ft"), ("draft", "."), empty],
+        [*done, ("new", "."), ("new", "‹end›")],
+    ]
+    assert model.beyond == 1
+    assert [cell.moved for cell in model.cells(1)] == [False, False, True, False, False, False]
+    assert model.cells(3)[3].probability == 0.97
+    assert model.cells(2)[3].label.continues
+
+
+def carries_down(model: TraceModel, carry: Callable[[int, int], Any]) -> bool:
+    """Whether every settled token stays, with its probability, to the last pass."""
+    for column, (row, _) in model.settled.items():
+        if column < model.columns:
+            first = model.cells(row)[column]
+            for later in range(row + 1, model.rows):
+                cell = carry(later, column)
+                if (cell.kind, cell.token, cell.probability) != ("settled", first.token, first.probability):
+                    return False
+    return True
+
+
+words = st.lists(st.sampled_from(["▁a", "▁b", "c", "▁d"]), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(words, st.integers(1, 8), st.booleans(), st.data())
+def test_settled_tokens_stay(said: list[str], width: int, block: bool, data: st.DataObject) -> None:
+    needs = {slot: data.draw(st.lists(st.integers(0, max(0, slot - 1)), max_size=2)) for slot in range(1, len(said))}
+    model = read(simulate.jacobi(said, needs, width=width, block=block))
+    assert carries_down(model, lambda row, column: model.cells(row)[column])
+    assert [cell.token for cell in model.cells(model.rows - 1)] == list(model.tokens)
+
+
+def test_forgetting_settled_tokens_is_noticed(garden: dict[str, Any]) -> None:
+    model = read(garden)
+    forgetful = copy.copy(model)
+    forgetful.settled = {}
+    assert not carries_down(model, lambda row, column: forgetful.cells(row)[column])
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
+def test_unknown_probabilities_are_drawn_as_nothing(small: dict[str, Any], nothing: float | None) -> None:
+    small["iterations"][0]["probabilities"] = [nothing] * 3
+    assert [cell.probability for cell in read(small).cells(0)][:3] == [None] * 3
+
+
+def test_columns_of_a_run_in_progress_are_those_within_reach() -> None:
+    events = simulate.events(simulate.long_block())
+    model = TraceModel()
+    for event in events[:3]:
+        model.append(event)
+    assert (model.columns, model.beyond) == (40, 25)
+    for event in events[3:]:
+        model.append(event)
+    assert (model.columns, model.beyond) == (23, 63)
+
+
+def test_an_interrupted_run_shows_its_drafts(garden: dict[str, Any]) -> None:
+    garden["iterations"] = garden["iterations"][:2]
+    garden["hypotheses"] = [{"tokens": [2, 3], "score": None, "stop": "interrupted"}]
+    model = read(garden)
+    assert not model.complete
+    assert model.columns == 6
+
+
+def test_beam_settles_in_its_last_pass() -> None:
+    model = read(simulate.beam())
+    kinds = [{cell.kind for cell in model.cells(row)} for row in range(model.rows)]
+    assert kinds[-1] == {"new"}
+    assert all(kind <= {"draft", "empty"} for kind in kinds[:-1])
+
+
+def change(path: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+    """A trace with one thing changed, or left out."""
+
+    def apply(trace: dict[str, Any]) -> dict[str, Any]:
+        *way, last = path.split(".")
+        place: Any = trace
+        for step in way:
+            place = place[int(step)] if step.isdigit() else place[step]
+        if last.isdigit():
+            place[int(last)] = value
+        elif value is KeyError:
+            del place[last]
+        else:
+            place[last] = value
+        return trace
+
+    return apply
+
+
+BAD: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda trace: [trace], r"Not a decoding trace: expected a dict.*, got 'list'\. Record"),
+    (lambda trace: json.dumps(trace)[:-40], r"The trace is not whole JSON, got .*characters.*\. It may be cut short"),
+    (lambda trace: "/nowhere/trace.json", r"A trace is read from .*file, got '/nowhere/trace\.json'\. Check the path"),
+    (change("format", "other"), r"Not a decoding trace: .*, got 'other'\. Pass the JSON"),
+    (change("version", 2), r"ddgviz reads version 1 of the trace, got 'version 2'\. Update ddgviz"),
+    (change("version", None), r"ddgviz reads version 1 of the trace, got 'version None'\. Record"),
+    (change("source", KeyError), r'The trace needs an object "source", got None\. Record'),
+    (change("end", "2"), r"The trace needs a list of integers as \"end\", got '2'\. Record"),
+    (change("pieces", KeyError), r"The trace needs \"pieces\", got 'none'\. Record"),
+    (change("pieces", {"x": "y"}), r'"pieces" gives a text for each token id, got .*\. Record'),
+    (change("iterations", KeyError), r'The trace needs a list "iterations", got None\. Record'),
+    (change("iterations.1", 7), r"A pass is an object, got 7\. Record"),
+    (change("iterations.1.slots", KeyError), r'list of integers as "slots" of pass 2, got None\. Record'),
+    (change("iterations.1.slots", [3, 2, 1]), r'"slots" of pass 2 must be ascending .*, got \[3, 2, 1\]\. Record'),
+    (change("iterations.1.slots", [1, 2, 10**9]), r'"slots" of pass 2 must be .*, got .*\. Record'),
+    (change("iterations.1.tokens", [6]), r"\"tokens\" of pass 2 needs one entry for each .* got '1 entries'\. Record"),
+    (change("iterations.1.probabilities", [0.5]), r"\"probabilities\" of pass 2 .* got '1 entries'\. Record"),
+    (
+        change("iterations.1.status", ["settled", "sure", "draft"]),
+        r"\"status\" of pass 2 knows .*, got 'sure'\. Record",
+    ),
+    (change("iterations.1.call", 0), r"Passes come in order, after 0, got '\"call\": 0'\. Record"),
+    (
+        change("iterations.3.slots", [3, 5, 6]),
+        r"Slot 3 was settled as token 8 and must stay, got '9 in pass 4'\. Record",
+    ),
+    (change("hypotheses", None), r'The trace needs a list "hypotheses", got None\. Record'),
+    (change("greedy", {"calls": 3}), r'"greedy" is null, or has .*, got .*\. Record'),
+    (change("edges", [{"from": 0}]), r"An edge has .*, got .*\. Record"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), BAD)
+def test_damage_is_named_shown_and_answered(
+    small: dict[str, Any], damage: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(damage(small))
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"event": "iteration"}, r"A run is a start.*, got '\"iteration\" before the start'\. Send"),
+        ({"event": "other"}, r"An event is .*, got 'other'\. Events are described"),
+        ([], r"An event is .*, got None\. Events"),
+    ],
+)
+def test_events_out_of_order(event: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TraceModel().append(event)
+
+
+def test_a_start_clears(small: dict[str, Any], garden: dict[str, Any]) -> None:
+    model = read(garden)
+    for event in simulate.events(small):
+        model.append(event)
+    assert model.to_dict() == small

@@ -1,0 +1,99 @@
+"""The live picture's Python side: what it says of itself, what it sends, what it keeps."""
+
+import base64
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import simulate
+
+import ddgviz
+from ddgviz.widget import SEND_EVERY, Picture
+
+
+class Recorder(Picture):
+    """A picture that keeps what it sends."""
+
+    def __init__(self, trace: Any = None) -> None:
+        self.sent: list[dict[str, Any]] = []
+        super().__init__(trace)
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        self.sent.append(content)
+
+
+def test_it_says_what_it_holds(small: dict[str, Any]) -> None:
+    assert repr(ddgviz.show(small)) == "Picture(4 passes, 6 tokens, 'window:width=3')"
+    assert repr(Picture()) == "Picture(empty)"
+
+
+def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
+    data, _ = ddgviz.show(small)._repr_mimebundle_() or ({}, {})
+    assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert data["text/plain"] == repr(ddgviz.show(small))
+    image = data["text/html"].split("base64,")[1].split('"')[0]
+    assert base64.b64decode(image).decode("utf-8") == ddgviz.svg(small)
+
+
+def test_a_large_run_has_a_small_still() -> None:
+    trace = simulate.jacobi(["▁a", "▁b"] * 60, {}, width=1)
+    data, _ = ddgviz.show(trace)._repr_mimebundle_() or ({}, {})
+    assert len(data["text/html"]) < 900_000
+
+
+def test_streamed_events_are_numbered_without_gaps(garden: dict[str, Any]) -> None:
+    picture = Recorder()
+    for event in simulate.events(garden):
+        picture.append(event)
+    numbers = [message["seq"] + index for message in picture.sent for index in range(len(message["events"]))]
+    assert numbers == list(range(1, len(simulate.events(garden)) + 1))
+    assert picture.seq == numbers[-1]
+
+
+def test_the_sealed_trace_is_the_whole_run(garden: dict[str, Any]) -> None:
+    picture = Recorder()
+    for event in simulate.events(garden):
+        picture.append(event)
+    assert json.loads(picture.trace_json) == garden
+    assert not picture.running
+
+
+def test_messages_are_bundled_when_events_rush(garden: dict[str, Any]) -> None:
+    picture = Recorder()
+    for event in simulate.events(simulate.long_block()):
+        picture.append(event)
+    assert len(picture.sent) < len(simulate.events(simulate.long_block())) / 2
+    assert SEND_EVERY == 0.05
+
+
+def test_a_bad_event_leaves_the_picture_as_it_was(small: dict[str, Any]) -> None:
+    picture = Recorder()
+    events = simulate.events(small)
+    picture.append(events[0])
+    with pytest.raises(ValueError, match=r"slots.* of pass 1"):
+        picture.append({"event": "iteration", "call": 0})
+    for event in events[1:]:
+        picture.append(event)
+    assert json.loads(picture.trace_json) == small
+
+
+def test_a_new_run_resets_the_view(small: dict[str, Any]) -> None:
+    picture = Recorder(small)
+    picture.view = {"pass": 2}
+    picture.append(simulate.events(small)[0])
+    assert picture.view == {}
+
+
+def test_importing_is_light() -> None:
+    heavy = "plotly, anywidget, ipywidgets, networkx, torch, transformers, fastdecode_lib"
+    code = f"import sys, ddgviz; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(callable(getattr(ddgviz, name)) for name in ddgviz.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ddgviz.nothing

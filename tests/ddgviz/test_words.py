@@ -1,0 +1,75 @@
+"""The picture's words."""
+
+from typing import Any
+
+import pytest
+import simulate
+
+from ddgviz import words
+from ddgviz.trace import TraceModel, read
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("greedy", "greedy"),
+        ("gauss_seidel:block=3", "Gauss-Seidel, blocks of 3"),
+        ("beam:size=4", "beam search, 4 hypotheses"),
+        ("window:width=5,recycle=no", "sliding window, 5 wide, recycle no"),
+        ("mine:block=2", "mine, block 2"),
+        ("jacobi", "Jacobi"),
+    ],
+)
+def test_decoders_are_said_plainly(typed: str, said: str) -> None:
+    assert words.decoder(typed) == said
+
+
+def test_languages_fall_back_to_their_code() -> None:
+    assert [words.language(code) for code in ("de", "pt-BR", "tlh", "")] == ["German", "Portuguese", "tlh", "?"]
+
+
+def test_subtitle_and_headline(small: dict[str, Any]) -> None:
+    model = read(small)
+    assert words.subtitle(model) == "English → German · sliding window, 3 wide · float32"
+    assert words.headline(model) == "4 passes for 6 tokens"
+    assert words.comparison(model) == "greedy needs 6 · identical output"
+    assert words.beyond(model) == "+1 position beyond the end was drafted too."
+
+
+def test_a_differing_output_is_said(small: dict[str, Any]) -> None:
+    small["greedy"]["identical"] = False
+    assert words.comparison(read(small)) == "greedy needs 6 · output differs from greedy's"
+
+
+def test_without_greedy_nothing_is_claimed(small: dict[str, Any]) -> None:
+    small["greedy"] = None
+    assert words.comparison(read(small)) == ""
+
+
+def test_other_projections_are_named(small: dict[str, Any]) -> None:
+    small["settings"]["projection"] = "clustered:top=2"
+    assert "clustered, top 2 projection" in words.subtitle(read(small))
+
+
+def test_captions(small: dict[str, Any]) -> None:
+    model = read(small)
+    assert [words.caption(model, row) for row in range(model.rows)] == [
+        "settled “Die”.",
+        "settled “Katze” and changed 1 draft.",
+        "settled “schläft” in one pass: “ft” did not have to wait for “schlä”.",
+        "settled “.” and the end in one pass: the end did not have to wait for “.”.",
+    ]
+    assert words.highlight(model, range(4)) == 2
+
+
+def test_beam_captions() -> None:
+    model = read(simulate.beam())
+    assert words.caption(model, 0) == "kept 4 hypotheses open."
+    assert words.caption(model, 5) == "settled the best hypothesis."
+
+
+def test_a_run_in_progress_says_so(small: dict[str, Any]) -> None:
+    model = TraceModel()
+    for event in simulate.events(small)[:3]:
+        model.append(event)
+    assert words.headline(model) == "2 passes for 2 tokens so far"

@@ -1,0 +1,238 @@
+"""For each law a broken implementation that it must catch: a law that cannot fail proves nothing."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from fastdecode_lib import checks
+from fastdecode_lib.core import Candidates, Hypothesis, Iteration
+from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
+from fastdecode_lib.models import transformer
+
+
+def caught(law, *arguments, cases=60) -> bool:
+    """Whether a law fails on at least one of some random cases."""
+    for seed in range(cases):
+        case = checks.random_case(seed)
+        try:
+            law(*(a(case) if callable(a) and not isinstance(a, type) else a for a in arguments), case)
+        except checks.LawBroken:
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ broken decoders
+
+
+@dataclass(frozen=True)
+class StopsEarly(Jacobi):
+    """Takes every block as solved after its first pass."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        found = []
+        for row in range(len(source)):
+            passes = super().iterate(model, projection, source.row(row), constraints, observe=observe)
+            first = next(passes)
+            yield first
+            ends = np.flatnonzero(np.isin(first.tokens, constraints.end))
+            length = ends[0] + 1 if len(ends) else len(first.tokens)
+            found.append(Hypothesis(tuple(first.tokens[:length].tolist()), None, "end" if len(ends) else "length"))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Wasteful(GaussSeidel):
+    """Runs the network once more after each pass."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        class Twice:
+            def __getattr__(self, name):
+                return getattr(model, name)
+
+            def step(self, state, tokens, visible=None):
+                model.step(state, tokens, visible)
+                state.truncate(state.lengths - tokens.shape[1])
+                return model.step(state, tokens, visible)
+
+        return (yield from super().iterate(Twice(), projection, source, constraints, observe=observe))
+
+
+@dataclass(frozen=True)
+class RoundTheCounter(Greedy):
+    """Reaches for the network behind the counting proxy."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        inner = getattr(model, "model", model)
+        return (yield from super().iterate(inner, projection, source, constraints, observe=observe))
+
+
+@dataclass(frozen=True)
+class Unconstrained(Greedy):
+    """Forgets every rule but the longest output."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        free = replace(constraints, banned=(), min_length=0, exact_length=None, forced_end=False)
+        return (yield from super().iterate(model, projection, source, free, observe=observe))
+
+
+@dataclass(frozen=True)
+class LooksAtNeighbours(Greedy):
+    """Ends every row where the first one ends."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        found = yield from super().iterate(model, projection, source, constraints, observe=observe)
+        shortest = min(len(h.tokens) for h in found)
+        return tuple(Hypothesis(h.tokens[:shortest], h.score, h.stop) for h in found)
+
+
+@dataclass(frozen=True)
+class Boastful(Jacobi):
+    """Shows drafts as settled."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        passes = super().iterate(model, projection, source, constraints, observe=observe)
+        while True:
+            try:
+                iteration = next(passes)
+            except StopIteration as stop:
+                return stop.value
+            yield replace(iteration, status=("settled",) * len(iteration.status))
+
+
+@dataclass(frozen=True)
+class Shy(Greedy):
+    """Ends sooner when it is observed."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        watched = replace(constraints, max_length=1, min_length=0, exact_length=None) if observe else constraints
+        return (yield from super().iterate(model, projection, source, watched, observe=observe))
+
+
+@dataclass(frozen=True)
+class Lossy(Greedy):
+    """Claims to be lossless and takes the second best token first."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        worse = replace(constraints, banned=(*constraints.banned, 3, 4, 5, 6))
+        return (yield from super().iterate(model, projection, source, worse, observe=observe))
+
+
+@pytest.mark.parametrize(
+    ("law", "broken"),
+    [
+        (checks.lossless_equals_greedy, StopsEarly()),
+        (checks.lossless_equals_greedy, Lossy()),
+        (checks.batch_equals_single, LooksAtNeighbours()),
+        (checks.constraints_hold, Unconstrained()),
+        (checks.counter_sees_all, RoundTheCounter()),
+        (checks.settled_stays, Boastful()),
+        (checks.observing_changes_nothing, Shy()),
+        (checks.jacobi_passes_bounded, Wasteful()),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_decoder_law_catches(law, broken):
+    assert caught(law, broken)
+
+
+def test_trace_law_catches_a_lossy_reader(monkeypatch):
+    def forgetful(data):
+        return replace(original(data), drafts=np.array(data["tokens"]))
+
+    original = Iteration.from_dict
+    monkeypatch.setattr(Iteration, "from_dict", forgetful)
+    assert caught(checks.trace_survives_json, Jacobi())
+
+
+def test_beam_law_catches_another_search(monkeypatch):
+    """A beam of one that takes the worst candidate."""
+    original = checks.Beam.iterate
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        class Reversed:
+            def bind(self, source):
+                return self
+
+            def top_k(self, hidden, k, banned=None, normalise=False):
+                found = projection.top_k(hidden, k, banned, normalise)
+                return Candidates(
+                    found.ids[:, ::-1], found.scores, found.num_active, found.log_normaliser, found.support
+                )
+
+        return original(self, model, Reversed(), source, constraints, observe=observe)
+
+    monkeypatch.setattr(Beam, "iterate", iterate)
+    assert caught(checks.beam_one_equals_greedy)
+
+
+# -------------------------------------------------------------------------------------------------- broken models
+
+
+def test_wide_pass_law_catches_sight_of_the_future(monkeypatch):
+    original = transformer._place
+
+    def place(model, state, tokens, visible):
+        return replace(original(model, state, tokens, visible), mask=None)
+
+    monkeypatch.setattr(transformer, "_place", place)
+    assert caught(checks.wide_pass_equals_steps)
+
+
+def test_truncate_law_catches_a_state_that_remembers(monkeypatch):
+    monkeypatch.setattr(transformer.TransformerState, "truncate", lambda self, lengths: None)
+    assert caught(checks.truncate_forgets)
+
+
+def test_keep_law_catches_the_wrong_slots(monkeypatch):
+    original = transformer.TransformerState.keep
+    monkeypatch.setattr(
+        transformer.TransformerState,
+        "keep",
+        lambda self, slots: original(self, np.tile(np.arange(slots.shape[1]), (len(slots), 1))),
+    )
+    assert caught(checks.kept_candidate_equals_stepped)
+
+
+def test_mask_law_catches_a_leak(monkeypatch):
+    """A soft mask: what should not be seen is seen a little."""
+    original = torch.nn.functional.scaled_dot_product_attention
+
+    def leaky(q, k, v, attn_mask=None):
+        soft = None if attn_mask is None else torch.where(attn_mask, 0.0, -30.0).to(q.dtype)
+        return original(q, k, v, attn_mask=soft)
+
+    monkeypatch.setattr(transformer.functional, "scaled_dot_product_attention", leaky)
+    assert caught(checks.masked_slot_changes_nothing)
+
+
+def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):
+    original = transformer._place
+
+    def place(model, state, tokens, visible):
+        found = original(model, state, tokens, visible)
+        return found if found.rows is None else replace(found, positions=found.positions * 0 + found.positions[:1])
+
+    monkeypatch.setattr(transformer, "_place", place)
+    assert caught(checks.ragged_equals_single)
+
+
+def test_select_law_catches_shared_caches(monkeypatch):
+    original = transformer.TransformerState.select
+
+    def select(self, rows):
+        state = original(self, rows)
+        state.keys = [k[torch.zeros(len(rows), dtype=torch.long)] for k in self.keys]
+        return state
+
+    monkeypatch.setattr(transformer.TransformerState, "select", select)
+    assert caught(checks.selected_rows_are_independent)
+
+
+def test_every_law_has_a_twin():
+    """The names of the laws that the tests above break."""
+    source = open(__file__, encoding="utf-8").read()
+    for law in (*checks.MODEL_LAWS, *checks.DECODER_LAWS):
+        assert f"caught(checks.{law.__name__}" in source or f"(checks.{law.__name__}, " in source, law.__name__

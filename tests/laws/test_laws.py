@@ -1,0 +1,55 @@
+"""Every law on random cases: models of the three families, every decoder of the registry with random settings."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastdecode_lib import checks, registry
+from fastdecode_lib.checkpoints import FAMILIES
+
+CASES = 40
+seeds = st.integers(0, 2**31)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("law", checks.MODEL_LAWS, ids=lambda law: law.__name__)
+def test_model_law(law, family):
+    @settings(max_examples=CASES // 2)
+    @given(seeds)
+    def holds(seed):
+        law(checks.random_case(seed, family))
+
+    holds()
+    assert law in checks.MODEL_LAWS
+
+
+@pytest.mark.parametrize("name", registry.DECODERS)
+@pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
+def test_decoder_law(law, name):
+    @settings(max_examples=CASES)
+    @given(seeds)
+    def holds(seed):
+        decoder = checks.random_decoder(name, checks.random_case(seed).random)
+        law(decoder, checks.random_case(seed))
+
+    holds()
+    assert law in checks.DECODER_LAWS
+
+
+def test_cases_are_varied():
+    """Laws over cases that are all alike would prove little."""
+    cases = [checks.random_case(seed) for seed in range(200)]
+    outputs = [h for case in cases for h in checks.decode(checks.Greedy(), case)]
+    assert {h.stop for h in outputs} == {"end", "length"}
+    assert len({h.tokens for h in outputs}) > len(outputs) / 2
+    assert max(len(h.tokens) for h in outputs) >= 15
+    assert {case.model.architecture.family for case in cases} == set(FAMILIES)
+    depend = [len({tuple(h.tokens) for h in checks.decode(checks.Greedy(), case)}) > 1 for case in cases]
+    assert sum(depend) > 60, "outputs should depend on the source"
+
+
+def test_every_decoder_has_random_settings():
+    random = checks.random_case(0).random
+    for name in registry.DECODERS:
+        drawn = {repr(checks.random_decoder(name, random)) for _ in range(30)}
+        assert len(drawn) > 3 or name == "greedy"

@@ -1,0 +1,133 @@
+"""The files that describe the package agree with each other and with the tree."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+CONDA_NAMES = {"pytorch": "torch"}
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def requirements(lines: list[str]) -> dict[str, SpecifierSet]:
+    parsed = [Requirement(line) for line in lines]
+    return {canonicalize_name(CONDA_NAMES.get(r.name, r.name)): r.specifier for r in parsed}
+
+
+def pins() -> dict[str, SpecifierSet]:
+    return requirements((ROOT / "constraints.txt").read_text(encoding="utf-8").split())
+
+
+def test_environment_has_every_dependency_in_the_same_range(pyproject: dict) -> None:
+    entries = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    conda = [entry for entry in entries if isinstance(entry, str)]
+    pip = [line for entry in entries if isinstance(entry, dict) for line in entry["pip"]]
+    environment = requirements(
+        [line for line in [*conda, *pip] if not line.startswith(("--", "python ", "pip", "make"))]
+    )
+    project = pyproject["project"]
+    wanted = requirements([*project["dependencies"], *project["optional-dependencies"]["figures"]])
+    assert environment == wanted
+    assert "--editable ." in pip
+
+
+def test_environment_has_the_python_of_pyproject(pyproject: dict) -> None:
+    entries = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    python = next(entry for entry in entries if isinstance(entry, str) and entry.startswith("python "))
+    assert SpecifierSet(pyproject["project"]["requires-python"]).contains(python.split("=")[-1])
+    assert pyproject["tool"]["mypy"]["python_version"] == python.split("=")[-1]
+
+
+def test_constraints_pin_every_direct_dependency_within_its_range(pyproject: dict) -> None:
+    project = pyproject["project"]
+    for lines in [project["dependencies"], *project["optional-dependencies"].values()]:
+        for name, allowed in requirements(lines).items():
+            assert name in pins(), f"{name} is not in constraints.txt"
+            (pin,) = pins()[name]
+            assert pin.operator == "=="
+            assert pin.version in allowed, f"constraints.txt has {name} {pin.version}, pyproject.toml wants {allowed}"
+
+
+def test_ranges_have_both_ends(pyproject: dict) -> None:
+    for name, allowed in requirements(pyproject["project"]["dependencies"]).items():
+        assert {spec.operator for spec in allowed} == {">=", "<"}, name
+
+
+@pytest.mark.parametrize("package", ["fastdecode_lib", "ddgviz"])
+def test_package_data_covers_every_file(pyproject: dict, package: str) -> None:
+    patterns = pyproject["tool"]["setuptools"]["package-data"][package]
+    folder = ROOT / package
+    shipped = {name for pattern in patterns for name in glob.glob(str(folder / pattern), recursive=True)}
+    hidden = {"__pycache__", ".ipynb_checkpoints"}
+    files = {str(p) for p in folder.rglob("*") if p.is_file() and p.suffix != ".py" and not hidden & set(p.parts)}
+    assert sorted(files - shipped) == []
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {path.parent for package in ("fastdecode_lib", "ddgviz") for path in (ROOT / package).rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_console_script_exists(pyproject: dict) -> None:
+    module, function = pyproject["project"]["scripts"]["fastdecode"].split(":")
+    source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+    assert re.search(rf"^def {function}\(", source, re.MULTILINE)
+
+
+def test_the_version_is_the_same_everywhere(pyproject: dict) -> None:
+    version = pyproject["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert (citation["version"], changes[0]) == (version, version)
+    assert citation["license"] == pyproject["project"]["license"]
+
+
+def test_the_citation_names_the_five_papers_and_the_data() -> None:
+    references = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    assert sorted(reference["type"] for reference in references) == ["conference-paper"] * 5 + ["data"]
+    for reference in references:
+        assert reference["title"] and reference["authors"] and reference["year"]
+
+
+def targets() -> list[str]:
+    return re.findall(r"^([a-z%-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def make(*arguments: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_makefile() -> None:
+    listed = make()
+    assert {"lab", "test", "figures", "train", "clean"} <= set(targets())
+    for target in targets():
+        assert f"make {target} " in listed
+        assert make("--dry-run", target)
+    steps = make("--dry-run", "test")
+    order = [steps.index(step) for step in ("ruff check", "mypy", "-m pytest", "--nbval-lax")]
+    assert order == sorted(order)
+    assert "torch==1.2.3" in make("--dry-run", "install", "TORCH=1.2.3")
+    assert make("--dry-run", "lab", "LAB_ARGS=--no-browser").rstrip().endswith("--no-browser")
+    assert "-m pytest -k greedy" in make("--dry-run", "tests", "TEST_ARGS=-k greedy")
+    assert "! -name train" in make("--dry-run", "clean")
+    assert "! -name train" not in make("--dry-run", "clean", "ALL=1")

@@ -81,7 +81,7 @@ def _passes(figure: go.Figure, rows: list[dict[str, Any]], names: list[str], col
         x=ratios,
         y=names,
         mode="markers",
-        name="fewer passes alone",
+        name="if only passes counted",
         marker={"symbol": "line-ns", "size": 16, "line": {"width": 2, "color": colors.muted}},
         hovertemplate="%{y}: %{x:.2f} times fewer passes than greedy<extra></extra>",
     )
@@ -124,20 +124,13 @@ def _style(figure: go.Figure, names: list[str], colors: Theme) -> None:
         font={"family": FONT, "size": 12, "color": colors.ink},
         paper_bgcolor=colors.paper,
         plot_bgcolor=colors.paper,
-        height=150 + 38 * len(names),
-        margin={"l": 20, "r": 30, "t": 64, "b": 52},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1,
-            "yanchor": "bottom",
-            "yref": "paper",
-            "font": {"color": colors.muted},
-        },
+        height=120 + 38 * len(names),
+        margin={"l": 20, "r": 30, "t": 48, "b": 52},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
         hoverlabel={"bgcolor": colors.ink, "font": {"color": colors.paper, "family": FONT}},
     )
     figure.update_xaxes(
-        title={"text": "speedup over the baseline", "font": {"color": colors.muted}},
+        title={"text": "speedup over the baseline", "font": {"color": colors.muted, "size": 12}, "standoff": 14},
         rangemode="tozero",
         ticksuffix="x",
         showline=False,

@@ -30,9 +30,11 @@ def layers(model: TraceModel, upto: int | None = None) -> list[tuple[int, list[i
     upto : int, optional
         Only the first `upto` passes.
     """
-    rows = range(model.rows if upto is None else upto)
-    found = ((row, model.new_columns(row)) for row in rows)
-    return [(row, columns) for row, columns in found if columns]
+    found: dict[int, list[int]] = {}
+    for slot, (row, _) in sorted(model.settled.items()):
+        if slot < model.columns and (upto is None or row < upto):
+            found.setdefault(row, []).append(slot)
+    return sorted(found.items())
 
 
 def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:

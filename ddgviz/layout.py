@@ -49,8 +49,8 @@ def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) ->
     """
     natural = dict.fromkeys(shown, NARROWEST)
     for row in range(model.rows):
-        for cell in model.cells(row)[shown.start : shown.stop]:
-            if cell.kind not in ("settled", "empty"):
+        for cell in model.cells(row, [slot for slot in model.iterations[row].slots if slot in shown]):
+            if cell.kind != "settled":
                 fresh = cell.kind == "new"
                 need = min(WIDEST if fresh else WIDEST_DRAFT, width(cell.label.text, TOKEN_SIZE, fresh) + PADDING)
                 natural[cell.column] = max(natural[cell.column], need)

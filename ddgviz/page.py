@@ -7,7 +7,7 @@ from typing import Any
 
 from ddgviz import words
 from ddgviz.assets import script, styles
-from ddgviz.svg import escape
+from ddgviz.drawing import escape
 from ddgviz.trace import read
 
 _BOOT = """

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import ipywidgets
 
-from ddgviz.text import visible
 from ddgviz.widget import Picture
 from ddgviz.words import decoder, language
 
@@ -57,12 +56,11 @@ class Panel(ipywidgets.VBox):
             description="Translate", button_style="primary", layout={"width": "104px", "flex": "none"}
         )
         self._choice = {key: _dropdown(key, choices.get(key, [])) for key in SETTINGS}
-        self._note = ipywidgets.Label(value="", layout={"display": "none"})
-        self._code = ipywidgets.Textarea(disabled=True, rows=6, layout={"width": "auto"})
+        self._code = ipywidgets.Textarea(rows=6, layout={"width": "auto"})
         fold = ipywidgets.Accordion(children=[self._code], titles=("code",), selected_index=None)
         first = ipywidgets.HBox([self._box, self._button])
         second = ipywidgets.HBox(list(self._choice.values()), layout={"flex_flow": "row wrap"})
-        super().__init__([first, second, self._note, self.picture, fold])
+        super().__init__([first, second, self.picture, fold])
         self._listen()
         self._write_code()
         if start and text.strip():
@@ -87,11 +85,7 @@ class Panel(ipywidgets.VBox):
     @property
     def error(self) -> str:
         """Why the last run failed; empty if it did not."""
-        return str(self._note.value)
-
-    def _say(self, error: str) -> None:
-        self._note.value = error
-        self._note.layout.display = "" if error else "none"
+        return str(self.picture.notice)
 
     def start(self) -> None:
         """Decode the sentence in the background; a run under way is stopped first."""
@@ -127,7 +121,7 @@ class Panel(ipywidgets.VBox):
             before.join()
         if halt.is_set():
             return
-        self._say("")
+        self.picture.notice = ""
         self._button.description, self._button.button_style = "Stop", ""
         try:
             if not text.strip():
@@ -137,7 +131,7 @@ class Panel(ipywidgets.VBox):
             if self.picture.model.finished:
                 self.trace = self.picture.model.to_dict()
         except Exception as error:  # the panel is where its reader looks
-            self._say(visible(f"{type(error).__name__}: {error}"))
+            self.picture.notice = f"{type(error).__name__}: {error}"
         finally:
             self.picture.flush()
             self._button.description, self._button.button_style = "Translate", "primary"

@@ -1,73 +1,22 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ddgviz import graph, layout, words
+from ddgviz.drawing import LEFT, MARGIN, Page, escape, number
 from ddgviz.layout import Column
 from ddgviz.schema import fail
-from ddgviz.text import ELLIPSIS, fit, visible, width
-from ddgviz.theme import FONT, Theme, theme_named
+from ddgviz.text import ELLIPSIS, fit, width
+from ddgviz.theme import FONT, theme_named
 from ddgviz.trace import Cell, TraceModel, read
 
 MAX_CELLS = 20_000
-LEFT = 86.0
-MARGIN = 24.0
-BARS = 132.0
-NARROWEST_PICTURE = 760.0
 BAR_UNIT = 22.0
 LONGEST_BAR = 72.0
 
 Window = tuple[tuple[int, int], tuple[int, int]]
-
-
-def escape(text: str) -> str:
-    """`text` for XML, its hidden characters made visible."""
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        text = text.replace(character, entity)
-    return visible(text)
-
-
-def number(value: float) -> str:
-    """A coordinate with at most two decimals."""
-    return f"{round(value, 2):g}" if abs(value) < 1e5 else f"{round(value)}"
-
-
-def _value(value: object) -> str:
-    return number(value) if isinstance(value, (int, float)) else escape(str(value))
-
-
-@dataclass(frozen=True)
-class Page:
-    """A picture being written: what it shows, in which colours, and the elements so far."""
-
-    model: TraceModel
-    theme: Theme
-    upto: int
-    rows: range
-    placed: dict[int, Column]
-    pitch: float
-    out: list[str]
-
-    @property
-    def right(self) -> float:
-        """Right edge of the grid."""
-        return max((column.right for column in self.placed.values()), default=LEFT)
-
-    @property
-    def total(self) -> float:
-        """Width of the picture."""
-        return max(self.right + BARS, NARROWEST_PICTURE)
-
-    def element(self, tag: str, content: str | None = None, /, **attributes: object) -> None:
-        """Write an element; underscores in names stand for hyphens, numbers are rounded."""
-        shown = "".join(f' {key.replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
-        self.out.append(f"<{tag}{shown}/>" if content is None else f"<{tag}{shown}>{content}</{tag}>")
-
-    def text(self, x: float, y: float, text: str, size: float, fill: str, **attributes: object) -> None:
-        """Write a line of text."""
-        self.element("text", escape(text), x=x, y=y, font_size=size, fill=fill, **attributes)
 
 
 def svg(trace: Any, *, theme: str = "light", upto: int | None = None, window: Window | None = None) -> str:
@@ -191,9 +140,8 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
     together = len(run) > 1
     alpha = 0.18 if together else 0.1
     page.element("rect", x=x, y=top, width=right - x, height=26, rx=13, fill=theme.settled, fill_opacity=alpha)
-    cells = page.model.cells(row)
-    for column in run:
-        _token(page, cells[column], top + 17.5, 13, theme.ink, True)
+    for cell in page.model.cells(row, run):
+        _token(page, cell, top + 17.5, 13, theme.ink, True)
     if together:
         label = f"{len(run)} at once"
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
@@ -221,9 +169,8 @@ def _grid(page: Page, top: float) -> float:
         y = top + index * page.pitch
         middle = y + (page.pitch - 4) / 2
         page.text(LEFT - 16, middle + 4, words.pass_name(model, row), 12, theme.muted, text_anchor="end")
-        for cell in model.cells(row):
-            if cell.column in page.placed:
-                draw_cell(page, cell, y)
+        for cell in model.cells(row, page.placed):
+            draw_cell(page, cell, y)
         if count := len(model.new_columns(row)):
             x, long = page.right + 18, unit * count
             page.element("rect", x=x, y=middle - 8, width=long, height=16, rx=4, fill=theme.accent, fill_opacity=0.85)
@@ -276,11 +223,15 @@ def _caption(page: Page, y: float) -> float:
     if not page.upto:
         page.text(LEFT, y, "Before the first pass.", 13, theme.muted)
         return y
-    row = page.upto - 1 if page.upto < model.rows else words.highlight(model, page.rows)
-    name = words.pass_name(model, row).capitalize()
-    page.text(LEFT, y, name, 13, theme.ink, font_weight=600)
-    start = LEFT + width(name, 13, bold=True) + 12
-    page.text(start, y, fit(words.caption(model, row), page.total - start - MARGIN, 13), 13, theme.ink)
+    if page.upto < model.rows:
+        name, said = words.pass_name(model, page.upto - 1), words.caption(model, page.upto - 1)
+    else:
+        name, said = words.summary(model, page.rows)
+    start = LEFT
+    if name:
+        page.text(LEFT, y, name.capitalize(), 13, theme.ink, font_weight=600)
+        start += width(name, 13, bold=True) + 8
+    page.text(start, y, fit(said, page.total - start - MARGIN, 13), 13, theme.ink)
     for note in filter(None, (words.beyond(model), _part(page))):
         y += 20
         page.text(LEFT, y, note, 12, theme.muted)
@@ -297,7 +248,7 @@ def _part(page: Page) -> str:
 
 def _legend(page: Page, y: float) -> float:
     theme = page.theme
-    cells = [cell for row in page.rows for cell in page.model.cells(row) if cell.column in page.placed]
+    cells = [cell for row in page.rows for cell in page.model.cells(row, page.placed)]
     kinds = {cell.kind for cell in cells}
     box = Column(0, 16)
     items: list[tuple[str, Callable[[], None]]] = []

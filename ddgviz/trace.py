@@ -1,6 +1,7 @@
 """Reads a trace, whole or event by event, into a grid of passes and positions."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,10 +189,11 @@ class TraceModel:
             return NOTHING
         return label(self.pieces.get(token, f"#{token}"), token in self._end)
 
-    def cells(self, row: int) -> list[Cell]:
-        """One pass of the grid, a cell for each column."""
+    def cells(self, row: int, columns: Iterable[int] | None = None) -> list[Cell]:
+        """One pass of the grid, a cell for each of `columns`, or for all."""
         places = {slot: index for index, slot in enumerate(self.iterations[row].slots)}
-        return [self._cell(row, column, places.get(column)) for column in range(self.columns)]
+        wanted = range(self.columns) if columns is None else columns
+        return [self._cell(row, column, places.get(column)) for column in wanted]
 
     def _cell(self, row: int, column: int, index: int | None) -> Cell:
         known = self.settled.get(column)

@@ -10,6 +10,7 @@ import traitlets
 
 from ddgviz import words
 from ddgviz.assets import script, styles
+from ddgviz.schema import plain
 from ddgviz.svg import svg
 from ddgviz.text import visible
 from ddgviz.trace import TraceModel, read
@@ -27,6 +28,8 @@ class Picture(anywidget.AnyWidget):
     view : dict
         What the reader looks at: ``pass`` (how many are shown) and, with a token in focus, ``row`` and ``column``.
         Setting it moves the picture.
+    notice : str
+        A message shown above the picture, as text; empty for none.
     """
 
     _esm = script()
@@ -36,6 +39,7 @@ class Picture(anywidget.AnyWidget):
     running = traitlets.Bool(False).tag(sync=True)
     seq = traitlets.Int(0).tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
+    notice = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, trace: Any = None) -> None:
         super().__init__()
@@ -70,7 +74,7 @@ class Picture(anywidget.AnyWidget):
                 self.view = {}
             self.model.append(event)
             self._number += 1
-            self._pending.append(_slim(event))
+            self._pending.append(plain(event))
             wait = self._sent + SEND_EVERY - time.monotonic()
             if self.model.finished:
                 self.flush()
@@ -105,6 +109,10 @@ class Picture(anywidget.AnyWidget):
             self.subtitle = words.subtitle(self.model)
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace drawn, as docs/trace.md describes it."""
+        return self.model.to_dict()
 
     def __repr__(self) -> str:
         if not self.model.header:
@@ -145,10 +153,3 @@ def show(trace: Any) -> Picture:
         Shown where it is the last value of a notebook cell.
     """
     return Picture(trace)
-
-
-def _slim(event: dict[str, Any]) -> dict[str, Any]:
-    from ddgviz.schema import plain
-
-    slim: dict[str, Any] = plain(event)
-    return slim

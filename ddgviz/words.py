@@ -8,7 +8,8 @@ from ddgviz.trace import Cell, TraceModel
 _NAMES = """
 ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et Estonian,
 fa Persian, fi Finnish, fr French, ga Irish, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, id Indonesian,
-is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, mt Maltese, nb Norwegian, nl Dutch, pl Polish,
+is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, mt Maltese, nb Norwegian, nl Dutch,
+pl Polish,
 pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sr Serbian, sv Swedish, sw Swahili, th Thai,
 tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese
 """
@@ -134,6 +135,14 @@ def beyond(model: TraceModel) -> str:
     if model.complete:
         return f"+{_count(more, 'position', 's')} beyond the end {'was' if more == 1 else 'were'} drafted too."
     return f"+{_count(more, 'more position', 's')}."
+
+
+def summary(model: TraceModel, rows: range) -> tuple[str, str]:
+    """What a still picture of a whole run says: a pass by name, or nothing, and the sentence."""
+    row = highlight(model, rows)
+    if len(model.new_columns(row)) == 1 and not model.beam:
+        return "", "No pass settled more than one token."
+    return pass_name(model, row), caption(model, row)
 
 
 def highlight(model: TraceModel, rows: range) -> int:

@@ -257,7 +257,7 @@ class Checkpoint:
                 f"{', '.join(extra[:5])}{' ...' if len(extra) > 5 else ''}. Check that config.json belongs to these weights."
             )
         for name in used | (set(architecture.optional_tensors) & set(stored)):
-            _check_finite(name, stored[name])
+            check_finite(name, stored[name])
         return chosen
 
     def _weight_files(self) -> list[Path]:
@@ -395,7 +395,8 @@ def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_finite(name: str, tensor: Any) -> None:
+def check_finite(name: str, tensor: Any) -> None:
+    """Refuse a tensor with values that are not finite."""
     if not math.isfinite(float(abs(tensor).max())):
         raise CheckpointError(
             f"The tensor {name!r} holds values that are not finite (NaN or infinity). "

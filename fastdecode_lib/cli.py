@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        where = f": {error.filename}" if error.filename else ""
+        name = error.filename2 or error.filename
+        where = f": {name}" if name else ""
         return f"{error.strerror}{where}. Check the path, the space left and the permissions."
     return " ".join(str(error).split())
 
@@ -414,12 +415,43 @@ def _machine() -> list[str]:
 
 
 def _figures(options: argparse.Namespace) -> int:
-    from fastdecode_lib.experiments import Scale
-    from fastdecode_lib.experiments.figures import write_all
+    import ddgviz
+    from fastdecode_lib.dashboard import DECODERS
+    from fastdecode_lib.experiments import Scale, experiments, start_here
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.translation import load, translate
 
-    for path in write_all(Path(options.out), Scale.of(options.scale)):
-        print(path)
+    scale = Scale.of(options.scale)
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {}
+    for name, e in experiments().items():
+        frame = e.run(scale)
+        stem = folder / f"{name}.{scale}"
+        _write_tables(frame, stem)
+        write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
+        figures[stem] = ddgviz.speed_accuracy(frame)
+        print(f"{stem}.csv .tex .json")
+    for stem, figure in figures.items():
+        for path in ddgviz.save_chart(figure, stem):
+            print(path)
+    model = load()
+    sentence = start_here.SENTENCES[-1][0]
+    for decoder in DECODERS:
+        trace = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True).trace
+        for suffix in ("svg", "html", "pdf", "png", "json"):
+            print(ddgviz.save(trace, folder / f"passes.{decoder.partition(':')[0]}.{suffix}"))
     return 0
+
+
+def _write_tables(frame: Any, stem: Path) -> None:
+    """A table as CSV and as LaTeX."""
+    from fastdecode_lib.store import atomic_file
+
+    with atomic_file(f"{stem}.csv") as temporary:
+        frame.to_csv(temporary, index=False)
+    with atomic_file(f"{stem}.tex") as temporary:
+        frame.to_latex(temporary, index=False, float_format="%.3f", escape=True)
 
 
 if __name__ == "__main__":

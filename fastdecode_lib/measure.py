@@ -182,6 +182,10 @@ def compare(
         for m in measurements
         if m is not measurements[0] or "greedy" in asked or not asked
     ]
+    for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
+        if session.decoder.lossless and row["agreement"] < 1:
+            margin = largest_margin(greedy, session, sources)
+            row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
         "sentences": len(kept),
@@ -211,6 +215,23 @@ def _row(m: Measurement, greedy: Measurement, references: Sequence[str] | None, 
         "chrf": chrf,
         "note": "noisy" if spread(m.seconds) > NOISY else "",
     }
+
+
+def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -> float:
+    """How sure greedy decoding was where another decoder first differs from it, at most over some sentences.
+
+    A lossless decoder differs only through rounding, so that this is tiny; anything else is a fault.
+    """
+    network = greedy.model.network
+    largest = 0.0
+    for source in sources:
+        passes = list(greedy.decoder.iterate(network, greedy.projection, source, greedy.constraints, observe=True))
+        (found,) = drain(other.decoder.iterate(network, other.projection, source, other.constraints))
+        for iteration, token in zip(passes, found.tokens, strict=False):
+            if iteration.tokens[0] != token and iteration.margins is not None:
+                largest = max(largest, float(iteration.margins[0]))
+                break
+    return largest
 
 
 def spread(seconds: np.ndarray) -> float:

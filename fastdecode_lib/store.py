@@ -48,7 +48,12 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o755)
         if path.exists():
             os.replace(path, replaced)
-        os.replace(temporary, path)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if replaced.exists():
+                os.replace(replaced, path)
+            raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)

@@ -247,18 +247,20 @@ class HuggingFaceText:
     def __init__(self, checkpoint: Checkpoint):
         from transformers import AutoTokenizer
 
+        _check_vocabulary_file(checkpoint.folder)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise CheckpointError(
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
             ) from error
         self.codes = _language_tokens(self.tokenizer)
-        ids = [len(self.tokenizer) - 1, *map(self.tokenizer.convert_tokens_to_ids, self.codes.values())]
+        self.language_ids = {token: int(self.tokenizer.convert_tokens_to_ids(token)) for token in self.codes.values()}
+        largest = max(len(self.tokenizer) - 1, *self.language_ids.values(), 0)
         size = checkpoint.config.get("vocab_size")
-        if size is not None and max(ids) >= size:
+        if size is not None and largest >= size:
             raise CheckpointError(
-                f"The vocabulary does not fit the weights: got ids up to {max(ids)}, the model has {size} rows. "
+                f"The vocabulary does not fit the weights: got ids up to {largest}, the model has {size} rows. "
                 "Use the tokenizer saved with the model."
             )
         self.instructions = _instructions(checkpoint.config)
@@ -291,8 +293,9 @@ class HuggingFaceText:
         return padded(rows, self.tokenizer.pad_token_id or 0, languages)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of target ids, special ones left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        """Text of target ids, special ones and languages left out."""
+        kept = [int(i) for i in ids if int(i) not in self.language_ids.values()]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True)).strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokenizer's spelling of each id."""
@@ -303,7 +306,20 @@ class HuggingFaceText:
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """The target language's id, for models that start with it."""
         token = self._token(target, "target")
-        return () if token is None else (int(self.tokenizer.convert_tokens_to_ids(token)),)
+        return () if token is None else (self.language_ids[token],)
+
+
+def _check_vocabulary_file(folder: Path) -> None:
+    """Without one, transformers makes an empty tokenizer instead of failing."""
+    settings_file = folder / "tokenizer_config.json"
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    bytes_only = str(settings.get("tokenizer_class")).startswith("ByT5")
+    names = ("tokenizer.json", "vocab.json", "vocab.txt")
+    if not bytes_only and not any(p.name in names or p.suffix in (".model", ".spm") for p in folder.iterdir()):
+        raise CheckpointError(
+            f"The tokenizer in {folder} is missing: found no {', '.join(names)} and no SentencePiece model. "
+            "Save tokenizer and model together."
+        )
 
 
 def _language_tokens(tokenizer: Any) -> dict[str, str]:

@@ -84,6 +84,8 @@ def train(
     """
     if name not in PRESETS:
         raise ValueError(f"Unknown model to train: got {name!r}. Use one of {', '.join(PRESETS)}.")
+    if updates is not None and updates < 1:
+        raise ValueError(f"Training needs updates >= 1, got {updates}. Leave it out to train to the end.")
     preset = PRESETS[name]
     work = Path(folder) / name
     work.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, find_checkpoint
+from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, check_finite, find_checkpoint
 from fastdecode_lib.core import (
     Constraints,
     Decoder,
@@ -63,18 +63,18 @@ class TranslationModel:
         **changes
             Fields of `Constraints`, e.g. ``max_length=40``.
         """
-        settings = self.checkpoint.config | self.checkpoint.generation
+        given = {name: value for name, value in self.checkpoint.generation.items() if value is not None}
+        settings = self.checkpoint.config | given
         _refuse_unsupported(settings, self.name)
-        end = settings["eos_token_id"]
-        ends = tuple(end) if isinstance(end, list) else (end,)
-        prefix = (settings["decoder_start_token_id"], *self.tokenizer.forced_language(target))
+        end = _ids(settings, "eos_token_id", self)
+        prefix = (*_ids(settings, "decoder_start_token_id", self), *self.tokenizer.forced_language(target))
         fits = self.network.max_target - len(prefix) + 1
         longest = min(int(settings.get("max_length") or fits) - len(prefix), fits)
         constraints = Constraints(
             prefix=prefix,
-            end=ends,
+            end=end,
             max_length=max(longest, 1) if longest > 1 else fits,
-            padding=settings.get("pad_token_id") or 0,
+            padding=_ids(settings, "pad_token_id", self)[0] if settings.get("pad_token_id") else 0,
             banned=tuple(ids[0] for ids in settings.get("bad_words_ids") or ()),
             forced_end=settings.get("forced_eos_token_id") is not None,
         )
@@ -96,6 +96,18 @@ class TranslationModel:
                 f"{self.network.max_source}. Split it into sentences."
             )
         return batch
+
+
+def _ids(settings: dict[str, Any], name: str, model: TranslationModel) -> tuple[int, ...]:
+    """One id or several of the checkpoint's settings, all of which the output matrix must have."""
+    value, vocabulary = settings.get(name), model.network.outputs[0].vocabulary
+    ids = tuple(value) if isinstance(value, list) else (value,)
+    if not ids or not all(type(i) is int and 0 <= i < vocabulary for i in ids):
+        raise CheckpointError(
+            f"The checkpoint {model.name!r} needs {name} to be an id from 0 to {vocabulary - 1}: got {value!r}. "
+            "Correct config.json or generation_config.json."
+        )
+    return ids
 
 
 def _refuse_unsupported(settings: dict[str, Any], name: str) -> None:
@@ -160,26 +172,37 @@ def _device(device: str) -> Any:
         place = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"Unknown device: got {device!r}. Use auto, cpu, cuda or cuda:N.") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"No CUDA device here: got device={device!r}. Use device='cpu'.")
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"Unsupported device: got {device!r}. Use auto, cpu, cuda or cuda:N.")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"No such CUDA device here: got device={device!r}. Use device='cpu'.")
     return place
 
 
 def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM
 
     from fastdecode_lib.models.huggingface import HuggingFaceModel
 
     checkpoint._weight_files()
     try:
-        module = AutoModelForSeq2SeqLM.from_pretrained(
-            checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        module, found = AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except (ValueError, OSError, KeyError, RuntimeError) as error:
+    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"transformers could not load {checkpoint.name!r} ({checkpoint.family}): {error}. Check that it is a "
             "sequence-to-sequence model."
         ) from error
+    for problem in ("missing_keys", "unexpected_keys"):
+        if names := sorted(found[problem]):
+            raise CheckpointError(
+                f"The weights of {checkpoint.name!r} do not fit its config.json: {problem.replace('_', ' ')} "
+                f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Save the whole model again."
+            )
+    for name, tensor in module.state_dict().items():
+        check_finite(name, tensor)
     limit = checkpoint.config.get("max_position_embeddings") or checkpoint.config.get("n_positions") or 512
     return HuggingFaceModel(module.to(device), int(limit))
 

@@ -2,12 +2,16 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fakes
 import pytest
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models of the tests are too small to share
 settings.register_profile("fastdecode", deadline=None)  # a slow machine is not a failing one
 settings.load_profile("fastdecode")
 
@@ -33,3 +37,47 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if mark == "browser" and os.environ.get("FASTDECODE_REQUIRE_BROWSER") == "1":
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def own_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small SentencePiece model, trained on the project's own sentences."""
+    return fakes.train_sentencepiece(tmp_path_factory.mktemp("pieces"))
+
+
+@pytest.fixture(scope="session")
+def marian_folder(tmp_path_factory: pytest.TempPathFactory, own_pieces: Path) -> Path:
+    """A tiny Marian checkpoint with random weights; copy it before breaking it."""
+    return fakes.write_marian(tmp_path_factory.mktemp("checkpoints") / "tiny-marian", own_pieces)
+
+
+@pytest.fixture(scope="session")
+def marian(marian_folder: Path) -> Any:
+    """The tiny Marian checkpoint in float64."""
+    from fastdecode_lib import load
+
+    return load(str(marian_folder), device="cpu", dtype="float64")
+
+
+@pytest.fixture
+def broken_marian(marian_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny Marian checkpoint to break."""
+    return Path(shutil.copytree(marian_folder, tmp_path / "tiny-marian"))
+
+
+@pytest.fixture(scope="session")
+def multilingual(tmp_path_factory: pytest.TempPathFactory, own_pieces: Path) -> Callable[[str], Path]:
+    """Folder of a tiny ``mbart50``, ``m2m`` or ``nllb`` checkpoint, written when first asked for."""
+    root = tmp_path_factory.mktemp("multilingual")
+    makers: dict[str, Callable[[], tuple[str, Any]]] = {
+        "mbart50": lambda: ("mbart", fakes.mbart50_tokenizer(own_pieces)),
+        "m2m": lambda: ("m2m_100", fakes.m2m_tokenizer(own_pieces, root / "m2m-files")),
+        "nllb": lambda: ("m2m_100", fakes.nllb_tokenizer()),
+    }
+
+    def folder(kind: str) -> Path:
+        if not (root / kind).exists():
+            fakes.write_multilingual(root / kind, *makers[kind]())
+        return root / kind
+
+    return folder

@@ -107,9 +107,14 @@ def config_of(shape: Architecture, **changes: object) -> dict[str, object]:
 
 
 def stored_tensors(shape: Architecture, seed: int) -> dict[str, torch.Tensor]:
-    """Random weights under the names a checkpoint stores them by: the tied embeddings once."""
-    tensors = {name: tensor.float() for name, tensor in random_tensors(shape, seed, scale=0.5).items()}
-    shared = tensors.pop("lm_head.weight")
+    """Random weights under the names a checkpoint stores them by: the tied embeddings once.
+
+    The embeddings are small beside what the layers add, or a tied model would say its last token again and again.
+    """
+    tensors = {name: tensor.float() for name, tensor in random_tensors(shape, seed, scale=1.0).items()}
+    shared = tensors.pop("lm_head.weight") * 0.1
+    if "final_logits_bias" in tensors:
+        tensors["final_logits_bias"] *= 0.1
     for side in ("encoder", "decoder"):
         tensors.pop(f"model.{side}.embed_tokens.weight")
     return {name: tensor.clone() for name, tensor in tensors.items()} | {"model.shared.weight": shared.clone()}
@@ -184,7 +189,7 @@ def m2m_tokenizer(sentencepiece_model: Path, folder: Path) -> object:
     return M2M100Tokenizer(str(folder / "vocab.json"), str(sentencepiece_model))
 
 
-def nllb_tokenizer(sentencepiece_model: Path) -> object:
+def nllb_tokenizer() -> object:
     """NLLB's tokenizer over single characters: enough for its language codes."""
     from transformers import NllbTokenizer
     from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES

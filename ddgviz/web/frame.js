@@ -1,6 +1,6 @@
 // Builds the parts around the stage: heading, player, caption, legend, tooltip and the table for screen readers.
 
-import { beyond, caption, cell, cells, columnCount, comparison, edges, headline, meaning, passName, title } from "./model.js";
+import { beyond, caption, cell, columnCount, comparison, edges, headline, meaning, passName, title } from "./model.js";
 import { node } from "./scene.js";
 
 export function element(tag, name, children = []) {
@@ -39,19 +39,20 @@ export function createFrame(root) {
     back: control("back", "One pass back", "ddg-step"), on: control("on", "One pass on", "ddg-step"),
     line: node("svg", { class: "ddg-line", "aria-hidden": "true" }), canvas: element("canvas"),
     stage: element("div", "ddg-stage"), spread: element("div"), scroll: element("div", "ddg-scroll"),
-    name: element("b"), said: element("span"), beyond: element("div", "ddg-beyond"), legend: element("div", "ddg-legend"),
+    notice: element("div", "ddg-notice"), name: element("b"), said: element("span"), beyond: element("div", "ddg-beyond"), legend: element("div", "ddg-legend"),
     tip: element("div", "ddg-tip"), live: element("div", "ddg-aside"), table: element("div", "ddg-aside"),
   };
   part.scroll.tabIndex = -1;
   part.tip.hidden = true;
   part.live.setAttribute("aria-live", "polite");
+  part.notice.setAttribute("role", "alert");
   part.spread.append(part.stage);
   part.stage.append(part.canvas);
   part.scroll.append(part.spread);
   root.replaceChildren(
     element("div", "ddg-head", [part.title, part.headline]),
     element("div", "ddg-head ddg-sub", [part.subtitle, part.beside]),
-    element("div", "ddg-player", [part.play, part.back, part.on, part.line]),
+    part.notice, element("div", "ddg-player", [part.play, part.back, part.on, part.line]),
     part.scroll, element("div", "ddg-caption", [part.name, part.said]), part.beyond, part.legend, part.tip, part.live,
     part.table);
   return part;
@@ -75,7 +76,7 @@ export function drawLine(line, total, shown) {
     node("line", { x1: 8, x2: width - 8, y1: 14, y2: 14, class: "ddg-rail" }),
     node("line", { x1: 8, x2: x(shown), y1: 14, y2: 14, class: "ddg-done" }),
   ];
-  if (total > 0 && (width - 16) / total >= 9) {
+  if (total > 0 && (width - 16) / total >= 16) {
     for (let index = 0; index <= total; index++) {
       made.push(node("circle", { cx: x(index), cy: 14, r: 3.2, class: index <= shown ? "ddg-stop ddg-past" : "ddg-stop" }));
     }
@@ -90,16 +91,7 @@ export function passAt(line, total, clientX) {
   return Math.round(Math.min(1, Math.max(0, share)) * total);
 }
 
-export function writeLegend(legend, model) {
-  const kinds = new Set();
-  const seen = { moved: false, continues: false };
-  model.rows.forEach((_, row) => {
-    for (const item of cells(model, row)) {
-      kinds.add(item.kind);
-      seen.moved = seen.moved || item.moved;
-      seen.continues = seen.continues || item.continues;
-    }
-  });
+export function writeLegend(legend, model, { kinds, moved, continues }) {
   const box = { x: 1, y: 1, width: 16, height: 13, rx: 4 };
   const filled = { ...box, fill: "var(--ddg-settled)" };
   const entries = [
@@ -108,9 +100,9 @@ export function writeLegend(legend, model) {
       node("rect", { ...filled, "fill-opacity": 0.44, stroke: "var(--ddg-accent)", "stroke-width": 1.8 })],
     [kinds.has("draft"), "draft", node("rect", { ...box, fill: "none", stroke: "var(--ddg-muted)", "stroke-dasharray": "2.5 3" })],
     [kinds.has("masked"), "open", node("circle", { cx: 9, cy: 8, r: 2, fill: "var(--ddg-muted)" })],
-    [seen.moved, "draft changed since the last pass",
+    [moved, "draft changed since the last pass",
       node("path", { d: "M4 6l5 5l5 -5", fill: "none", stroke: "var(--ddg-accent)", "stroke-width": 1.6 })],
-    [seen.continues, "continues the word", node("path", { d: "M5 8h7", stroke: "var(--ddg-muted)", "stroke-width": 1.6 })],
+    [continues, "continues the word", node("path", { d: "M5 8h7", stroke: "var(--ddg-muted)", "stroke-width": 1.6 })],
     [edges(model, model.rows.length).length > 0, meaning(model),
       node("path", { d: "M-2 13C2 2 16 2 20 13", fill: "none", stroke: "var(--ddg-settled)", "stroke-width": 2 })],
   ];

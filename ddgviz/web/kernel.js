@@ -51,14 +51,18 @@ function render({ model, el }) {
   const sealed = () => feed.sealed();
   const message = (content) => feed.message(content);
   const viewed = () => view.setView(model.get("view"));
+  const noticed = () => view.setNotice(model.get("notice"));
   model.on("change:seq", sealed);
   model.on("msg:custom", message);
   model.on("change:view", viewed);
+  model.on("change:notice", noticed);
   sealed();
+  noticed();
   return () => {
     model.off("change:seq", sealed);
     model.off("msg:custom", message);
     model.off("change:view", viewed);
+    model.off("change:notice", noticed);
     view.destroy();
   };
 }

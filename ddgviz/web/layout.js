@@ -1,6 +1,6 @@
 // Where things stand on the screen: widths of columns, heights of arcs, the part that is in view.
 
-import { cell, columnCount, edges, layers, pills } from "./model.js";
+import { cell, columnCount, complete, edges, layers, pills } from "./model.js";
 
 export const GAP = 4;
 const NARROWEST = 36;
@@ -9,21 +9,36 @@ const WIDEST_DRAFT = 64;
 const COMFORTABLE = 80;
 const PADDING = 16;
 
-export function placeColumns(model, room, measure) {
-  const natural = new Array(columnCount(model)).fill(NARROWEST);
-  for (let row = 0; row < model.rows.length; row++) {
+// What drawing needs to know of all cells at once, gathered pass by pass, and anew when the output's length is known.
+export function survey(model, known, measure) {
+  const limit = complete(model) ? columnCount(model) : Infinity;
+  const kept = known && known.limit === limit && known.source === model.header && known.rows <= model.rows.length;
+  const found = kept ? known : { limit, source: model.header, rows: 0, natural: [], kinds: new Set(), moved: false, continues: false };
+  for (let row = found.rows; row < model.rows.length; row++) {
     for (const column of model.rows[row].places.keys()) {
-      if (column >= natural.length) continue;
-      const item = cell(model, row, column);
-      if (item.kind === "settled") continue;
-      const fresh = item.kind === "new";
-      const need = Math.min(fresh ? WIDEST : WIDEST_DRAFT, measure(item.text, fresh) + PADDING);
-      natural[item.column] = Math.max(natural[item.column], need);
+      if (column < limit) note(found, cell(model, row, column), measure);
     }
   }
-  const floor = leastWidth(natural, room - GAP * natural.length);
+  found.rows = model.rows.length;
+  if ([...model.settled.values()].some(([row]) => row < found.rows - 1)) found.kinds.add("settled");
+  return found;
+}
+
+function note(found, item, measure) {
+  found.kinds.add(item.kind);
+  found.moved = found.moved || item.moved;
+  found.continues = found.continues || item.continues;
+  if (item.kind === "settled") return;
+  const fresh = item.kind === "new";
+  const need = Math.min(fresh ? WIDEST : WIDEST_DRAFT, measure(item.text, fresh) + PADDING);
+  found.natural[item.column] = Math.max(found.natural[item.column] || NARROWEST, need);
+}
+
+function placeColumns(model, natural, room) {
+  const needs = Array.from({ length: columnCount(model) }, (_, column) => natural[column] || NARROWEST);
+  const floor = leastWidth(needs, room - GAP * needs.length);
   let x = 0;
-  return natural.map((need) => {
+  return needs.map((need) => {
     const width = Math.max(need, floor);
     const place = { x, width, middle: x + width / 2, right: x + width };
     x += width + GAP;
@@ -39,10 +54,10 @@ function leastWidth(widths, room) {
 
 export const arcHeight = (from, to) => Math.min(18 + 0.15 * Math.abs(to.middle - from.middle), 84);
 
-export function geometry(model, size, measure) {
+export function geometry(model, size, natural) {
   const left = size.width < 620 ? 62 : 86;
   const bars = size.width < 620 ? 76 : 132;
-  const places = placeColumns(model, Math.max(200, size.width - left - bars), measure);
+  const places = placeColumns(model, natural, Math.max(200, size.width - left - bars));
   const all = edges(model, model.rows.length);
   const arcs = all.reduce((high, edge) => Math.max(high, arcHeight(places[edge.source], places[edge.target])), 0);
   const several = layers(model, model.rows.length).some((layer) => pills(model, layer.columns).length < layer.columns.length);

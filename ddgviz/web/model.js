@@ -134,12 +134,14 @@ export function newColumns(model, row) {
 }
 
 export function layers(model, upto) {
-  const found = [];
-  for (let row = 0; row < upto; row++) {
-    const columns = newColumns(model, row);
-    if (columns.length) found.push({ row, columns });
+  const limit = columnCount(model);
+  const found = new Map();
+  for (const [slot, [row]] of model.settled) {
+    if (row >= upto || slot >= limit) continue;
+    if (!found.has(row)) found.set(row, []);
+    found.get(row).push(slot);
   }
-  return found;
+  return [...found.keys()].sort((a, b) => a - b).map((row) => ({ row, columns: found.get(row).sort((a, b) => a - b) }));
 }
 
 export function pills(model, columns) {

@@ -21,8 +21,13 @@ export function createScene() {
   const columns = node("g");
   const rows = node("g");
   const marks = node("g");
-  const fade = [node("stop", { offset: 0, "stop-opacity": 0 }), node("stop", { offset: 1 })];
-  const defs = node("defs", {}, [node("clipPath", { id }, [clip]), node("linearGradient", { id: `${id}-fade` }, fade)]);
+  const fade = [];
+  const gradient = (side, [x1, x2]) => {
+    const stops = [node("stop", { offset: 0, "stop-opacity": 0 }), node("stop", { offset: 1 })];
+    fade.push(...stops);
+    return node("linearGradient", { id: `${id}-${side}`, x1, x2 }, stops);
+  };
+  const defs = node("defs", {}, [node("clipPath", { id }, [clip]), gradient("right", [0, 1]), gradient("left", [1, 0])]);
   const clipped = node("g", { "clip-path": `url(#${id})` }, [columns, marks]);
   return {
     id, svg: node("svg", { class: "ddg-scene", "aria-hidden": "true" }, [defs, clipped, rows]), clip, columns, rows, marks, fade,
@@ -43,15 +48,21 @@ export function drawScene(scene, state, context) {
 
 function graphNodes(state, context) {
   const { model, geo, shown } = state;
-  const made = edges(model, shown).map((edge) => arc(state, edge));
+  const { columns } = inView(geo, state.scroll, state.size);
+  const [first, last] = [columns[0], columns[columns.length - 1]];
+  const near = (one, other) => Math.max(one, other) >= first && Math.min(one, other) <= last;
+  const related = relatives(state);
+  const made = edges(model, shown).filter((edge) => near(edge.source, edge.target)).map((edge) => arc(state, edge));
   const drawn = new Set();
   for (const layer of layers(model, shown)) {
     for (const run of pills(model, layer.columns)) {
+      if (!near(run[0], run[run.length - 1])) continue;
       run.forEach((column) => drawn.add(column));
-      made.push(...pill(state, layer.row, run, context));
+      made.push(...pill(state, layer.row, run, context, related));
     }
   }
-  geo.places.forEach((place, column) => {
+  columns.forEach((column) => {
+    const place = geo.places[column];
     if (!drawn.has(column)) made.push(node("circle", { cx: place.middle, cy: geo.pill + 13, r: 1.6, class: "ddg-dot" }));
   });
   return made;
@@ -75,7 +86,7 @@ function arc(state, edge) {
   });
 }
 
-function pill(state, row, run, context) {
+function pill(state, row, run, context, related) {
   const { geo, model, hot } = state;
   const x = geo.places[run[0]].x + 2;
   const width = geo.places[run[run.length - 1]].right - 2 - x;
@@ -83,7 +94,6 @@ function pill(state, row, run, context) {
   const made = [
     node("rect", { x, y: geo.pill, width, height: 26, rx: 13, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
   ];
-  const related = hot === null ? new Set() : relatives(state);
   context.font = font(state.colors, 13, { bold: true });
   for (const column of run) {
     const place = geo.places[column];
@@ -105,8 +115,9 @@ function pill(state, row, run, context) {
   return made;
 }
 
-export function relatives(state) {
+function relatives(state) {
   const found = new Set();
+  if (state.hot === null) return found;
   for (const edge of edges(state.model, state.shown)) {
     if (edge.source === state.hot) found.add(edge.target);
     if (edge.target === state.hot) found.add(edge.source);
@@ -123,10 +134,11 @@ function rowNodes(scene, state) {
     const cover = { y: 0, height: size.height };
     const start = barX - 14;
     made.push(node("rect", { ...cover, x: start, width: size.width, fill: colors.paper }));
-    if (scroll.left + size.width < geo.width) {
-      scene.fade.forEach((stop) => stop.setAttribute("stop-color", colors.paper));
-      made.push(node("rect", { ...cover, x: start - 28, width: 28.5, fill: `url(#${scene.id}-fade)` }));
+    scene.fade.forEach((stop) => stop.setAttribute("stop-color", colors.paper));
+    if (scroll.left + size.width < geo.width - 1) {
+      made.push(node("rect", { ...cover, x: start - 28, width: 28.5, fill: `url(#${scene.id}-right)` }));
     }
+    if (scroll.left > 1) made.push(node("rect", { ...cover, x: geo.left - 4, width: 28, fill: `url(#${scene.id}-left)` }));
   }
   for (let row = view.first; row < Math.min(view.end, model.rows.length); row++) {
     const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - GAP) / 2;

@@ -1,8 +1,8 @@
 // The picture on a page: holds the state, draws on the next frame, and listens to reader and kernel.
 
 import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable } from "./frame.js";
-import { geometry, hit } from "./layout.js";
-import { append, caption, emptyModel, fromTrace, newColumns, passName } from "./model.js";
+import { geometry, hit, survey } from "./layout.js";
+import { append, caption, emptyModel, fromTrace, newColumns, passName, visible } from "./model.js";
 import { font, paint } from "./paint.js";
 import { createScene, describe, drawMarks, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
@@ -10,6 +10,8 @@ import { calm, colorsOf, followTheme } from "./theme.js";
 const TALLEST = 640;
 const PACE = 333;
 const WHOLE_RUN = 8000;
+const QUIET = 250;
+const EDGE = 40;
 
 export function mount(host, options = {}) {
   const root = element("div", "ddgviz");
@@ -63,15 +65,16 @@ class View {
     this.resize.disconnect();
     this.forget();
     clearTimeout(this.timer);
+    clearTimeout(this.idle);
     cancelAnimationFrame(this.frame);
     this.root.remove();
   }
 
   load(trace, { subtitle = "", running = false, view = {} } = {}) {
-    const same = this.model.header && this.shown > 0;
+    if (!running) Object.assign(this, { shown: 0, focus: null, hot: null, held: false });
     this.model = fromTrace(trace, running);
     this.subtitle = subtitle;
-    this.shown = Math.min(same ? this.shown : 0, this.model.rows.length);
+    this.shown = Math.min(this.shown, this.model.rows.length);
     if (Number.isInteger(view.pass)) this.setView(view);
     else if (!this.playing) this.follow();
     this.draw(true);
@@ -153,6 +156,10 @@ class View {
     this.focus = Number.isInteger(view.row) ? { row: view.row, column: view.column } : null;
     this.hot = this.focus ? this.focus.column : null;
     this.draw();
+  }
+
+  setNotice(text) {
+    this.part.notice.textContent = visible(text);
   }
 
   tell() {
@@ -262,8 +269,8 @@ class View {
     const { scroll } = this.part;
     const place = geo.places[column];
     const right = scroll.clientWidth - geo.left - geo.bars;
-    if (place.x < scroll.scrollLeft) scroll.scrollLeft = place.x - 8;
-    if (place.right > scroll.scrollLeft + right) scroll.scrollLeft = place.right - right + 8;
+    if (place.x < scroll.scrollLeft + EDGE) scroll.scrollLeft = place.x - EDGE;
+    if (place.right > scroll.scrollLeft + right - EDGE) scroll.scrollLeft = place.right - right + EDGE;
     const top = row * geo.pitch;
     const high = scroll.clientHeight - geo.top;
     if (top < scroll.scrollTop) scroll.scrollTop = top;
@@ -286,8 +293,10 @@ class View {
         this.context.font = font(this.colors, 12.5, { bold });
         return this.context.measureText(text).width;
       };
-      this.geo = geometry(this.model, { width }, measure);
-      writeLegend(this.part.legend, this.model);
+      this.survey = survey(this.model, this.survey, measure);
+      this.geo = geometry(this.model, { width }, this.survey.natural);
+      writeLegend(this.part.legend, this.model, this.survey);
+      this.tabled = -1;
     }
     return {
       model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, focus: this.focus,
@@ -319,6 +328,9 @@ class View {
     setIcon(part.play, this.playing ? "pause" : "play", this.playing ? "Pause" : "Play");
     this.root.dataset.pass = this.shown;
     this.root.dataset.passes = this.model.rows.length;
-    if (!this.playing) writeTable(part.table, this.model, this.shown);
+    if (this.tabled === this.shown) return;
+    this.tabled = this.shown;
+    clearTimeout(this.idle);
+    this.idle = setTimeout(() => writeTable(part.table, this.model, this.shown), QUIET);
   }
 }

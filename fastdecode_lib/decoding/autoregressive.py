@@ -131,7 +131,11 @@ class Beam:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"Beam needs size >= 1, got {self.size}. Use size=1 for greedy decoding.")
+            raise ValueError(f"beam needs size >= 1, got {self.size}. Use size=1 for greedy decoding.")
+        if not abs(self.length_penalty) <= 100:
+            raise ValueError(
+                f"beam needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the length."
+            )
 
     def iterate(
         self,

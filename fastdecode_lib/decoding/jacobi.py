@@ -232,7 +232,7 @@ def _check_at_least(name: str, option: str, value: int | None, least: int) -> No
 
 
 def _check_draft_length(name: str, ratio: float, extra: int) -> None:
-    if ratio < 0 or extra < 0 or (ratio == 0 and extra == 0):
+    if not 0 <= ratio < math.inf or extra < 0 or (ratio == 0 and extra == 0):
         raise ValueError(
             f"{name} needs ratio >= 0 and extra >= 0, not both 0: got ratio={ratio}, extra={extra}. "
             "The guessed length is ceil(ratio * source tokens) + extra."

@@ -16,12 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import simulate  # noqa: E402
+import simulate
 
 FIXTURES = Path(__file__).parent / "fixtures"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
-).split(" ")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+FLAGS += ["--disable-sync", "--no-first-run"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

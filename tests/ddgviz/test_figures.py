@@ -33,7 +33,7 @@ def test_lossless_decoders_differ_by_shape() -> None:
     assert list(marks["same output as greedy"].x) == [1.0, 1.31]
     assert marks["output may differ"].marker.symbol == "diamond-open"
     assert list(marks["output may differ"].error_x.array) == pytest.approx([0.15])
-    assert list(marks["fewer passes alone"].x) == pytest.approx([1, 1 / 0.7, 1])
+    assert list(marks["if only passes counted"].x) == pytest.approx([1, 1 / 0.7, 1])
 
 
 def test_names_are_text() -> None:
@@ -56,7 +56,7 @@ def test_quality_is_said_where_known() -> None:
 def test_without_greedy_no_pass_ratio_is_claimed() -> None:
     names = ["hf", "a", "b"]
     figure = ddgviz.speed_accuracy(frame(name=names, calls=[None, 3, 4]))
-    assert "fewer passes alone" not in [trace.name for trace in figure.data]
+    assert "if only passes counted" not in [trace.name for trace in figure.data]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,10 @@ CELLS = (
     "live = ddgviz.Picture()\nlive",
     "for event in simulate.events(simulate.station()):\n    live.append(event)",
 )
+READY = """() => {
+  const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+  return context?.isReady && context.session?.kernel?.status === "idle";
+}"""
 
 
 def write_notebook(folder: Path) -> None:
@@ -35,7 +39,7 @@ def test_jupyterlab(lab: tuple[str, Path], browser: Any) -> None:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(f"{address}/lab/tree/picture.ipynb?reset")
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", state="attached", timeout=60_000)
+    page.wait_for_function(READY, timeout=60_000)
     command(page, "notebook:run-all-cells")
 
     pictures = page.locator(".ddgviz")

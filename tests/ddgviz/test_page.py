@@ -10,8 +10,11 @@ import simulate
 import ddgviz
 
 pytestmark = pytest.mark.browser
-INK = "() => { const c = document.querySelector('canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-PAINTED = f"{INK} let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }}"
+PAINTED = """() => {
+  const canvas = document.querySelector("canvas");
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  return data.filter((value, index) => index % 4 === 3 && value > 0).length;
+}"""
 Opener = Callable[..., Any]
 
 
@@ -52,7 +55,7 @@ def test_it_plays_by_itself(opened: Opener, garden: dict[str, Any]) -> None:
     page.wait_for_selector('.ddgviz[data-pass="6"]')
     page.wait_for_selector('[aria-label="Play"]')
     assert page.evaluate(PAINTED) > 20_000
-    assert page.locator(".ddg-token").all_inner_texts()[:3] == ["Die", "Kinder", "spielen"]
+    assert page.locator(".ddg-token").all_text_contents()[:3] == ["Die", "Kinder", "spielen"]
     assert page.locator(".ddg-headline").inner_text() == "6 passes for 10 tokens"
     assert page.locator(".ddg-arc").count() == 9
 
@@ -72,7 +75,7 @@ def test_keys_step_move_and_play(opened: Opener, garden: dict[str, Any]) -> None
     assert seen == [5, 4, 5, 0, 6]
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
-    assert page.locator("[aria-live]").inner_text().startswith("Kinder. Position 2, pass 5, settled in pass 2")
+    assert page.locator("[aria-live]").inner_text().startswith("Die. Position 1, pass 5, settled in pass 1")
     page.keyboard.press("Space")
     page.wait_for_selector('[aria-label="Pause"]')
     page.keyboard.press("Space")
@@ -119,6 +122,7 @@ def test_hostile_tokens_are_only_text(opened: Opener) -> None:
         page.evaluate("() => document.querySelectorAll('.ddgviz img, .ddgviz script, .ddgviz a, .ddgviz s').length")
         == 0
     )
+    page.wait_for_selector("table td", state="attached")
     assert "⟨U+202E⟩" in page.locator("table").inner_text()
 
 

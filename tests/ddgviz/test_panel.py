@@ -58,7 +58,7 @@ def test_errors_are_shown_as_text() -> None:
     panel = ddgviz.explore(Runner(), start=False)
     panel._choice["decoder"].value = "broken"
     assert panel.run("A sentence.") is None
-    assert panel.error == "ValueError: No such decoder, got <b>broken⟨U+202E⟩. Choose another."
+    assert panel.error == "ValueError: No such decoder, got <b>broken\u202e. Choose another."
     panel._choice["decoder"].value = "window:width=5"
     assert panel.run("A sentence.") == simulate.garden()
     assert panel.error == ""

@@ -17,7 +17,8 @@ from ddgviz.trace import TraceModel, read
 
 PACKAGE = Path(assets.__file__).parent
 BANNED = re.compile(
-    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|(?<!\w )\bimport\s*\(|setTimeout\(\s*[\"'`]"
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|(?<!\w )\bimport\s*\(|"
+    r"setTimeout\(\s*[\"'`]"
 )
 ADDRESS = re.compile(r"https?://[^\s\"'`)<>]*")
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml"}
@@ -102,8 +103,10 @@ def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
     labels = [[piece, label(piece).text, label(piece).continues] for piece in pieces]
     given = {"cases": cases, "labels": labels, "half": {"trace": half.to_dict(), "seen": seen(half)}}
     (tmp_path / "given.json").write_text(json.dumps(given), encoding="utf-8")
-    names = "append, beyond, caption, cells, comparison, createFeed, edges, emptyModel, fromTrace, headline, label, layers, meaning"
-    exports = f"\nexport {{ {names}, passName, pills, title }};\n"
+    names = (
+        "append, beyond, caption, cells, comparison, createFeed, edges, emptyModel, fromTrace, headline, label, layers"
+    )
+    exports = f"\nexport {{ {names}, meaning, passName, pills, title }};\n"
     (tmp_path / "picture.mjs").write_text(assets.script() + exports, encoding="utf-8")
     shutil.copy(Path(__file__).parent / "script.test.mjs", tmp_path)
     done = subprocess.run(

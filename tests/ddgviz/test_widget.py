@@ -24,13 +24,20 @@ class Recorder(Picture):
         self.sent.append(content)
 
 
+def bundle(picture: Picture) -> dict[str, Any]:
+    """What a notebook would store of it."""
+    made = picture._repr_mimebundle_()
+    assert made is not None
+    return made[0]
+
+
 def test_it_says_what_it_holds(small: dict[str, Any]) -> None:
     assert repr(ddgviz.show(small)) == "Picture(4 passes, 6 tokens, 'window:width=3')"
     assert repr(Picture()) == "Picture(empty)"
 
 
 def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
-    data, _ = ddgviz.show(small)._repr_mimebundle_() or ({}, {})
+    data = bundle(ddgviz.show(small))
     assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
     assert data["text/plain"] == repr(ddgviz.show(small))
     image = data["text/html"].split("base64,")[1].split('"')[0]
@@ -39,7 +46,7 @@ def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
 
 def test_a_large_run_has_a_small_still() -> None:
     trace = simulate.jacobi(["▁a", "▁b"] * 60, {}, width=1)
-    data, _ = ddgviz.show(trace)._repr_mimebundle_() or ({}, {})
+    data = bundle(ddgviz.show(trace))
     assert len(data["text/html"]) < 900_000
 
 
@@ -97,3 +104,7 @@ def test_every_public_name_is_there() -> None:
     assert all(callable(getattr(ddgviz, name)) for name in ddgviz.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ddgviz.nothing
+
+
+def test_a_picture_can_be_saved_like_its_trace(small: dict[str, Any]) -> None:
+    assert ddgviz.svg(ddgviz.show(small)) == ddgviz.svg(small)

@@ -1,0 +1,121 @@
+"""Files are whole or absent, whatever happens while they are written."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastdecode_lib import store
+from fastdecode_lib.store import atomic_file, atomic_folder, write_table
+
+
+def full_disk(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.txt"
+    with atomic_file(path) as temporary:
+        temporary.write_text("one")
+        assert not path.exists() and temporary.parent == path.parent
+    assert path.read_text() == "one" and os.listdir(path.parent) == ["a.txt"]
+    with atomic_file(path) as temporary:
+        temporary.write_text("two")
+        assert path.read_text() == "one"
+    assert path.read_text() == "two"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt(), ValueError("x")])
+def test_a_file_that_fails_leaves_nothing(tmp_path: Path, before: str | None, error: BaseException) -> None:
+    path = tmp_path / "a.txt"
+    if before:
+        path.write_text(before)
+    with pytest.raises(type(error)), atomic_file(path) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert os.listdir(tmp_path) == (["a.txt"] if before else [])
+    assert not before or path.read_text() == before
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+@pytest.mark.parametrize("kind", [atomic_file, atomic_folder])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, kind: Callable[..., Any]) -> None:
+    path, folder = tmp_path / "thing", kind is atomic_folder
+
+    def fill(temporary: Path, text: str) -> None:
+        (temporary / "inside" if folder else temporary).write_text(text)
+
+    with kind(path) as temporary:
+        fill(temporary, "old")
+    monkeypatch.setattr(store.os, call, full_disk)
+    with pytest.raises(OSError, match="No space left"), kind(path) as temporary:
+        fill(temporary, "new")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["thing"]
+    assert (path / "inside" if folder else path).read_text() == "old"
+
+
+def test_a_folder_that_cannot_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old folder has been moved aside when the second move fails; it must come back."""
+    path, replace = tmp_path / "model", os.replace
+    with atomic_folder(path) as temporary:
+        (temporary / "weights").write_text("old")
+
+    def second_fails(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".part":
+            full_disk()
+        replace(source, target)
+
+    monkeypatch.setattr(store.os, "replace", second_fails)
+    with pytest.raises(OSError, match="No space left"), atomic_folder(path) as temporary:
+        (temporary / "weights").write_text("new")
+    assert os.listdir(tmp_path) == ["model"]
+    assert (path / "weights").read_text() == "old"
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    for name in ("a", "b"):
+        with atomic_folder(path) as temporary:
+            (temporary / name).write_text(name)
+        assert os.listdir(path) == [name]
+    assert os.listdir(tmp_path) == ["model"] and path.stat().st_mode & 0o777 == 0o755
+    with pytest.raises(ValueError), atomic_folder(path) as temporary:
+        (temporary / "c").write_text("c")
+        raise ValueError
+    assert os.listdir(path) == ["b"] and os.listdir(tmp_path) == ["model"]
+
+
+def test_tables(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    rows = [
+        {"name": "ä", "bad": float("nan"), "worse": np.float64("inf"), "count": np.int64(3), "flag": np.bool_(True)},
+        {"name": "b", "bad": None, "worse": -float("inf"), "ids": [1, 2]},
+    ]
+    write_table(path, rows, {"seed": 1})
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content == {
+        "schema": 1,
+        "provenance": {"seed": 1},
+        "rows": [
+            {"name": "ä", "bad": None, "worse": None, "count": 3, "flag": True},
+            {"name": "b", "bad": None, "worse": None, "ids": [1, 2]},
+        ],
+    }
+    assert "ä" in path.read_text(encoding="utf-8")
+
+
+def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_table(path, [{"name": "old"}], {})
+    with pytest.raises(TypeError):
+        write_table(path, [{"name": object()}], {})
+    assert json.loads(path.read_text())["rows"] == [{"name": "old"}]
+    assert os.listdir(tmp_path) == ["table.json"]

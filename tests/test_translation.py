@@ -1,0 +1,379 @@
+"""Text in, text and trace out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+
+import fastdecode_lib
+from fastdecode_lib import registry, translate
+from fastdecode_lib.core import Constraints, Trace
+from fastdecode_lib.dashboard import runner
+from fastdecode_lib.decoding.jacobi import GaussSeidel
+from fastdecode_lib.text import UnknownLanguage
+from fastdecode_lib.translation import Counted, Session, Translation, TranslationModel
+
+TEXTS = fakes.own_sentences()["en"][:6]
+DECODERS = ("greedy", "beam:size=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3,length=5")
+LOSSLESS = tuple(name for name in DECODERS if not name.startswith("beam"))
+EMPTY = ("", " ", "\t \n", "\u3000\u00a0", "\u200b", "\u200b \ufeff\u200b", "\u2060"[:0] + "\r\n")
+
+
+@pytest.fixture
+def no_model_calls(marian: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def called(*_: object, **__: object) -> None:
+        raise AssertionError("the model was called")
+
+    for name in ("encode", "start", "step"):
+        monkeypatch.setattr(marian.network, name, called)
+
+
+# ---------------------------------------------------------------------------------------------------------- translate
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_translate(marian: TranslationModel, name: str) -> None:
+    result = translate(marian, TEXTS[0], source="en", target="de", decoder=name, verify=True)
+    assert isinstance(result, Translation)
+    assert result.source == TEXTS[0] and str(result) == result.text == result.trace.target["text"]
+    assert result.text == marian.tokenizer.decode(result.tokens)
+    trace = result.trace
+    assert trace.source == {
+        "text": TEXTS[0],
+        "language": "en",
+        "pieces": marian.tokenizer.source_tokens(marian.encode([TEXTS[0]], "en", "de").ids[0]),
+    }
+    assert trace.source["pieces"][0] == ">>deu<<" and trace.source["pieces"][-1] == "</s>"
+    assert trace.settings == {
+        "model": marian.name, "decoder": name, "projection": "exact", "engine": "torch", "dtype": "float64",
+        "device": "cpu",
+    }  # fmt: skip
+    greedy = translate(marian, TEXTS[0], source="en", target="de", verify=True)
+    assert trace.greedy is not None and trace.greedy["calls"] == len(greedy.tokens) == greedy.trace.calls
+    assert trace.greedy["identical"] == (result.tokens == greedy.tokens)
+    if name in LOSSLESS:
+        assert trace.greedy["identical"] and result.tokens == greedy.tokens
+    used = {t for i in trace.iterations for t in (*i.tokens.tolist(), *i.drafts.tolist()) if t >= 0}
+    assert used <= trace.pieces.keys()
+    assert trace.pieces == {i: marian.tokenizer.pieces([i])[0] for i in trace.pieces}
+
+
+def test_the_target_language_reaches_the_model(marian: TranslationModel) -> None:
+    german, french = (translate(marian, TEXTS[1], source="en", target=code) for code in ("de", "fr"))
+    assert german.trace.source["pieces"][0] == ">>deu<<" and french.trace.source["pieces"][0] == ">>fra<<"
+    assert german.tokens != french.tokens
+
+
+def test_a_forced_language_stands_in_the_prefix(multilingual: Callable[[str], Path]) -> None:
+    model = fastdecode_lib.load(str(multilingual("mbart50")), device="cpu", dtype="float64")
+    german, french = (model.constraints(code).prefix for code in ("de", "fr"))
+    assert len(german) == 2 and german[0] == french[0] and german[1] != french[1]
+    one = translate(model, TEXTS[1], source="en", target="de", decoder="jacobi", verify=True)
+    other = translate(model, TEXTS[1], source="en_XX", target="de_DE", decoder="greedy")
+    assert one.tokens == other.tokens and one.trace.greedy is not None and one.trace.greedy["identical"]
+    assert other.trace.source["language"] == "en" and other.trace.target["language"] == "de"
+
+
+def test_several_texts_in_order(marian: TranslationModel) -> None:
+    texts = [TEXTS[2], "", TEXTS[0]]
+    results = translate(marian, texts, source="en", target="de")
+    assert [r.source for r in results] == texts
+    assert [r.tokens for r in results] == [translate(marian, t, source="en", target="de").tokens for t in texts]
+    assert translate(marian, [], source="en", target="de") == []
+
+
+def test_without_observation_no_probabilities(marian: TranslationModel) -> None:
+    seen = translate(marian, TEXTS[0], decoder="jacobi")
+    bare = translate(marian, TEXTS[0], decoder="jacobi", observe=False)
+    assert all(i.probabilities is not None for i in seen.trace.iterations)
+    assert all(i.probabilities is None for i in bare.trace.iterations)
+    assert seen.tokens == bare.tokens
+
+
+def test_objects_in_place_of_names(marian: TranslationModel) -> None:
+    projection = registry.projection("exact", marian.network)
+    result = translate(marian, TEXTS[0], decoder=GaussSeidel(block=5), projection=projection)
+    assert result.trace.settings["decoder"] == "gauss_seidel:block=5"
+    assert result.trace.settings["projection"] == "exact"
+    assert result.tokens == translate(marian, TEXTS[0]).tokens
+    assert registry.describe(GaussSeidel()) == "gauss_seidel"
+
+
+@pytest.mark.parametrize("text", EMPTY)
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.usefixtures("no_model_calls")
+def test_text_without_content(marian: TranslationModel, text: str, name: str) -> None:
+    result = translate(marian, text, source="en", target="de", decoder=name, verify=True)
+    assert (result.source, result.text, result.tokens) == (text, "", ())
+    assert result.trace.iterations == [] and result.trace.source["pieces"] == []
+    assert Trace.from_json(result.trace.to_json()).to_json() == result.trace.to_json()
+    session = Session.of(marian, "en", "de", name)
+    assert [h.tokens for h in session.decode([text, text])] == [(), ()]
+
+
+# -------------------------------------------------------------------------------------------------------------- decode
+
+
+def test_decode_keeps_the_order(marian: TranslationModel) -> None:
+    session = Session.of(marian, "en", "de")
+    texts = [TEXTS[3], "", "Yes.", "\u200b", TEXTS[1], TEXTS[0], "  "]
+    expected = [translate(marian, text, source="en", target="de").tokens for text in texts]
+    for batch in (1, 2, 32):
+        assert [h.tokens for h in session.decode(texts, batch=batch)] == expected
+    assert session.decode([]) == []
+
+
+def test_counted_counts(marian: TranslationModel) -> None:
+    counted = Counted(marian.network)
+    source = marian.encode(TEXTS[:2], "en", "de")
+    encoded = counted.encode(source)
+    state = counted.start(encoded, np.array([[5, 6, 7], [5, 6, 7]]))
+    counted.step(state, np.array([[7, 8], [7, -1]]))
+    counted.step(state, np.array([[9], [-1]]))
+    usage = counted.usage
+    assert (usage.encoder_calls, usage.passes, usage.positions, usage.rows) == (1, 3, 4 + 3 + 1, 2 + 2 + 1)
+    assert counted.max_target == marian.network.max_target
+    total = usage + usage
+    assert (total.encoder_calls, total.passes, total.positions, total.rows) == (2, 6, 16, 10)
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_events_are_the_trace_in_pieces(marian: TranslationModel, name: str) -> None:
+    session = Session.of(marian, "en", "de", name)
+    events = list(session.events(TEXTS[4], verify=True))
+    json.dumps(events, allow_nan=False)
+    assert [e["event"] for e in events] == ["start", *["iteration"] * (len(events) - 2), "end"]
+    start, *iterations, end = events
+    assert start.keys() == {"event", "format", "version", "source", "target", "settings", "end"}
+    assert start["format"] == "fastdecode-trace" and start["version"] == 1 and start["target"]["language"] == "de"
+    assert end.keys() == {"event", "target", "pieces", "hypotheses", "greedy", "edges"}
+    seen: dict[str, str] = {}
+    for number, event in enumerate(iterations):
+        assert event["call"] == number
+        assert not event["pieces"].keys() & seen.keys(), "only ids not seen before"
+        seen |= event["pieces"]
+        lanes = [token for lane in event["lanes"] or () for token in lane["tokens"]]
+        assert {str(t) for t in (*event["tokens"], *event["drafts"], *lanes) if t >= 0} <= seen.keys()
+        widths = {len(event[k]) for k in ("slots", "drafts", "origins", "tokens", "status")}
+        assert len(widths) == 1 and event["slots"] == sorted(event["slots"])
+    assert end["pieces"] == seen
+    trace = translate(marian, TEXTS[4], source="en", target="de", decoder=name, verify=True).trace
+    assert end["hypotheses"] == trace.to_dict()["hypotheses"] and end["greedy"] == trace.greedy
+    assert [i["tokens"] for i in iterations] == [i.tokens.tolist() for i in trace.iterations]
+
+
+@pytest.mark.parametrize("name", ["greedy", "jacobi", "gauss_seidel:block=3", "beam:size=3"])
+@pytest.mark.parametrize("after", [1, 3])
+def test_stopping(marian: TranslationModel, name: str, after: int) -> None:
+    session = Session.of(marian, "en", "de", name)
+    whole = session.translate(TEXTS[4])
+    assert whole.trace.calls > after
+    running, passes = session.events(TEXTS[4], verify=True, stop=lambda: len(events) >= after), 0
+    events: list[dict[str, Any]] = []
+    while True:
+        try:
+            event = next(running)
+        except StopIteration as end:
+            trace: Trace = end.value
+            break
+        if event["event"] == "iteration":
+            events.append(event)
+            passes += 1
+    assert event["event"] == "end" and passes == after == trace.calls
+    (hypothesis,) = trace.hypotheses
+    assert hypothesis.stop == "interrupted" and trace.greedy is None
+    assert hypothesis.tokens == whole.tokens[: len(hypothesis.tokens)]
+    assert len(hypothesis.tokens) >= (0 if name.startswith("beam") else after)
+    assert trace.target["text"] == marian.tokenizer.decode(hypothesis.tokens)
+    assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
+
+
+def test_stopping_after_the_last_pass_changes_nothing(marian: TranslationModel) -> None:
+    session = Session.of(marian, "en", "de", max_length=4)
+    (*_, end) = session.events(TEXTS[4])
+    assert end["hypotheses"][0]["tokens"] == list(session.translate(TEXTS[4]).tokens)
+
+
+# --------------------------------------------------------------------------------------------------------------- trace
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_trace_survives_json(marian: TranslationModel, name: str) -> None:
+    trace = translate(marian, TEXTS[5], source="en", target="fr", decoder=name, verify=True).trace
+    text = trace.to_json()
+    again = Trace.from_json(text)
+    assert again.to_json() == text and again.tokens == trace.tokens and again.calls == trace.calls
+    assert again.pieces == trace.pieces and again.greedy == trace.greedy
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, r'Not a decoding trace: expected "format": "fastdecode-trace", got \'other\'. See docs'),
+        ({"version": 9}, "has version 9, this fastdecode reads version 1. Update"),
+        ({"iterations": [{}]}, "The trace is damaged: KeyError.*Record it again"),
+        ({"hypotheses": 5}, "The trace is damaged.*Record it again"),
+        ({"pieces": []}, "The trace is damaged.*Record it again"),
+    ],
+)
+def test_damaged_traces(marian: TranslationModel, change: dict[str, object], message: str) -> None:
+    good = translate(marian, TEXTS[0]).trace.to_dict()
+    with pytest.raises(ValueError, match=message):
+        Trace.from_dict(good | change)
+
+
+def test_a_trace_cut_short(marian: TranslationModel) -> None:
+    text = translate(marian, TEXTS[0]).trace.to_json()
+    with pytest.raises(ValueError, match="not JSON.*It may be cut short; record it again"):
+        Trace.from_json(text[:-20])
+    with pytest.raises(ValueError, match="Not a decoding trace.*got 'list'"):
+        Trace.from_json("[]")
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"source": "eng_", "target": "dd"},
+            r"Unknown target language: got 'dd'\. Did you mean 'de'\? This model knows",
+        ),
+        ({"source": "enn"}, r"Unknown source language: got 'enn'\. Did you mean 'en'\?"),
+        ({"source": "de", "target": "fr"}, r"does not translate de-fr\. It knows en-de, de-en"),
+    ],
+)
+def test_unknown_languages(marian: TranslationModel, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UnknownLanguage, match=message):
+        translate(marian, "a", **options)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gredy", r"Unknown decoder: got 'gredy'\. Did you mean 'greedy'\? Known: greedy, beam, jacobi"),
+        ("zzz", r"Unknown decoder: got 'zzz'\. Use one of greedy, beam"),
+        ("", r"Unknown decoder: got ''\. Use one of greedy"),
+        ("gauss_seidel:blok=3", r"Unknown option of gauss_seidel: got 'blok'\. Did you mean 'block'\?"),
+        ("greedy:block=3", r"Unknown option of greedy: got 'block'\. greedy has no options"),
+        ("beam:block=3", r"Unknown option of beam: got 'block'\. Use one of size, length_penalty"),
+        ("gauss_seidel:block=three", r"gauss_seidel: block must be a whole number, got 'three'\. Example: 3"),
+        ("gauss_seidel:block=2.5", r"gauss_seidel: block must be a whole number, got '2.5'\. Example: 3"),
+        ("beam:length_penalty=x", r"beam: length_penalty must be a number, got 'x'\. Example: 1.2"),
+        ("gauss_seidel:block", r"An option is written key=value: got 'block' in 'gauss_seidel:block'\. Example"),
+        ("gauss_seidel:block=", r"An option is written key=value: got 'block='"),
+        ("gauss_seidel:block=0", r"gauss_seidel needs block >= 1, got 0\. Use block=1 for plain greedy decoding"),
+        ("hybrid:block=-2", r"hybrid needs block >= 1, got -2\. Use block=1"),
+        ("hybrid:length=-1", r"hybrid needs length >= 0, got -1\. Leave it out"),
+        ("jacobi:oracle_length=0", r"jacobi needs oracle_length >= 1, got 0\. Leave it out"),
+        ("jacobi:ratio=-1", r"jacobi needs ratio >= 0 and extra >= 0, not both 0: got ratio=-1.0, extra=5\. The guess"),
+        ("jacobi:ratio=0,extra=0", r"not both 0: got ratio=0.0, extra=0"),
+        ("jacobi:ratio=nan", r"got ratio=nan"),
+        ("hybrid:ratio=inf", r"got ratio=inf"),
+        ("beam:size=0", r"beam needs size >= 1, got 0\. Use size=1 for greedy decoding"),
+        ("beam:length_penalty=inf", r"beam needs length_penalty from -100 to 100, got inf\. 1\.0 divides"),
+        ("beam:length_penalty=nan", r"beam needs length_penalty from -100 to 100, got nan"),
+    ],
+)
+def test_decoders_that_cannot_be(marian: TranslationModel, spec: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        translate(marian, "a", decoder=spec)
+
+
+def test_none_as_a_value() -> None:
+    assert registry.decoder("jacobi:oracle_length=none") == registry.decoder(" jacobi ")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("exakt", r"Unknown projection: got 'exakt'\. Did you mean 'exact'\?"),
+        ("exact:top=3", r"The projection exact has no options: got top\. Use 'exact' alone"),
+    ],
+)
+def test_projections_that_cannot_be(marian: TranslationModel, spec: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        translate(marian, "a", projection=spec)
+
+
+def test_a_source_that_is_too_long(marian: TranslationModel) -> None:
+    text = "house " * fakes.POSITIONS
+    message = rf"The source is too long: sentence 1 has \d+ tokens, {marian.name} allows {fakes.POSITIONS}\. Split it"
+    with pytest.raises(ValueError, match=message):
+        translate(marian, text)
+    with pytest.raises(ValueError, match=r"sentence 2 has \d+ tokens"):
+        marian.encode(["a", text], "en", "de")
+    with pytest.raises(ValueError, match="too long"):
+        marian.network.encode(marian.tokenizer.encode([text], "en", "de"))
+
+
+def test_the_longest_source_and_the_longest_output(marian: TranslationModel) -> None:
+    session = Session.of(marian, "en", "de", max_length=fakes.POSITIONS)
+    text = next(
+        "x" * n
+        for n in range(fakes.POSITIONS, 0, -1)
+        if marian.tokenizer.encode(["x" * n], "en", "de").lengths[0] <= 64
+    )
+    for name in LOSSLESS:
+        session = Session.of(marian, "en", "de", name, max_length=fakes.POSITIONS, exact_length=fakes.POSITIONS)
+        assert len(session.translate(text).tokens) == fakes.POSITIONS
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_length": 65}, r"max_length is too long: got 65, .*holds 64 tokens\. Lower max_length"),
+        ({"max_length": 0}, r"max_length must be at least 1, got 0\. Leave room"),
+        ({"min_length": 24}, r"min_length must be from 0 to max_length - 1 = 22, got 24\. Lower min_length"),
+        ({"min_length": -1}, r"min_length must be from 0"),
+        ({"exact_length": 30}, r"exact_length must be from 1 to max_length = 23, got 30\. Raise max_length"),
+    ],
+)
+def test_limits_that_cannot_be(marian: TranslationModel, limits: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        translate(marian, "a", **limits)
+
+
+def test_constraints_need_a_start_and_an_end() -> None:
+    with pytest.raises(ValueError, match=r"need a start symbol and an end symbol: got prefix=\(\), end=\(0,\)\. Take"):
+        Constraints(prefix=(), end=(0,), max_length=3)
+
+
+# -------------------------------------------------------------------------------------------------------------- runner
+
+
+def test_runner_offers_what_the_model_has(marian: TranslationModel) -> None:
+    choices = runner(marian).choices()
+    assert choices["from"] == ["en", "de", "fr", "es"] and set(choices["to"]) == {"en", "de", "fr", "es"}
+    assert all(registry.decoder(spec) for spec in choices["decoder"])
+
+
+def test_runner_runs_and_its_code_does_the_same(marian: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ddgviz
+
+    text = 'She said: "It\'s\\n late." \u2028'
+    settings = {"from": "de", "to": "en", "decoder": "gauss_seidel:block=3", "text": text}
+    (*_, end) = runner(marian).run(text, settings)
+    assert end["event"] == "end" and end["greedy"]["identical"] is True
+    shown: list[Trace] = []
+    monkeypatch.setattr(ddgviz, "show", shown.append, raising=False)
+    exec(compile(runner(marian).code(settings), "code", "exec"), {})
+    assert shown[0].source["text"] == text and shown[0].settings["decoder"] == "gauss_seidel:block=3"
+    assert (shown[0].source["language"], shown[0].target["language"]) == ("de", "en")
+    assert [list(h.tokens) for h in shown[0].hypotheses] == [h["tokens"] for h in end["hypotheses"]]
+    compile(runner(marian).code({}), "code", "exec")
+
+
+def test_runner_stops_when_asked(marian: TranslationModel) -> None:
+    events = list(runner(marian).run(TEXTS[4], {"from": "en", "to": "de"}, stop=lambda: True))
+    assert [e["event"] for e in events] == ["start", "iteration", "end"]
+    assert events[-1]["hypotheses"][0]["stop"] == "interrupted"
+    assert events[0]["settings"]["decoder"] == "jacobi"

@@ -1,5 +1,6 @@
 """The decoding dependency graph: which token settled with which, and after which."""
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def edges(model: TraceModel, upto: int | None = None) -> list[Edge]:
         ]
     if model.beam:
         return []
-    pairs = zip(order, order[1:], strict=False)
+    pairs = itertools.pairwise(order)
     return [Edge(before[-1], column, 1.0) for (_, before), (_, after) in pairs for column in after]
 
 

@@ -1,5 +1,6 @@
 """What a trace must look like; every complaint says what is wrong, what came, and what to do."""
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -125,7 +126,7 @@ def check_iteration(data: Any, number: int) -> Iteration:
     if not _is_integer(call) or call < 0:
         raise fail(f'{where} needs its number "call"', call)
     slots = integers(data.get("slots"), f'"slots" of {where}')
-    if any(not 0 <= slot <= MAX_SLOT for slot in slots) or any(a >= b for a, b in zip(slots, slots[1:], strict=False)):
+    if any(not 0 <= slot <= MAX_SLOT for slot in slots) or any(a >= b for a, b in itertools.pairwise(slots)):
         raise fail(f'"slots" of {where} must be ascending positions from 0 to {MAX_SLOT}', list(slots))
     status = _strings(data, "status", where)
     if unknown := [item for item in status if item not in STATUSES]:

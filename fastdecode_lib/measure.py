@@ -154,7 +154,7 @@ def compare(
         for decoder in decoders
     ]
     greedy = Session.of(model, source, target, "greedy", **limits)
-    kept = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+    kept = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
     if not kept:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], source, target) for i in kept]

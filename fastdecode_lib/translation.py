@@ -421,7 +421,7 @@ class Session:
 
         empty = Hypothesis((), None, "end")
         found = [empty] * len(texts)
-        order = sorted((i for i, text in enumerate(texts) if self._has_content(text)), key=lambda i: len(texts[i]))
+        order = sorted((i for i, text in enumerate(texts) if self.has_content(text)), key=lambda i: len(texts[i]))
         with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
             for start in range(0, len(order), batch):
                 rows = order[start : start + batch]
@@ -432,7 +432,7 @@ class Session:
                 bar.update(len(rows))
         return found
 
-    def _has_content(self, text: str) -> bool:
+    def has_content(self, text: str) -> bool:
         """Whether more than tag and end is left after the tokenizer's own normalisation."""
         if not text.strip():
             return False
@@ -442,7 +442,7 @@ class Session:
     def _new_trace(self, text: str) -> tuple[Trace, Source | None]:
         """The trace of a sentence before its first pass, and its ids; none for text without content."""
         batch = self.model.encode([text], self.source, self.target)
-        content = self._has_content(text)
+        content = self.has_content(text)
         trace = Trace(
             source={
                 "text": text,

@@ -1,5 +1,6 @@
 """The drawn picture: well-formed, deterministic, and showing every token."""
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_huge_pictures_ask_for_a_window() -> None:
 
 def overlaps(places: list[layout.Column]) -> bool:
     """Whether neighbouring columns touch."""
-    return any(left.right > right.x for left, right in zip(places, places[1:], strict=False))
+    return any(left.right > right.x for left, right in itertools.pairwise(places))
 
 
 def test_columns_stand_apart_and_hold_their_tokens(any_trace: dict[str, Any]) -> None:

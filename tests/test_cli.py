@@ -1,0 +1,439 @@
+"""The command line: good paths, and one clear line with exit status 2 for everything that cannot be done."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+
+from fastdecode_lib import cli
+from fastdecode_lib.core import Trace
+
+SENTENCES = fakes.own_sentences()
+DIRECTION = ("--from", "en", "--to", "de")
+
+
+@pytest.fixture
+def model(marian_folder: Path) -> tuple[str, ...]:
+    return ("--model", str(marian_folder), "--device", "cpu")
+
+
+def succeed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    status = cli.main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    assert "Traceback" not in captured.err
+    return captured.out
+
+
+def fail(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line on standard error of a command that cannot be done."""
+    status = cli.main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert status == 2 and captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("fastdecode: "), captured.err
+    assert "Traceback" not in captured.err
+    return lines[0].removeprefix("fastdecode: ")
+
+
+def table(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content.keys() == {"schema", "provenance", "rows"} and content["schema"] == 1
+    assert all("name" in row and all(key == key.lower() for key in row) for row in content["rows"])
+    assert {"command", "cpu", "threads", "seed", "versions", "python"} <= content["provenance"].keys()
+    return content
+
+
+# ----------------------------------------------------------------------------------------------------------- translate
+
+
+def test_translate_a_sentence(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], marian: Any) -> None:
+    from fastdecode_lib import load, translate
+
+    text = SENTENCES["en"][0]
+    expected = translate(load(model[1], device="cpu"), text, source="en", target="de")
+    assert succeed(capsys, "translate", text, *model, *DIRECTION) == expected.text + "\n"
+    assert succeed(capsys, "translate", text, *model, *DIRECTION, "--decoder", "jacobi") == expected.text + "\n"
+    assert succeed(capsys, "translate", "", *model, *DIRECTION) == "\n"
+
+
+def test_translate_a_file_line_by_line(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    texts = [SENTENCES["en"][0], "", SENTENCES["en"][1], "  ", SENTENCES["en"][6]]
+    expected = [succeed(capsys, "translate", text, *model, *DIRECTION).rstrip("\n") for text in texts]
+    assert expected[1] == expected[3] == "" and expected[0]
+    file, out = tmp_path / "in.txt", tmp_path / "out.json"
+    for content in ("\n".join(texts), "\n".join(texts) + "\n", "\r\n".join(texts) + "\r\n"):
+        file.write_bytes(content.encode())
+        found = succeed(capsys, "translate", "--file", file, *model, *DIRECTION, "--json", out)
+        assert found.split("\n") == [*expected, ""]
+        rows = table(out)["rows"]
+        assert [row["source"] for row in rows] == texts and [row["text"] for row in rows] == expected
+        assert all(row.keys() == {"name", "source", "text", "tokens"} for row in rows)
+        assert [row["name"] for row in rows] == ["1", "2", "3", "4", "5"]
+        assert rows[1]["tokens"] == [] and all(isinstance(i, int) for i in rows[0]["tokens"])
+    file.write_bytes(b"")
+    assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION) == ""
+    file.write_bytes(b"\n\n")
+    assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION) == "\n\n"
+
+
+def test_a_line_is_ended_by_a_line_feed_only(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes("a\u2028b\x0bc\x85d\n".encode())
+    assert succeed(capsys, "translate", "--file", file, *model, *DIRECTION).count("\n") == 1
+
+
+def test_standard_input(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SENTENCES["en"][3]
+    expected = succeed(capsys, "translate", text, *model, *DIRECTION)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n\n".encode()), encoding="ascii"))
+    assert succeed(capsys, "translate", "--file", "-", *model, *DIRECTION) == expected + "\n"
+
+
+def test_trace_and_json(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    trace_file, out = tmp_path / "new" / "trace.json", tmp_path / "table.json"
+    text = SENTENCES["en"][2]
+    printed = succeed(
+        capsys, "translate", text, *model, *DIRECTION, "--decoder", "gauss_seidel:block=3", "--dtype", "float64",
+        "--trace", trace_file, "--json", out,
+    )  # fmt: skip
+    trace = Trace.from_json(trace_file.read_text(encoding="utf-8"))
+    assert trace.target["text"] + "\n" == printed and trace.source["text"] == text
+    assert trace.settings["decoder"] == "gauss_seidel:block=3" and trace.settings["dtype"] == "float64"
+    assert trace.greedy is not None and trace.greedy["identical"]
+    (row,) = table(out)["rows"]
+    assert tuple(row["tokens"]) == trace.tokens
+
+
+def test_pictures(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    succeed(capsys, "translate", "Hello <b>.", *model, *DIRECTION, "--svg", svg, "--html", html, "--theme", "dark")
+    assert svg.read_text(encoding="utf-8").startswith(("<svg", "<?xml")) and "<html" in html.read_text(encoding="utf-8")
+    assert "<b>." not in html.read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+DECODERS = ("greedy", "beam:size=2", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
+COLUMNS = [
+    "name", "agreement", "calls", "positions", "speedup", "speedup_low", "speedup_high", "seconds", "bleu", "chrf",
+]  # fmt: skip
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_compare(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "en.txt", [*SENTENCES["en"][:3], "", "\u200b"])
+    reference = write_lines(tmp_path / "de.txt", [*SENTENCES["de"][:3], "", ""])
+    out = tmp_path / "out.json"
+    decoders = [part for name in DECODERS for part in ("--decoder", name)]
+    common = ("compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--runs", "2", *decoders)
+    printed = succeed(capsys, *common, "--reference", reference, "--json", out)
+    assert all(name in printed for name in DECODERS) and "3 sentences, 2 rounds" in printed
+    content = table(out)
+    rows = {row["name"]: row for row in content["rows"]}
+    assert list(rows) == list(DECODERS), "names exactly as typed, in order"
+    for name, row in rows.items():
+        assert list(row)[:10] == COLUMNS
+        if not name.startswith("beam"):
+            assert row["agreement"] == 1.0
+        assert 0 < row["speedup_low"] <= row["speedup_high"] and row["seconds"] > 0
+        assert row["bleu"] >= 0 and row["chrf"] >= 0
+    assert rows["greedy"]["speedup"] == 1.0 and rows["greedy"]["calls"] == rows["greedy"]["positions"]
+    assert rows["jacobi"]["calls"] <= rows["greedy"]["calls"] + 3 * 2
+    about = content["provenance"]
+    assert about["sentences"] == 3 and about["direction"] == "en-de" and about["dtype"] == "float64"
+    assert about["bleu"].startswith("nrefs:1") and about["raw_seconds"].keys() == rows.keys()
+    assert all(len(times) == 2 for times in about["raw_seconds"].values())
+    succeed(capsys, *common, "--json", out)
+    assert all(row["bleu"] is None and row["chrf"] is None for row in table(out)["rows"])
+
+
+def test_compare_leaves_out_greedy_unless_asked(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    source, out = write_lines(tmp_path / "en.txt", SENTENCES["en"][:1]), tmp_path / "out.json"
+    succeed(
+        capsys, "compare", *model, "--source", source, *DIRECTION, "--runs", "1", "--decoder", "jacobi", "--json", out
+    )
+    assert [row["name"] for row in table(out)["rows"]] == ["jacobi"]
+
+
+def test_compare_with_baselines(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source, out = write_lines(tmp_path / "en.txt", SENTENCES["en"][:4]), tmp_path / "out.json"
+    succeed(
+        capsys, "compare", *model, "--source", source, *DIRECTION, "--runs", "1", "--decoder", "greedy",
+        "--baseline", "hf", "--baseline", "ctranslate2", "--json", out,
+    )  # fmt: skip
+    rows = {row["name"]: row for row in table(out)["rows"]}
+    assert list(rows) == ["greedy", "hf", "ctranslate2"]
+    for name in ("hf", "ctranslate2"):
+        assert rows[name]["agreement"] == 1.0 and rows[name]["calls"] is None and rows[name]["positions"] is None
+    (converted,) = (tmp_path / "cache" / "fastdecode" / "ctranslate2").iterdir()
+    assert (converted / "model.bin").is_file()
+
+
+def test_baselines_on_the_bundled_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source, out = write_lines(tmp_path / "en.txt", SENTENCES["en"][:2]), tmp_path / "out.json"
+    succeed(
+        capsys, "compare", "--device", "cpu", "--source", source, *DIRECTION, "--runs", "1", "--decoder", "greedy",
+        "--baseline", "hf", "--baseline", "ctranslate2", "--json", out,
+    )  # fmt: skip
+    assert [row["agreement"] for row in table(out)["rows"]] == [1.0, 1.0, 1.0]
+
+
+def test_ctranslate2_has_no_float64(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    source = write_lines(tmp_path / "en.txt", ["a"])
+    message = fail(
+        capsys, "compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--baseline", "ctranslate2"
+    )
+    assert "CTranslate2 does not compute in float64. Use --dtype float32" in message
+
+
+# ---------------------------------------------------------------------------------------------- experiments and checks
+
+
+def test_experiment_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "list.json"
+    printed = succeed(capsys, "experiment", "--list", "--json", out)
+    rows = table(out)["rows"]
+    assert "start_here.comparison" in printed and "start_here.comparison" in {row["name"] for row in rows}
+    assert {"000", "001", "002", "003", "004"} <= {row["paper"] for row in rows}
+    assert all(row["state"] for row in rows)
+    assert "start_here.comparison" in succeed(capsys, "experiment", "--list", "start_here")
+
+
+def test_experiment_on_the_bundled_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "table.json"
+    printed = succeed(capsys, "experiment", "start_here.comparison", "--scale", "tiny", "--json", out)
+    assert "start_here.comparison, scale tiny" in printed
+    content = table(out)
+    assert content["provenance"]["scale"] == "tiny"
+    assert [row["name"] for row in content["rows"]][:2] == ["greedy", "beam:size=5"]
+    assert all(row["table"] == "comparison" and row["chrf"] >= 0 for row in content["rows"])
+
+
+def test_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "laws.json"
+    printed = succeed(capsys, "check", "--cases", "1", "--json", out)
+    for word in ("device", "features", "versions", "browser", "fonts", "laws hold, 1 random cases each"):
+        assert word in printed
+    rows = table(out)["rows"]
+    assert rows and all(row["broken"] == 0 and row["cases"] == 1 for row in rows)
+
+
+def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastdecode_lib import checks
+
+    def run_laws(cases: int, seed: int) -> Any:
+        yield {"name": "some_law/greedy", "cases": cases, "broken": 1, "first": "case 7 differs"}
+
+    monkeypatch.setattr(checks, "run_laws", run_laws)
+    assert cli.main(["check", "--cases", "3"]) == 1
+    printed = capsys.readouterr().out
+    assert "BROKEN some_law/greedy: 1 of 3 cases. case 7 differs" in printed and "0 of 1 laws hold" in printed
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((), ("COMMAND", "fastdecode --help")),
+        (("translat",), ("translat", "translate", "--help")),
+        (("translate",), ("needs a sentence or --file FILE", "Example: fastdecode translate")),
+        (("translate", "a", "--file", "x"), ("needs a sentence or --file FILE, one of the two",)),
+        (("translate", "a", "--decodr", "greedy"), ("--decodr", "--help")),
+        (("translate", "a", "--threads", "two"), ("--threads", "'two'", "--help")),
+        (("translate", "a", "--threads", "0"), ("--threads must be at least 1", "got 0", "Use --threads 1")),
+        (("translate", "a", "--threads", "-3"), ("--threads must be at least 1", "got -3")),
+        (("translate", "a", "--model", "tatoeba-smal"), ("Unknown model", "Did you mean 'tatoeba-small'?")),
+        (("translate", "a", "--device", "abacus"), ("Unknown device", "'abacus'", "Use auto, cpu")),
+        (("translate", "a", "--dtype", "float99"), ("Unknown dtype", "'float99'", "Use one of float64")),
+        (("translate", "a", "--theme", "pink"), ("--theme", "'pink'", "--help")),
+        (("translate", "--file", "missing.txt"), ("does not exist", "'missing.txt'", "Check the path")),
+        (("translate", "--file", "."), ("directory", ".", "Check the path")),
+        (("translate", "--file", "x", "--trace", "y"), ("shows one sentence", "Give the sentence itself")),
+        (("compare",), ("--source", "--help")),
+        (("compare", "--source", "missing.txt"), ("does not exist", "'missing.txt'")),
+        (("train",), ("train needs a name", "Example: fastdecode train tatoeba-small")),
+        (("train", "tatoeba-smal", "--data", "."), ("Unknown model to train", "'tatoeba-smal'", "tatoeba-small")),
+        (("train", "tatoeba-small", "--updates", "0"), ("needs updates >= 1", "got 0", "Leave it out")),
+        (("train", "x", "--bundle"), ("Unknown model to bundle", "'x'", "Use one of tatoeba-small")),
+        (("experiment",), ("needs a name", "fastdecode experiment --list")),
+        (("experiment", "start"), ("Unknown experiment", "'start'", "start_here.comparison")),
+        (("experiment", "start_here", "--scale", "huge"), ("Unknown scale", "'huge'", "tiny, laptop, paper")),
+        (("experiment", "--list", "nothing"), ("Unknown stem", "'nothing'", "fastdecode experiment --list")),
+        (("check", "--cases", "0"), ("--cases must be at least 1", "got 0", "Use --cases 50")),
+    ],
+)
+def test_what_cannot_be_done(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    parts: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = fail(capsys, *arguments)
+    assert all(part in message for part in parts), message
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("--to", "dd"), ("Unknown target language", "'dd'", "Did you mean 'de'?")),
+        (("--from", "xx"), ("Unknown source language", "'xx'", "This model knows en, de")),
+        (("--from", "de", "--to", "fr"), ("does not translate de-fr", "It knows en-de")),
+        (("--decoder", "jacob"), ("Unknown decoder", "'jacob'", "Did you mean 'jacobi'?")),
+        (("--decoder", "beam:sise=2"), ("Unknown option of beam", "'sise'", "Did you mean 'size'?")),
+        (("--decoder", "gauss_seidel:block=0"), ("needs block >= 1, got 0", "Use block=1")),
+        (("--decoder", "hybrid:ratio=1e999"), ("got ratio=inf",)),
+        (("--projection", "exat"), ("Unknown projection", "'exat'", "Did you mean 'exact'?")),
+        (("--max-length", "9999"), ("max_length is too long", "got 9999", "Lower max_length")),
+        (("--max-length", "0"), ("max_length must be at least 1", "got 0")),
+    ],
+)
+def test_settings_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, arguments: tuple[str, ...], parts: Any
+) -> None:
+    source = write_lines(tmp_path / "en.txt", ["a"])
+    for command in (("translate", "a"), ("compare", "--source", source)):
+        message = fail(capsys, *command, *model, *arguments)
+        assert all(part in message for part in parts), message
+
+
+def test_text_that_is_too_long(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    long = "house " * fakes.POSITIONS
+    assert "source is too long" in fail(capsys, "translate", long, *model)
+    file = write_lines(tmp_path / "en.txt", ["a", long])
+    assert "Split it into sentences" in fail(capsys, "translate", "--file", file, *model)
+
+
+def test_files_that_are_not_utf8(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "latin.txt"
+    file.write_bytes("Grüße\n".encode("latin-1"))
+    good = write_lines(tmp_path / "en.txt", ["a"])
+    for arguments in (
+        ("translate", "--file", file),
+        ("compare", "--source", file),
+        ("compare", "--source", good, "--reference", file),
+    ):
+        message = fail(capsys, *arguments, *model)
+        assert f"{file} is not UTF-8" in message and "0xfc" in message and "Save it as UTF-8" in message
+
+
+def test_lines_that_do_not_match(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "en.txt", ["a", "b", "c"])
+    reference = write_lines(tmp_path / "de.txt", ["a", "b"])
+    message = fail(capsys, "compare", *model, "--source", source, "--reference", reference)
+    assert "one reference" in message and "3 sentences and 2 references" in message and "same number of lines" in message
+
+
+def test_nothing_to_compare_on(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "en.txt", ["", "  ", "\u200b"])
+    message = fail(capsys, "compare", *model, "--source", source)
+    assert "nothing to compare on" in message and "no sentence with content" in message and "Give at least one" in message
+    source = write_lines(tmp_path / "en.txt", ["a"])
+    assert "runs >= 1, got 0" in fail(capsys, "compare", *model, "--source", source, "--runs", "0")
+
+
+def test_a_table_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    for out, named in ((tmp_path / "file" / "out.json", "file"), (tmp_path / "folder", "folder")):
+        message = fail(capsys, "translate", "a", *model, "--json", out)
+        assert str(tmp_path / named) in message and "Check the path, the space left and the permissions" in message
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"] and os.listdir(tmp_path / "folder") == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--trace", "--svg", "--html"])
+def test_a_full_disk_leaves_no_partial_file(
+    capsys: pytest.CaptureFixture[str],
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+) -> None:
+    import errno
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out = tmp_path / "out"
+    name = out.with_suffix({"--svg": ".svg", "--html": ".html"}.get(option, ".json"))
+    monkeypatch.setattr(os, "replace", full)
+    message = fail(capsys, "translate", "a b", *model, *DIRECTION, option, name)
+    assert "No space left on device" in message and "the space left" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_check", interrupt)
+    assert cli.main(["check"]) == 130
+    captured = capsys.readouterr()
+    assert captured.err == "fastdecode: interrupted\n" and captured.out == ""
+
+
+def test_the_reader_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_check", broken)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert cli.main(["check"]) == 0
+
+
+# -------------------------------------------------------------------------------------------------- as a real process
+
+
+def run(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fastdecode_lib.cli", *map(str, arguments)],
+        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, **settings,
+    )  # fmt: skip
+
+
+def test_process_translates_a_pipe(model: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    text = SENTENCES["de"][0]
+    done = run("translate", "--file", "-", *model, "--from", "de", "--to", "en", input=f"{text}\n\n")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == succeed(capsys, "translate", text, *model, "--from", "de", "--to", "en") + "\n"
+
+
+def test_process_fails_in_one_line(tmp_path: Path) -> None:
+    done = run("translate", "--file", tmp_path / "missing.txt")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "does not exist" in done.stderr and "Traceback" not in done.stderr
+    done = run("--help")
+    assert done.returncode == 0 and "translate" in done.stdout and done.stderr == ""

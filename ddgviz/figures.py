@@ -2,13 +2,16 @@
 
 import html
 import math
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
+from ddgviz.browser import find_browser
+from ddgviz.export import write
 from ddgviz.schema import fail
 from ddgviz.text import visible
-from ddgviz.theme import FONT, Theme, theme_named
+from ddgviz.theme import EITHER, FONT, LIGHT, Theme, theme_named
 
 _NEEDED = ("name", "agreement", "calls", "speedup", "speedup_low", "speedup_high")
 _REMEDY = "Pass the table that compare() returns."
@@ -20,7 +23,7 @@ def esc(text: object) -> str:
     return shown.replace("$", "&#36;").replace("%{", "&#37;{")
 
 
-def speed_accuracy(frame: Any, theme: str = "light") -> go.Figure:
+def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
     """Speedup of each decoder with its interval, and what it costs in agreement.
 
     Parameters
@@ -28,7 +31,8 @@ def speed_accuracy(frame: Any, theme: str = "light") -> go.Figure:
     frame : pandas.DataFrame
         A comparison: ``name, agreement, calls, positions, speedup, speedup_low, speedup_high, seconds, bleu, chrf``;
         quality may be missing or NaN. The baseline is the row named ``greedy`` if there is one.
-    theme : {"light", "dark"}
+    theme : {"auto", "light", "dark"}
+        ``auto`` has no background and is legible on a light one and on a dark one.
 
     Returns
     -------
@@ -41,7 +45,7 @@ def speed_accuracy(frame: Any, theme: str = "light") -> go.Figure:
     ValueError
         If a column is missing or the table is empty.
     """
-    colors = theme_named(theme)
+    colors = EITHER if theme == "auto" else theme_named(theme)
     rows = _rows(frame)
     names = [esc(row["name"]) for row in rows]
     figure = go.Figure()
@@ -56,6 +60,29 @@ def speed_accuracy(frame: Any, theme: str = "light") -> go.Figure:
             _marks(figure, [rows[i] for i in chosen], [names[i] for i in chosen], said, symbol, colors)
     _style(figure, names, colors)
     return figure
+
+
+def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
+    """Write a chart as standalone HTML, SVG, PDF and PNG, named after `stem`; all but HTML need Chromium.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    ValueError
+        If no Chromium is found; the HTML is written all the same.
+    """
+    stem = Path(stem)
+    page = stem.with_name(f"{stem.name}.html")
+    write(page, figure.to_html(include_plotlyjs=True, full_html=True).encode())
+    find_browser()
+    pictures = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "pdf", "png")]
+    for picture in pictures:
+        write(picture, figure.to_image(format=picture.suffix[1:], width=860, scale=2))
+    return [page, *pictures]
 
 
 def _rows(frame: Any) -> list[dict[str, Any]]:
@@ -127,7 +154,7 @@ def _style(figure: go.Figure, names: list[str], colors: Theme) -> None:
         height=120 + 38 * len(names),
         margin={"l": 20, "r": 30, "t": 48, "b": 52},
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
-        hoverlabel={"bgcolor": colors.ink, "font": {"color": colors.paper, "family": FONT}},
+        hoverlabel={"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}},
     )
     figure.update_xaxes(
         title={"text": "speedup over the baseline", "font": {"color": colors.muted, "size": 12}, "standoff": 14},

@@ -25,7 +25,7 @@ class Runner(Protocol):
         ...
 
     def code(self, settings: dict[str, str]) -> str:
-        """Python that does the same."""
+        """Python that does the same; the settings hold the sentence as ``text``."""
         ...
 
 
@@ -71,6 +71,7 @@ class Panel(ipywidgets.VBox):
         self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
         for choice in self._choice.values():
             choice.observe(lambda _: self._write_code(), "value")
+        self._box.observe(lambda _: self._write_code(), "value")
 
     @property
     def settings(self) -> dict[str, str]:
@@ -138,7 +139,7 @@ class Panel(ipywidgets.VBox):
 
     def _write_code(self) -> None:
         try:
-            self._code.value = self.runner.code(self.settings)
+            self._code.value = self.runner.code({**self.settings, "text": self._box.value})
         except Exception as error:  # a choice that cannot be had is shown, not raised into a callback
             self._code.value = f"# {error}"
 

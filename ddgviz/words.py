@@ -106,7 +106,7 @@ def caption(model: TraceModel, row: int) -> str:
     moved = sum(cell.moved for cell in cells)
     change = f"changed {_count(moved, 'draft', 's')}" if moved else ""
     if not new:
-        return f"settled nothing and {change}." if change else "settled nothing."
+        return f"settled nothing and {change}." if change else "changed nothing: what stands is confirmed."
     if len(new) == 1:
         return f"settled {_quoted(new)}" + (f" and {change}." if change else ".")
     return f"settled {_quoted(new)} in one pass: {_rest(new)} did not have to wait for {_quoted(new[:1])}."

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"fastdecode: {_one_line(error)}", file=sys.stderr)
         return 2
 
@@ -385,20 +385,19 @@ def _check_beam(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _machine() -> list[str]:
-    import os
     import shutil
     import subprocess
 
     import torch
 
+    from ddgviz.browser import find_browser
     from fastdecode_lib.measure import cpu_features, provenance
 
     about = provenance()
-    browser = next(
-        (path for name in (os.environ.get("BROWSER_PATH") or "", "chromium", "chromium-browser", "google-chrome", "chrome")
-         if name and (path := shutil.which(name))),
-        None,
-    )  # fmt: skip
+    try:
+        browser = find_browser()
+    except ValueError:
+        browser = "none: PDF and PNG need Chromium (install it, or set BROWSER_PATH)"
     fonts = "unknown (fc-list is not installed)"
     if shutil.which("fc-list"):
         listed = subprocess.run(["fc-list", ":", "family"], capture_output=True, text=True, check=False).stdout
@@ -409,7 +408,7 @@ def _machine() -> list[str]:
         f"device    {about['cpu']}, {about['cores']} cores; CUDA: {cuda}",
         f"features  {', '.join(cpu_features()) or 'none known'}",
         f"versions  {', '.join(f'{name} {v}' for name, v in about['versions'].items())}, Python {about['python']}",
-        f"browser   {browser or 'none: PDF and PNG need Chromium (install it, or set BROWSER_PATH)'}",
+        f"browser   {browser}",
         f"fonts     {fonts}",
     ]
 

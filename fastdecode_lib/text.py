@@ -91,6 +91,17 @@ def check_direction(directions: Sequence[Direction], source: str | None, target:
     return fitting[0]
 
 
+def _check_texts(texts: Sequence[str]) -> None:
+    """Refuse what no tokenizer can read: something else than text, or half a character from badly decoded bytes."""
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ValueError(f"Sentence {number} is no text: got {type(text).__name__}. Give a string.")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(
+                f"Sentence {number} is no valid Unicode: got {ascii(text[:40])}. Decode the bytes it came from as UTF-8."
+            )
+
+
 def short_code(code: str) -> str:
     """Two letters where there are two: ``de`` for ``de_DE``, ``deu_Latn`` and ``deu``."""
     head = code.partition("_")[0]
@@ -180,6 +191,7 @@ class MarianText:
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Tag, pieces and end of each text."""
+        _check_texts(texts)
         languages = check_direction(self.directions, source, target) if self.directions else None
         tag = [self.vocabulary[self.tags[languages[1]]]] if languages and self.tags else []
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
@@ -249,13 +261,13 @@ class HuggingFaceText:
 
         _check_vocabulary_file(checkpoint.folder)
         try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise CheckpointError(
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
             ) from error
         self.codes = _language_tokens(self.tokenizer)
-        self.language_ids = {token: int(self.tokenizer.convert_tokens_to_ids(token)) for token in self.codes.values()}
+        self.language_ids = {token: _id(self.tokenizer, token) for token in self.codes.values()}
         largest = max(len(self.tokenizer) - 1, *self.language_ids.values(), 0)
         size = checkpoint.config.get("vocab_size")
         if size is not None and largest >= size:
@@ -282,6 +294,7 @@ class HuggingFaceText:
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""
+        _check_texts(texts)
         token = self._token(source, "source")
         if token is not None:
             self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
@@ -320,6 +333,10 @@ def _check_vocabulary_file(folder: Path) -> None:
             f"The tokenizer in {folder} is missing: found no {', '.join(names)} and no SentencePiece model. "
             "Save tokenizer and model together."
         )
+
+
+def _id(tokenizer: Any, token: str) -> int:
+    return int(tokenizer.convert_tokens_to_ids(token))
 
 
 def _language_tokens(tokenizer: Any) -> dict[str, str]:

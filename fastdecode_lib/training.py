@@ -356,7 +356,7 @@ class _Run:
             inputs = self.tokenizer(
                 [f"{LANGUAGE_TAGS[target]} {texts[i]}" for i in rows], return_tensors="pt", padding=True
             ).to(self.device)
-            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=128)
+            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_length=min(129, self.preset.max_positions))
             for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
                 outputs[i] = text
         return outputs

@@ -121,6 +121,7 @@ def stored_tensors(shape: Architecture, seed: int) -> dict[str, torch.Tensor]:
         elif "q_proj" not in name and "k_proj" not in name:
             tensor *= shape.width**-0.5
     shared = tensors.pop("lm_head.weight")
+    shared[shape.padding] = 0.0  # as Marian has it: CTranslate2 starts from a vector of zeros
     for side in ("encoder", "decoder"):
         tensors.pop(f"model.{side}.embed_tokens.weight")
     return {name: tensor.clone() for name, tensor in tensors.items()} | {"model.shared.weight": shared.clone()}

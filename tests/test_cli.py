@@ -63,7 +63,9 @@ def test_translate_a_sentence(capsys: pytest.CaptureFixture[str], model: tuple[s
     assert succeed(capsys, "translate", "", *model, *DIRECTION) == "\n"
 
 
-def test_translate_a_file_line_by_line(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+def test_translate_a_file_line_by_line(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path
+) -> None:
     texts = [SENTENCES["en"][0], "", SENTENCES["en"][1], "  ", SENTENCES["en"][6]]
     expected = [succeed(capsys, "translate", text, *model, *DIRECTION).rstrip("\n") for text in texts]
     assert expected[1] == expected[3] == "" and expected[0]
@@ -352,13 +354,17 @@ def test_lines_that_do_not_match(capsys: pytest.CaptureFixture[str], model: tupl
     source = write_lines(tmp_path / "en.txt", ["a", "b", "c"])
     reference = write_lines(tmp_path / "de.txt", ["a", "b"])
     message = fail(capsys, "compare", *model, "--source", source, "--reference", reference)
-    assert "one reference" in message and "3 sentences and 2 references" in message and "same number of lines" in message
+    assert (
+        "one reference" in message and "3 sentences and 2 references" in message and "same number of lines" in message
+    )
 
 
 def test_nothing_to_compare_on(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
     source = write_lines(tmp_path / "en.txt", ["", "  ", "\u200b"])
     message = fail(capsys, "compare", *model, "--source", source)
-    assert "nothing to compare on" in message and "no sentence with content" in message and "Give at least one" in message
+    assert (
+        "nothing to compare on" in message and "no sentence with content" in message and "Give at least one" in message
+    )
     source = write_lines(tmp_path / "en.txt", ["a"])
     assert "runs >= 1, got 0" in fail(capsys, "compare", *model, "--source", source, "--runs", "0")
 
@@ -435,5 +441,7 @@ def test_process_fails_in_one_line(tmp_path: Path) -> None:
     done = run("translate", "--file", tmp_path / "missing.txt")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "does not exist" in done.stderr and "Traceback" not in done.stderr
+    done = run("translate", os.fsdecode(b"bad \xff byte"), "--device", "cpu")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no valid Unicode" in done.stderr
     done = run("--help")
     assert done.returncode == 0 and "translate" in done.stdout and done.stderr == ""

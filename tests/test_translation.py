@@ -315,6 +315,27 @@ def test_a_source_that_is_too_long(marian: TranslationModel) -> None:
         marian.network.encode(marian.tokenizer.encode([text], "en", "de"))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bad \udcff byte", r"Sentence 1 is no valid Unicode: got 'bad \\udcff byte'\. Decode the bytes"),
+        ("\ud83d", "Sentence 1 is no valid Unicode"),
+    ],
+)
+def test_half_a_character(marian: TranslationModel, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        translate(marian, text)
+    with pytest.raises(ValueError, match=message):
+        Session.of(marian, "en", "de").decode([text])
+
+
+def test_what_is_no_text(marian: TranslationModel) -> None:
+    with pytest.raises(ValueError, match=r"Sentence 1 is no text: got int\. Give a string"):
+        translate(marian, [5])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="Sentence 2 is no text: got NoneType"):
+        marian.encode(["a", None], "en", "de")  # type: ignore[list-item]
+
+
 def test_the_longest_source_and_the_longest_output(marian: TranslationModel) -> None:
     session = Session.of(marian, "en", "de", max_length=fakes.POSITIONS)
     text = next(

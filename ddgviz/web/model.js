@@ -216,7 +216,7 @@ export function caption(model, row) {
   }
   const moved = list.filter((item) => item.moved).length;
   const change = moved ? `changed ${count(moved, "draft", "s")}` : "";
-  if (!fresh.length) return `settled nothing${change && ` and ${change}`}.`;
+  if (!fresh.length) return change ? `settled nothing and ${change}.` : "changed nothing: what stands is confirmed.";
   if (fresh.length === 1) return `settled ${quoted(fresh)}${change && ` and ${change}`}.`;
   const rest = fresh.length > 3 ? `the other ${fresh.length - 1}` : fresh.slice(1).map((item) => quoted([item])).join(" and ");
   return `settled ${quoted(fresh)} in one pass: ${rest} did not have to wait for ${quoted(fresh.slice(0, 1))}.`;

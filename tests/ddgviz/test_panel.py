@@ -34,7 +34,7 @@ class Runner:
             yield event
 
     def code(self, settings: dict[str, str]) -> str:
-        return f"decode({settings['decoder']!r})"
+        return f"decode({settings['decoder']!r}, {settings['text']!r})"
 
 
 def test_the_first_sentence_runs_at_once() -> None:
@@ -51,7 +51,7 @@ def test_run_waits_and_returns_the_trace() -> None:
     panel._choice["decoder"].value = "gauss_seidel:block=6"
     assert panel.run("A sentence.") == simulate.station()
     assert runner.asked[-1] == {"from": "en", "to": "de", "decoder": "gauss_seidel:block=6"}
-    assert panel._code.value == "decode('gauss_seidel:block=6')"
+    assert panel._code.value == "decode('gauss_seidel:block=6', 'A sentence.')"
 
 
 def test_errors_are_shown_as_text() -> None:

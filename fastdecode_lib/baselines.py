@@ -32,6 +32,10 @@ def baseline(name: str, model: TranslationModel, constraints: Constraints, threa
     makers = {"hf": _huggingface, "ctranslate2": _ctranslate2}
     if name not in makers:
         raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
+    if constraints.exact_length is not None:
+        raise ValueError(
+            f"Baselines cannot be held to a length: got exact_length={constraints.exact_length}. Leave out the one or the other."
+        )
     return makers[name](model, constraints, threads)
 
 

@@ -143,7 +143,7 @@ def _read_lines(path: str) -> list[str]:
     """The lines of a UTF-8 file without their ends; - is standard input."""
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: {error}. Save it as UTF-8 text.") from error
     except FileNotFoundError:

@@ -98,7 +98,7 @@ def _check_texts(texts: Sequence[str]) -> None:
             raise ValueError(f"Sentence {number} is no text: got {type(text).__name__}. Give a string.")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError(
-                f"Sentence {number} is no valid Unicode: got {ascii(text[:40])}. Decode the bytes it came from as UTF-8."
+                f"Sentence {number} is no valid Unicode: got {text[:40]!a}. Decode the bytes it came from as UTF-8."
             )
 
 

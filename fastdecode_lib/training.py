@@ -103,7 +103,7 @@ def train(
 @contextmanager
 def _only_trainer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, at low priority: two trainers on one machine would halve each other's speed."""
-    os.nice(10)
+    os.setpriority(os.PRIO_PROCESS, 0, 10)
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

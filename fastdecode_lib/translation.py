@@ -421,11 +421,15 @@ class Session:
 
         empty = Hypothesis((), None, "end")
         found = [empty] * len(texts)
-        order = sorted((i for i, text in enumerate(texts) if self.has_content(text)), key=lambda i: len(texts[i]))
+        if not texts:
+            return []
+        everything = self.model.encode(texts, self.source, self.target)
+        with_content = (i for i, text in enumerate(texts) if self.has_content(text))
+        order = sorted(with_content, key=lambda i: int(everything.lengths[i]))
         with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
             for start in range(0, len(order), batch):
                 rows = order[start : start + batch]
-                source = self.model.encode([texts[i] for i in rows], self.source, self.target)
+                source = everything.rows(np.array(rows))
                 outputs = drain(self.decoder.iterate(self.model.network, self.projection, source, self.constraints))
                 for i, hypothesis in zip(rows, outputs, strict=True):
                     found[i] = hypothesis

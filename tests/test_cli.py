@@ -333,8 +333,9 @@ def test_settings_that_cannot_be(
 def test_text_that_is_too_long(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
     long = "house " * fakes.POSITIONS
     assert "source is too long" in fail(capsys, "translate", long, *model)
-    file = write_lines(tmp_path / "en.txt", ["a", long])
-    assert "Split it into sentences" in fail(capsys, "translate", "--file", file, *model)
+    file = write_lines(tmp_path / "en.txt", ["a b c", long, "a"])
+    message = fail(capsys, "translate", "--file", file, *model)
+    assert "sentence 2 has" in message and "Split it into sentences" in message, "the number is the line's"
 
 
 def test_files_that_are_not_utf8(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:

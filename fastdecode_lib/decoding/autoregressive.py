@@ -152,6 +152,11 @@ class Beam:
         when the search has ended.
         """
         check_fits(self.accepts, self.name, model, projection, source)
+        if self.size > 1 and "ragged" not in model.supports:
+            raise ValueError(
+                f"beam of size {self.size} needs a model that runs several rows at once; this one runs row by row. "
+                "Use beam:size=1, or a Marian, mBART or M2M-100 model."
+            )
         hypotheses: list[Hypothesis] = []
         calls = 0
         for first, batch in row_batches(model, source):

@@ -1,6 +1,7 @@
 """For each law a broken implementation that it must catch: a law that cannot fail proves nothing."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,6 +234,6 @@ def test_select_law_catches_shared_caches(monkeypatch):
 
 def test_every_law_has_a_twin():
     """The names of the laws that the tests above break."""
-    source = open(__file__, encoding="utf-8").read()
+    source = Path(__file__).read_text(encoding="utf-8")
     for law in (*checks.MODEL_LAWS, *checks.DECODER_LAWS):
         assert f"caught(checks.{law.__name__}" in source or f"(checks.{law.__name__}, " in source, law.__name__

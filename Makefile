@@ -32,7 +32,7 @@ help: ## list the targets
 
 lab: install ## open the first notebook in JupyterLab
 	$(call say,JupyterLab: stop it with Ctrl-C)
-	$(BIN)/python -m jupyterlab notebooks/00_start_here.ipynb --LabApp.default_url=/lab/tree/00_start_here.ipynb \
+	$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		$$([ $$(id -u) -ne 0 ] || echo --allow-root) $(LAB_ARGS)
 
 test: lint types tests notebooks ## lint, types, tests and notebooks, in this order

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import ipywidgets
 
+from ddgviz.text import visible
 from ddgviz.widget import Picture
 from ddgviz.words import decoder, language
 
@@ -17,7 +18,10 @@ class Runner(Protocol):
     """What a panel drives."""
 
     def choices(self) -> dict[str, list[str]]:
-        """What may be chosen: ``decoder``, ``from`` and ``to``, first the usual one."""
+        """What may be chosen: ``decoder``, ``from`` and ``to``, first the usual one.
+
+        With ``directions`` as well (``en-de``), only those are offered.
+        """
         ...
 
     def run(self, text: str, settings: dict[str, str], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
@@ -55,12 +59,15 @@ class Panel(ipywidgets.VBox):
         self._button = ipywidgets.Button(
             description="Translate", button_style="primary", layout={"width": "104px", "flex": "none"}
         )
+        self._directions = choices.get("directions", [])
         self._choice = {key: _dropdown(key, choices.get(key, [])) for key in SETTINGS}
+        self._offer_targets()
+        self._result = ipywidgets.Text(placeholder="its translation", layout={"flex": "1 1 auto", "width": "auto"})
         self._code = ipywidgets.Textarea(rows=6, layout={"width": "auto"})
         fold = ipywidgets.Accordion(children=[self._code], titles=("code",), selected_index=None)
         first = ipywidgets.HBox([self._box, self._button])
         second = ipywidgets.HBox(list(self._choice.values()), layout={"flex_flow": "row wrap"})
-        super().__init__([first, second, self.picture, fold])
+        super().__init__([first, second, self._result, self.picture, fold])
         self._listen()
         self._write_code()
         if start and text.strip():
@@ -69,9 +76,24 @@ class Panel(ipywidgets.VBox):
     def _listen(self) -> None:
         self._button.on_click(lambda _: self.stop() if self.busy else self.start())
         self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
+        self._choice["from"].observe(lambda _: self._offer_targets(), "value")
         for choice in self._choice.values():
-            choice.observe(lambda _: self._write_code(), "value")
+            choice.observe(lambda _: self._choose(), "value")
         self._box.observe(lambda _: self._write_code(), "value")
+
+    def _offer_targets(self) -> None:
+        """Offer the targets that the chosen source has."""
+        chosen = self._choice["to"].value
+        targets = [d.split("-")[1] for d in self._directions if d.split("-")[0] == self._choice["from"].value]
+        if targets:
+            self._choice["to"].options = [(language(code), code) for code in targets]
+            self._choice["to"].value = chosen if chosen in targets else targets[0]
+
+    def _choose(self) -> None:
+        """Another choice decodes the sentence again, once one has been decoded."""
+        self._write_code()
+        if self._worker is not None:
+            self.start()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -122,7 +144,7 @@ class Panel(ipywidgets.VBox):
             before.join()
         if halt.is_set():
             return
-        self.picture.notice = ""
+        self.picture.notice = self._result.value = ""
         self._button.description, self._button.button_style = "Stop", ""
         try:
             if not text.strip():
@@ -131,8 +153,10 @@ class Panel(ipywidgets.VBox):
                 self.picture.append(event)
             if self.picture.model.finished:
                 self.trace = self.picture.model.to_dict()
+                self._result.value = visible(self.trace["target"]["text"])
         except Exception as error:  # the panel is where its reader looks
-            self.picture.notice = f"{type(error).__name__}: {error}"
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            self.picture.notice = f"{kind}{error}"
         finally:
             self.picture.flush()
             self._button.description, self._button.button_style = "Translate", "primary"

@@ -245,7 +245,7 @@ def read(source: Any) -> TraceModel:
 
     Parameters
     ----------
-    source : TraceModel, dict, str, Path, or object with ``to_dict()``
+    source : TraceModel, dict, str, Path, or object with ``to_dict()`` or with a ``trace``
         A string is JSON if it starts with a brace, else a path.
 
     Raises
@@ -277,6 +277,7 @@ def read(source: Any) -> TraceModel:
 
 
 def _load(source: Any) -> Any:
+    source = getattr(source, "trace", source)
     if hasattr(source, "to_dict"):
         source = source.to_dict()
     if isinstance(source, dict):

@@ -5,7 +5,9 @@ penalties from the checkpoint.
 """
 
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +45,10 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    module = AutoModelForSeq2SeqLM.from_pretrained(
-        model.checkpoint.folder, dtype=getattr(torch, model.dtype), use_safetensors=True, trust_remote_code=False
-    )
+    with _quiet():
+        module = AutoModelForSeq2SeqLM.from_pretrained(
+            model.checkpoint.folder, dtype=getattr(torch, model.dtype), use_safetensors=True, trust_remote_code=False
+        )
     module = module.to(model.device).eval()
     prefix = len(constraints.prefix)
     settings = {
@@ -121,9 +124,25 @@ def _converted(model: TranslationModel) -> Path:
     folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
     if not (folder / "model.bin").is_file():
         converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))
-        with atomic_folder(folder) as temporary:
+        with atomic_folder(folder) as temporary, _quiet():
             converter.convert(str(temporary), force=True)
     return folder
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and its advice, which are about no choice of the user's."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:

@@ -39,14 +39,16 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     preset = PRESETS[name]
     root = Path(str(resources.files("fastdecode_lib")))
     history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
+    seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
     chosen = max(history, key=lambda entry: entry["dev_chrf"])
     with atomic_folder(root / "assets" / name) as target:
         _copy_tidied(best, target, preset)
         rows = score(load(str(target)), corpus)
-        (target / "README.md").write_text(_card(preset, rows, chosen), encoding="utf-8")
+        (target / "README.md").write_text(_card(preset, rows, chosen, seed), encoding="utf-8")
     about = {
         "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
         "update": chosen["update"],
+        "seed": seed,
         "versions": versions(),
         "decoder": "greedy",
         "dtype": "float32",
@@ -96,7 +98,7 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
     return rows
 
 
-def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
+def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
     languages = sorted({code for pair in preset.directions for code in pair})
     by_direction = {(row["name"], row["sentences"]): row for row in rows}
     lines = [
@@ -122,7 +124,7 @@ def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]
         f"- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; "
         f"single pairs, and {preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
         "held out by a hash of the English side over all languages.",
-        f"- Command: `fastdecode train {preset.name}`, seed 1. This checkpoint: update {chosen['update']:,} "
+        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} "
         f"of {preset.tokens_per_update:,} target tokens each, the running average of the weights, chosen by mean dev chrF "
         f"({chosen['dev_chrf']:.1f}).",
         f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square "

@@ -283,7 +283,8 @@ class Checkpoint:
                 )
             raise CheckpointError(
                 f"The checkpoint {self.name!r} lacks its weights: {', '.join(missing)} not found in {self.folder}. "
-                "Give a complete Hugging Face directory."
+                "Give a complete Hugging Face directory. A hub model that has only pickled weights is not read; convert it "
+                "once with transformers: AutoModelForSeq2SeqLM.from_pretrained(NAME).save_pretrained(FOLDER)."
             )
         return files
 

@@ -245,12 +245,17 @@ class _StepCounter:
 def settled_stays(decoder: Decoder, case: Case) -> None:
     """A token shown as settled is the final one, and a settled slot never opens again."""
     iterations, outputs = run_through(decoder, case)
+    settled: set[tuple[int, int]] = set()
     for iteration in iterations:
         tokens = outputs[iteration.row].tokens
         for slot, token, status in zip(iteration.slots, iteration.tokens, iteration.status, strict=True):
-            if status == "settled" and slot < len(tokens) and tokens[slot] != token:
+            key = (iteration.row, int(slot))
+            reopened = status != "settled" and key in settled
+            settled |= {key} if status == "settled" else set()
+            if reopened or (status == "settled" and (slot >= len(tokens) or tokens[slot] != token)):
                 raise LawBroken(
-                    f"{decoder} settled {token} at slot {slot} in pass {iteration.call}, case {case.seed}, but ends with {tokens}."
+                    f"{decoder} shows {token} as {status} at slot {slot} in pass {iteration.call}, case {case.seed}, and ends "
+                    f"with {tokens}."
                 )
 
 

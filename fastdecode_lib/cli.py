@@ -1,10 +1,15 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+from fastdecode_lib import __version__
+
+PICTURES = ("html", "svg", "pdf", "png")
 
 
 class UsageError(ValueError):
@@ -20,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 a law is broken, 2 it could not be done, 130 interrupted."""
     try:
         options = _parser().parse_args(arguments)
+        _check_options(options)
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
     except KeyboardInterrupt:
@@ -31,6 +37,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         print(f"fastdecode: {_one_line(error)}", file=sys.stderr)
         return 2
+    except Exception as error:
+        if os.environ.get("FASTDECODE_TRACEBACK"):
+            raise
+        print(
+            f"fastdecode: unexpected {type(error).__name__}: {_one_line(error)}. This is a fault of fastdecode; "
+            "FASTDECODE_TRACEBACK=1 shows where.",
+            file=sys.stderr,
+        )
+        return 2
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse at the door what would fail only after the work is done."""
+    given = vars(options)
+    cores = os.cpu_count() or 1
+    if not 1 <= given.get("threads", 1) <= cores:
+        raise UsageError(
+            f"--threads must be from 1 to {cores}, the cores here: got {given['threads']}. Use --threads 1."
+        )
+    if given.get("seed", 0) < 0:
+        raise UsageError(f"--seed must be at least 0, got {given['seed']}. Use --seed 0.")
+    if given.get("runs", 1) < 1:
+        raise UsageError(f"--runs must be at least 1, got {given['runs']}. Use --runs 5.")
+    for kind in PICTURES:
+        path = given.get(kind)
+        if path and Path(path).suffix.lower() != f".{kind}":
+            raise UsageError(f"--{kind} writes a file ending in .{kind}, got {path!r}. Change the one or the other.")
+    for kind in ("json", "trace", *PICTURES):
+        path = given.get(kind)
+        if path:
+            folder = next(p for p in Path(path).absolute().parents if p.exists())
+            if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():
+                raise UsageError(
+                    f"--{kind} cannot write there: got {path!r}. Name a file in a folder that can be written to."
+                )
 
 
 def _one_line(error: Exception) -> str:
@@ -48,13 +89,19 @@ def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="fastdecode", description="Faster decoding for neural machine translation, exact and measured."
     )
+    parser.add_argument("--version", action="version", version=f"fastdecode {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     model = argparse.ArgumentParser(add_help=False)
     model.add_argument(
         "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
     )
-    model.add_argument("--from", dest="source_language", metavar="LANG", help="source language, e.g. en")
+    model.add_argument(
+        "--from",
+        dest="source_language",
+        metavar="LANG",
+        help="source language, e.g. en (default: the model's first direction that fits)",
+    )
     model.add_argument("--to", dest="target_language", metavar="LANG", help="target language, e.g. de")
     model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     model.add_argument("--dtype", default="float32", help="float64, float32, float16 or bfloat16 (default: float32)")
@@ -72,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     translate.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
     translate.add_argument("--projection", default="exact", metavar="NAME:key=value", help="default: exact")
-    for picture in ("html", "svg", "pdf", "png"):
+    for picture in PICTURES:
         translate.add_argument(f"--{picture}", metavar="FILE", help=f"write the picture as {picture.upper()}")
     translate.add_argument(
         "--theme", choices=("light", "dark"), default="light", help="of the picture (default: light)"
@@ -129,8 +176,6 @@ def _load(options: argparse.Namespace) -> Any:
 
     from fastdecode_lib.translation import load
 
-    if options.threads < 1:
-        raise UsageError(f"--threads must be at least 1, got {options.threads}. Use --threads 1.")
     torch.set_num_threads(options.threads)
     return load(options.model, device=options.device, dtype=options.dtype)
 
@@ -156,6 +201,8 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     import pandas as pd
 
     frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
+    counts = [column for column in ("calls", "positions") if column in frame]
+    frame[counts] = frame[counts].astype("Int64")
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}", na_rep="-"))
 
 
@@ -171,7 +218,7 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError(
             "translate needs a sentence or --file FILE, one of the two. Example: fastdecode translate 'Good morning.'"
         )
-    pictures = [path for path in (options.html, options.svg, options.pdf, options.png) if path]
+    pictures = [path for kind in PICTURES if (path := getattr(options, kind))]
     if options.file is not None and (pictures or options.trace):
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
@@ -207,6 +254,11 @@ def _translate(options: argparse.Namespace) -> int:
         write_table(options.json, rows, provenance(model, threads=options.threads, seed=options.seed))
     for output in outputs:
         print(output)
+    cut = sum(len(ids) >= session.constraints.max_length for ids in tokens)
+    if cut:
+        print(
+            f"fastdecode: {cut} output(s) reached the longest length, {session.constraints.max_length}", file=sys.stderr
+        )
     return 0
 
 

@@ -283,7 +283,10 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Lane:
-    """One hypothesis of a beam after a pass: which lane it grew from, its tokens and its cumulative log-probability."""
+    """One hypothesis of a beam after a pass: which lane it grew from, its tokens and its score.
+
+    The score is the cumulative log-probability, divided by the length to the power of the length penalty once finished.
+    """
 
     parent: int
     tokens: tuple[int, ...]
@@ -378,7 +381,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output of one row: its tokens with the end (where it has one), its score and why it stopped."""
+    """A finished output of one row: its tokens with the end (where it has one), its score and why it stopped.
+
+    The score is a beam's (see `Lane`); decoders that keep no score have none.
+    """
 
     tokens: tuple[int, ...]
     score: float | None
@@ -555,7 +561,7 @@ class Trace:
                 greedy=data.get("greedy"),
                 edges=list(data.get("edges") or []),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"The trace is damaged: {error!r}. Record it again; its form is in docs/trace.md."
             ) from error

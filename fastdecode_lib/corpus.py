@@ -6,6 +6,7 @@ The corpus is a folder named by ``--data`` or ``FASTDECODE_DATA`` and is never n
 
 import gzip
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,13 +80,19 @@ class Tatoeba:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as opened:
+            lines = opened.read().split("\n")
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not readable: {error}. It may be cut short; copy it again.") from error
     pairs = []
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            fields = line.rstrip("\n").split("\t")
-            if len(fields) != 2:
-                raise ValueError(f"{path}, line {number}: expected source<TAB>target, got {len(fields)} fields.")
-            pairs.append((fields[0], fields[1]))
+    for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise ValueError(
+                f"{path}, line {number}: expected source<TAB>target, got {len(fields)} fields. Correct the line."
+            )
+        pairs.append((fields[0], fields[1]))
     return pairs
 
 

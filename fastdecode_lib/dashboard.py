@@ -17,12 +17,13 @@ class Runner:
     model: TranslationModel
 
     def choices(self) -> dict[str, list[str]]:
-        """What each control may offer: ``from``, ``to`` and ``decoder``."""
+        """What each control may offer: ``from``, ``to`` and ``decoder``; and the ``directions`` that exist, as ``en-de``."""
         directions = self.model.directions
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),
             "to": list(dict.fromkeys(b for _, b in directions)),
             "decoder": list(DECODERS),
+            "directions": [f"{a}-{b}" for a, b in directions],
         }
 
     def run(

@@ -5,6 +5,7 @@ device synchronised; every raw time is kept. A speedup is the ratio of median ti
 """
 
 import gc
+import math
 import os
 import platform
 import sys
@@ -243,7 +244,12 @@ def spread(seconds: np.ndarray) -> float:
 def bootstrap_ratio(
     baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
 ) -> tuple[float, float]:
-    """A 95% interval of median(baseline) / median(method), resampling the rounds, in which both ran side by side."""
+    """A 95% interval of median(baseline) / median(method), resampling the rounds, in which both ran side by side.
+
+    Fewer than three rounds say nothing about their spread: NaN.
+    """
+    if len(baseline) < 3:
+        return math.nan, math.nan
     if len(baseline) != len(method):
         raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times.")
     rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))

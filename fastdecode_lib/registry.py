@@ -31,21 +31,25 @@ def decoder(spec: Spec) -> Decoder:
     GaussSeidel(block=3)
     """
     if not isinstance(spec, str):
+        if not callable(getattr(spec, "iterate", None)):
+            raise ValueError(f"A decoder is a name or a decoder: got {spec!r}. Example: 'gauss_seidel:block=3'.")
         return spec
     name, options = _parse(spec)
     cls = DECODERS.get(name)
     if cls is None:
-        raise ValueError(f"Unknown decoder: got {name!r}. {_nearest(name, DECODERS)}")
+        raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
     return cls(**_typed(cls, name, options))
 
 
 def projection(spec: str | Projection, model: Model) -> Projection:
     """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is."""
     if not isinstance(spec, str):
+        if not callable(getattr(spec, "bind", None)):
+            raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
         return spec
     name, options = _parse(spec)
     if name not in PROJECTIONS:
-        raise ValueError(f"Unknown projection: got {name!r}. {_nearest(name, PROJECTIONS)}")
+        raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, PROJECTIONS)}")
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
     from fastdecode_lib.projections.exact import Exact
@@ -65,14 +69,16 @@ def describe(decoder: Decoder) -> str:
 
 
 def _parse(spec: str) -> tuple[str, dict[str, str]]:
-    name, _, tail = spec.strip().partition(":")
+    name, colon, tail = spec.strip().partition(":")
     options: dict[str, str] = {}
-    for part in tail.split(",") if tail else []:
+    for part in tail.split(",") if colon else []:
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
             raise ValueError(
                 f"An option is written key=value: got {part!r} in {spec!r}. Example: gauss_seidel:block=3."
             )
+        if key.strip() in options:
+            raise ValueError(f"An option is given once: got {key.strip()!r} twice in {spec!r}. Leave one out.")
         options[key.strip()] = value.strip()
     return name, options
 
@@ -83,7 +89,7 @@ def _typed(cls: type, name: str, options: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, text in options.items():
         if key not in fields:
-            choices = _nearest(key, fields) if fields else f"{name} has no options."
+            choices = nearest(key, fields) if fields else f"{name} has no options."
             raise ValueError(f"Unknown option of {name}: got {key!r}. {choices}")
         values[key] = _value(hints[key], text, f"{name}: {key}")
     return values
@@ -101,7 +107,8 @@ def _value(hint: Any, text: str, what: str) -> Any:
         raise ValueError(f"{what} must be {wanted}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for somebody who mistyped a name."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}? Known: {', '.join(known)}." if near else f"Use one of {', '.join(known)}."

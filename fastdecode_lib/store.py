@@ -36,7 +36,11 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """As `atomic_file`, for a whole folder: readers see the old folder or the new one, never a mixture."""
+    """As `atomic_file`, for a whole folder: readers never see a mixture of the old one and the new one.
+
+    A process killed at the moment of the exchange can leave only the old folder, under another name; `recover` puts it
+    back.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
@@ -57,6 +61,21 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def recover(folder: str | Path) -> None:
+    """Clear up after a process that was killed: put back folders it was exchanging, delete what it left half written.
+
+    Only for folders that no other process is writing to.
+    """
+    for left in sorted(Path(folder).glob(".*.old")):
+        original = left.with_name(left.name.split(".")[1])
+        if original.exists():
+            shutil.rmtree(left)
+        else:
+            os.replace(left, original)
+    for left in Path(folder).glob(".*.part"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _flush_to_disk(file: Path) -> None:

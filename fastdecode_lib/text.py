@@ -53,6 +53,11 @@ class Tokenizer(Protocol):
         """As `pieces`, for source ids."""
         ...
 
+    @property
+    def language_ids(self) -> frozenset[int]:
+        """Ids of all languages the tokenizer names."""
+        ...
+
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Ids fed after the start symbol to name the target language; empty for most models."""
         ...
@@ -82,6 +87,7 @@ def check_direction(directions: Sequence[Direction], source: str | None, target:
     UnknownLanguage
         If the model does not translate in that direction.
     """
+    directions = [(source or a, b) if a == "any" else (a, b) for a, b in directions]
     source = _known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
     target = _known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))
     fitting = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
@@ -215,6 +221,11 @@ class MarianText:
         """As `pieces`, in the source's vocabulary."""
         return [self._source_texts.get(int(i), "<unk>") for i in ids]
 
+    @property
+    def language_ids(self) -> frozenset[int]:
+        """None: a tag stands on the source side."""
+        return frozenset()
+
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Nothing: Marian names the target on the source side."""
         return ()
@@ -267,8 +278,8 @@ class HuggingFaceText:
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
             ) from error
         self.codes = _language_tokens(self.tokenizer)
-        self.language_ids = {token: _id(self.tokenizer, token) for token in self.codes.values()}
-        largest = max(len(self.tokenizer) - 1, *self.language_ids.values(), 0)
+        self.ids_of_languages = {token: _id(self.tokenizer, token) for token in self.codes.values()}
+        largest = max(len(self.tokenizer) - 1, *self.ids_of_languages.values(), 0)
         size = checkpoint.config.get("vocab_size")
         if size is not None and largest >= size:
             raise CheckpointError(
@@ -276,6 +287,11 @@ class HuggingFaceText:
                 "Use the tokenizer saved with the model."
             )
         self.instructions = _instructions(checkpoint.config)
+
+    @cached_property
+    def language_ids(self) -> frozenset[int]:
+        """Ids of all languages the tokenizer names."""
+        return frozenset(self.ids_of_languages.values())
 
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
@@ -307,7 +323,7 @@ class HuggingFaceText:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, special ones and languages left out."""
-        kept = [int(i) for i in ids if int(i) not in self.language_ids.values()]
+        kept = [int(i) for i in ids if int(i) not in self.language_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=True)).strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -319,7 +335,7 @@ class HuggingFaceText:
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """The target language's id, for models that start with it."""
         token = self._token(target, "target")
-        return () if token is None else (self.language_ids[token],)
+        return () if token is None else (self.ids_of_languages[token],)
 
 
 def _check_vocabulary_file(folder: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from tqdm.auto import tqdm
 
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset
-from fastdecode_lib.store import atomic_file, atomic_folder
+from fastdecode_lib.store import atomic_file, atomic_folder, recover
 
 END, UNKNOWN = "</s>", "<unk>"
 PADDING = "<pad>"
@@ -92,12 +93,30 @@ def train(
     if threads:
         torch.set_num_threads(threads)
     with _only_trainer(Path(folder)):
+        recover(work)
         corpus = Tatoeba(corpus_folder(data))
+        _check_same_run(work, preset, corpus, seed)
         examples, tokenizer = prepare(preset, corpus, work, seed)
         run = _Run(preset, corpus, examples, tokenizer, work, device, seed)
         run.resume()
         run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
     return work / "best"
+
+
+def _check_same_run(work: Path, preset: Preset, corpus: Tatoeba, seed: int) -> None:
+    """Refuse to continue what was begun with another seed, recipe or corpus; note all three where nothing was begun."""
+    sizes = {p.name: p.stat().st_size for p in sorted((corpus.folder / "tatoeba").glob("*.gz"))}
+    wanted = json.loads(json.dumps({"seed": seed, "preset": asdict(preset), "corpus": sizes}))
+    note = work / "run.json"
+    begun = json.loads(note.read_text(encoding="utf-8")) if note.exists() else wanted
+    different = [key for key in wanted if begun.get(key) != wanted[key]]
+    if different:
+        raise ValueError(
+            f"The run in {work} was begun with another {' and '.join(different)}: got {wanted[different[0]]}, it has "
+            f"{begun.get(different[0])}. Give the same again, or another --folder."
+        )
+    with atomic_file(note) as temporary:
+        temporary.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -127,8 +146,11 @@ def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Exa
         arrays = asdict(_encode_examples(preset, corpus, tokenizer, seed))
         with atomic_file(encoded) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
-    with np.load(encoded) as arrays:
-        return Examples(**arrays), tokenizer
+    try:
+        with np.load(encoded) as arrays:
+            return Examples(**arrays), tokenizer
+    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
 
 
 def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -> None:
@@ -232,9 +254,17 @@ class _Run:
         path = self.work / "checkpoint.safetensors"
         if not path.exists():
             return
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
-        with safe_open(path, "pt") as file:
+        try:
+            self._read(safe_open(path, "pt"))
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"The checkpoint {path} is damaged: {error!r}. Delete it to train from the start."
+            ) from error
+
+    def _read(self, opened: Any) -> None:
+        with opened as file:
             state = json.loads(file.metadata()["state"])
             for name, parameter in self.parameters.items():
                 parameter.data.copy_(file.get_tensor(f"model.{name}"))
@@ -340,11 +370,11 @@ class _Run:
         self.history.append(
             {"update": self.update, "epoch": self.epoch, "seconds": self.seconds, "dev_chrf": mean, **scores}
         )
-        with atomic_file(self.work / "history.json") as temporary:
-            temporary.write_text(json.dumps(self.history, indent=1))
         if mean > best:
             with atomic_folder(self.work / "best") as temporary:
                 export(model, self.tokenizer, temporary)
+        with atomic_file(self.work / "history.json") as temporary:
+            temporary.write_text(json.dumps(self.history, indent=1))
         tqdm.write(f"update {self.update}: mean dev chrF {mean:.2f} (best before {best:.2f})")
 
     @torch.no_grad()

@@ -20,7 +20,11 @@ from fastdecode_lib.core import (
     Usage,
     drain,
 )
+from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
+
+LIMITS = ("max_length", "min_length", "exact_length")
+"""The constraints a caller may change."""
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -48,37 +52,40 @@ class TranslationModel:
     dtype: str
     device: str
 
+    def __repr__(self) -> str:
+        return f"TranslationModel({self.name!r}, engine={self.engine!r}, dtype={self.dtype!r}, device={self.device!r})"
+
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The (source, target) pairs the model translates; empty if it does not say."""
         return self.tokenizer.directions
 
-    def constraints(self, target: str | None = None, **changes: Any) -> Constraints:
+    def constraints(self, target: str | None = None, **limits: Any) -> Constraints:
         """The checkpoint's own rules for outputs, with changes.
 
         Parameters
         ----------
         target : str, optional
             Target language, for models that start with it.
-        **changes
-            Fields of `Constraints`, e.g. ``max_length=40``.
+        **limits
+            ``max_length``, ``min_length`` or ``exact_length``.
         """
         given = {name: value for name, value in self.checkpoint.generation.items() if value is not None}
-        settings = self.checkpoint.config | given
-        _refuse_unsupported(settings, self.name)
-        end = _ids(settings, "eos_token_id", self)
-        prefix = (*_ids(settings, "decoder_start_token_id", self), *self.tokenizer.forced_language(target))
-        fits = self.network.max_target - len(prefix) + 1
-        longest = min(int(settings.get("max_length") or fits) - len(prefix), fits)
-        constraints = Constraints(
-            prefix=prefix,
-            end=end,
-            max_length=max(longest, 1) if longest > 1 else fits,
-            padding=_ids(settings, "pad_token_id", self)[0] if settings.get("pad_token_id") else 0,
-            banned=tuple(ids[0] for ids in settings.get("bad_words_ids") or ()),
-            forced_end=settings.get("forced_eos_token_id") is not None,
+        constraints = constraints_of(
+            self.name,
+            self.checkpoint.config | given,
+            language=self.tokenizer.forced_language(target),
+            language_ids=self.tokenizer.language_ids,
+            vocabulary=self.network.outputs[0].vocabulary,
+            room=self.network.max_target,
         )
-        changed = replace(constraints, **changes)
+        for name, value in limits.items():
+            if name not in LIMITS:
+                raise ValueError(f"Unknown option of decoding: got {name!r}. {registry.nearest(name, LIMITS)}")
+            if value is not None and type(value) is not int:
+                raise ValueError(f"{name} must be a whole number, got {value!r}. Example: {name}=40.")
+        changed = replace(constraints, **limits)
+        fits = self.network.max_target - len(changed.prefix) + 1
         if changed.max_length > fits:
             raise ValueError(
                 f"max_length is too long: got {changed.max_length}, {self.name} holds {fits} tokens. Lower max_length."
@@ -96,36 +103,6 @@ class TranslationModel:
                 f"{self.network.max_source}. Split it into sentences."
             )
         return batch
-
-
-def _ids(settings: dict[str, Any], name: str, model: TranslationModel) -> tuple[int, ...]:
-    """One id or several of the checkpoint's settings, all of which the output matrix must have."""
-    value, vocabulary = settings.get(name), model.network.outputs[0].vocabulary
-    ids = tuple(value) if isinstance(value, list) else (value,)
-    if not ids or not all(type(i) is int and 0 <= i < vocabulary for i in ids):
-        raise CheckpointError(
-            f"The checkpoint {model.name!r} needs {name} to be an id from 0 to {vocabulary - 1}: got {value!r}. "
-            "Correct config.json or generation_config.json."
-        )
-    return ids
-
-
-def _refuse_unsupported(settings: dict[str, Any], name: str) -> None:
-    """Rules that would change the output and are not applied here must not be ignored silently."""
-    several = [ids for ids in settings.get("bad_words_ids") or () if len(ids) != 1]
-    refused = {
-        "bad_words_ids of several tokens": several,
-        "repetition_penalty": settings.get("repetition_penalty") not in (None, 1.0),
-        "no_repeat_ngram_size": settings.get("no_repeat_ngram_size"),
-        "forced_decoder_ids": settings.get("forced_decoder_ids"),
-        "suppress_tokens": settings.get("suppress_tokens"),
-    }
-    found = [rule for rule, present in refused.items() if present]
-    if found:
-        raise ValueError(
-            f"The generation settings of {name} contain rules that fastdecode does not apply: {', '.join(found)}. "
-            "Remove them from generation_config.json."
-        )
 
 
 def load(name: str = "tatoeba-small", *, device: str = "auto", dtype: str = "float32") -> TranslationModel:
@@ -259,6 +236,9 @@ class Translation:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"Translation({self.text!r}, {len(self.tokens)} tokens, {self.trace.calls} passes)"
+
 
 @overload
 def translate(
@@ -320,7 +300,7 @@ def translate(
     progress : bool
         Show a progress bar over several sentences.
     **limits
-        Fields of `Constraints`, e.g. ``max_length=40``.
+        ``max_length``, ``min_length`` or ``exact_length``, in tokens with the end.
 
     Returns
     -------
@@ -360,6 +340,8 @@ class Session:
         **limits: Any,
     ) -> "Session":
         """Check and complete the choices; see `translate`."""
+        if not isinstance(model, TranslationModel):
+            raise ValueError(f"A loaded model is needed: got {model!r}. Use fastdecode_lib.load({model!r}) first.")
         if model.directions:
             source, target = check_direction(model.directions, source, target)
         chosen = registry.decoder(decoder)
@@ -476,10 +458,10 @@ class Session:
         return {str(i): piece for i, piece in pieces.items()}
 
     def _greedy(self, batch: Source, tokens: tuple[int, ...]) -> dict[str, Any]:
-        counted = Counted(self.model.network)
-        exact = registry.projection("exact", self.model.network) if self.projection_name != "exact" else self.projection
-        (best,) = drain(registry.decoder("greedy").iterate(counted, exact, batch, self.constraints))
-        return {"calls": counted.usage.passes, "identical": best.tokens == tokens}
+        """What greedy decoding needs: the passes it shows, which like any trace's leave out the one over a prefix."""
+        exact = self.projection if self.projection_name == "exact" else registry.projection("exact", self.model.network)
+        (best,) = drain(registry.decoder("greedy").iterate(self.model.network, exact, batch, self.constraints))
+        return {"calls": len(best.tokens), "identical": best.tokens == tokens}
 
 
 def _settled(trace: Trace) -> tuple[int, ...]:
@@ -489,4 +471,6 @@ def _settled(trace: Trace) -> tuple[int, ...]:
         for slot, token, status in zip(iteration.slots, iteration.tokens, iteration.status, strict=True):
             if status == "settled":
                 tokens[int(slot)] = int(token)
-    return tuple(tokens[slot] for slot in range(len(tokens)) if slot in tokens)
+    known = [tokens[slot] for slot in range(len(tokens)) if slot in tokens]
+    ends = [i for i, token in enumerate(known) if token in trace.end]
+    return tuple(known[: ends[0] + 1] if ends else known)

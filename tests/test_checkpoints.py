@@ -377,14 +377,45 @@ def test_cuda_without_cuda(marian_folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("no_repeat_ngram_size", 3, "no_repeat_ngram_size"),
         ("suppress_tokens", [5], "suppress_tokens"),
         ("forced_decoder_ids", [[1, 5]], "forced_decoder_ids"),
-        ("bad_words_ids", [[5, 6]], "bad_words_ids of several tokens"),
+        ("encoder_no_repeat_ngram_size", 2, "encoder_no_repeat_ngram_size"),
+        ("begin_suppress_tokens", [5], "begin_suppress_tokens"),
     ],
 )
 def test_generation_rules_that_are_not_applied(broken_marian: Path, rule: str, value: object, named: str) -> None:
     fakes.change_json(broken_marian / "generation_config.json", **{rule: value})
     model = load(str(broken_marian), device="cpu")
-    with pytest.raises(ValueError, match=rf"does not apply: {named}\. Remove them from generation_config.json"):
+    with pytest.raises(ValueError, match=rf"does not apply: {named}=.*\. Remove them from generation_config.json"):
         model.constraints("de")
+
+
+def test_generation_rules_that_are_applied(broken_marian: Path) -> None:
+    """As `generate` counts: lengths with the start symbol, new tokens without it."""
+    change = fakes.change_json
+    file = broken_marian / "generation_config.json"
+    change(file, min_length=5, max_length=9)
+    assert load(str(broken_marian), device="cpu").constraints().min_length == 4
+    assert load(str(broken_marian), device="cpu").constraints().max_length == 8
+    change(file, min_new_tokens=6, max_new_tokens=7, forced_bos_token_id=11)
+    rules = load(str(broken_marian), device="cpu").constraints()
+    assert (rules.min_length, rules.max_length, rules.prefix[1:]) == (5, 6, (11,))
+    change(file, max_new_tokens=None, max_length=1, min_new_tokens=None, min_length=None, forced_bos_token_id=None)
+    assert load(str(broken_marian), device="cpu").constraints().max_length == 1
+
+
+@pytest.mark.parametrize("value", [[[5, 6]], [5], [[100_000]], "a"])
+def test_bad_words_that_cannot_be_banned(broken_marian: Path, value: object) -> None:
+    fakes.change_json(broken_marian / "generation_config.json", bad_words_ids=value)
+    model = load(str(broken_marian), device="cpu")
+    with pytest.raises(ValueError, match=r"needs bad_words_ids to be a list of lists of one id .*: got .* Correct"):
+        model.constraints("de")
+
+
+def test_unknown_limits_name_the_nearest(broken_marian: Path) -> None:
+    model = load(str(broken_marian), device="cpu")
+    with pytest.raises(ValueError, match=r"Unknown option of decoding: got 'max_len'. Did you mean 'max_length'\?"):
+        model.constraints(max_len=3)
+    with pytest.raises(ValueError, match="max_length must be a whole number, got '5'. Example: max_length=40"):
+        model.constraints(max_length="5")
 
 
 def test_harmless_generation_rules(broken_marian: Path) -> None:

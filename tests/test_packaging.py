@@ -131,3 +131,12 @@ def test_makefile() -> None:
     assert "-m pytest -k greedy" in make("--dry-run", "tests", "TEST_ARGS=-k greedy")
     assert "! -name train" in make("--dry-run", "clean")
     assert "! -name train" not in make("--dry-run", "clean", "ALL=1")
+
+
+def test_sizes():
+    """The bundled model stays under 21 MB, all assets under 52 MB, every file of the repository under 15 MB."""
+    assets = ROOT / "fastdecode_lib" / "assets"
+    sizes = {p: p.stat().st_size for p in assets.rglob("*") if p.is_file()}
+    assert sum(sizes.values()) < 52e6
+    assert 1e6 < sum(size for p, size in sizes.items() if "tatoeba-small" in p.parts) < 21e6
+    assert max(sizes.values()) < 15e6

@@ -223,7 +223,9 @@ class _Search:
     def advance(self, found: Candidates, offset: int, forced: int, slot: int) -> None:
         """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
         size = self.settings.size
-        grown = self._forced(forced) if forced >= 0 else self._grown(found, offset)
+        grown = [] if forced >= 0 else self._grown(found, offset)
+        if not grown:  # forced, or no token allowed, which ends a sentence
+            grown = self._forced(forced if forced >= 0 else self.constraints.end[0])
         grown = sorted(grown, key=lambda lane: -lane.score)[: (1 + len(self.constraints.end)) * size]
         last = slot + 1 == self.constraints.limit
         ended = [last or lane.tokens[-1] in self.constraints.end for lane in grown]

@@ -78,7 +78,7 @@ class Jacobi(_Blocks):
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
         """The guessed length, again and again."""
-        return repeat(self.oracle_length or math.ceil(self.ratio * source_length) + self.extra)
+        return repeat(self.oracle_length or _guess(self.ratio, self.extra, source_length, constraints))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class Hybrid(_Blocks):
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
         """Blocks of `block` while they fit the length, its remainder, then single positions."""
-        length = math.ceil(self.ratio * source_length) + self.extra if self.length is None else self.length
+        guess = _guess(self.ratio, self.extra, source_length, constraints)
+        length = guess if self.length is None else self.length
         whole, rest = divmod(min(length, constraints.limit), self.block)
         yield from repeat(self.block, whole)
         if rest:
@@ -140,9 +141,9 @@ class Hybrid(_Blocks):
 class _Solver:
     """Jacobi iteration over the blocks of one sentence.
 
-    The state holds the inputs of all *converged* slots: those whose token eq. 5 has confirmed by not changing, or that
-    a full block's worth of passes has settled. A pass computes the slots from the first one that has not converged to
-    the end of the block.
+    A pass computes the slots from the first unsettled one to the end of the block; the state holds the inputs of those
+    before it. By eq. 5 a block ends with a pass that changes nothing, even where all of it is settled already: that
+    pass, which only confirms, computes the last slot that counts, and is kept so that passes are the paper's.
     """
 
     def __init__(
@@ -181,17 +182,20 @@ class _Solver:
         """Solve one block; its tokens are right up to the first end of sentence."""
         block = np.full(size, self.constraints.padding, dtype=np.int64)
         origins = ["pad"] * size
-        converged = settled = 0
+        settled, last = 0, size - 1
         for _ in range(size):
-            before, first = block.copy(), converged
+            before, first = block.copy(), min(settled, last)
             slots = start + np.arange(first, size)
             self.state.truncate(np.array([self.before_slots + start + first]))
             fed = np.concatenate([[self.last if first == 0 else block[first - 1]], block[first:-1]])
             hidden = self.model.step(self.state, fed[None])
             choice = choose(self.scorer, hidden[0], slots, self.constraints, self.observe)
-            block[first:] = choice.tokens
-            converged = _first(block != before)
-            settled = max(settled, min(converged + 1, size))
+            block[settled:] = choice.tokens[settled - first :]
+            unchanged = _first(block != before)
+            settled = max(settled, min(unchanged + 1, size))
+            end = _first(np.isin(block[:settled], self.constraints.end))
+            settled = min(settled, end + 1)
+            last = min(settled, size) - 1 if end < settled else size - 1
             status: list[Status] = [
                 "settled" if i < settled else "changed" if block[i] != before[i] else "draft"
                 for i in range(first, size)
@@ -211,9 +215,14 @@ class _Solver:
             self.clock = perf_counter()
             self.call += 1
             origins = ["recycled"] * size
-            if converged > _first(np.isin(block, self.constraints.end)) or converged == size:
+            if unchanged > last:
                 break
         return block
+
+
+def _guess(ratio: float, extra: int, source_length: int, constraints: Constraints) -> int:
+    """Target positions guessed from the source, at most the limit."""
+    return math.ceil(min(ratio * source_length + extra, constraints.limit))
 
 
 def _first(true: np.ndarray) -> int:

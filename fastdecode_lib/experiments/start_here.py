@@ -47,7 +47,7 @@ def comparison(
         references=[german for _, german in chosen],
         decoders=decoders,
         baselines=baselines,
-        runs={Scale.TINY: 2, Scale.LAPTOP: 7, Scale.PAPER: 25}[scale],
+        runs={Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 25}[scale],
         threads=threads,
         seed=seed,
         progress=progress,

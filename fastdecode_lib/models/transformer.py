@@ -6,7 +6,7 @@ the weights; keys and values are written into a cache that is allocated once.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ class TransformerState:
     inverse: np.ndarray
     """Row of the memory that each row of the state reads, (B,)."""
     filled: np.ndarray
-    before_step: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    before_step: np.ndarray
     regrouped: tuple[Memory, int] | None = None
 
     @property
@@ -141,17 +141,19 @@ class TransformerState:
         if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
             raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
         self.filled = lengths.copy()
+        self.before_step = np.minimum(self.before_step, lengths)
 
     @torch.inference_mode()
     def keep(self, slots: np.ndarray) -> None:
         """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
         slots = np.asarray(slots, dtype=np.int64)
-        width = int((self.filled - self.before_step).max(initial=0))
-        if slots.ndim != 2 or len(slots) != len(self.filled) or (slots >= width).any():
+        fed = self.filled - self.before_step
+        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
             raise ValueError(
-                f"keep needs slots (B, n) of the last step, below {width} for {len(self.filled)} rows, got shape "
-                f"{slots.shape} with largest {slots.max(initial=-1)}."
+                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
             )
+        if (np.diff((slots >= 0).astype(int)) > 0).any():
+            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
         counts = (slots >= 0).sum(1)
         if not (slots == np.arange(slots.shape[1])).all():
             device = self.keys[0].device
@@ -179,7 +181,12 @@ class TransformerState:
             return selected
 
         return TransformerState(
-            copies(self.keys), copies(self.values), self.memory, self.inverse[rows], self.filled[rows].copy()
+            copies(self.keys),
+            copies(self.values),
+            self.memory,
+            self.inverse[rows],
+            self.filled[rows].copy(),
+            self.before_step[rows].copy(),
         )
 
     def readable_memory(self) -> tuple[Memory, int]:
@@ -342,7 +349,7 @@ class Transformer:
             return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
 
         lengths = np.zeros(len(prefix), dtype=np.int64)
-        state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths)
+        state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths, lengths.copy())
         if prefix.shape[1] > 1:
             self.step(state, prefix[:, :-1])
         return state

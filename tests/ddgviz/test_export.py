@@ -103,3 +103,19 @@ def test_scripts_without_a_font_are_warned_of(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("ddgviz.browser.shutil.which", lambda _: "/usr/bin/fc-list")
     with pytest.warns(UserWarning, match=r"No installed font draws U\+6771: .*Install fonts"):
         browser_module._warn_of_missing_fonts("<svg>東</svg>")
+
+
+def drawn_twice_the_same(draw) -> bool:
+    return draw() == draw()
+
+
+def test_a_page_drawn_twice_has_the_same_bytes() -> None:
+    from ddgviz.page import html
+
+    trace = simulate.garden()
+    assert drawn_twice_the_same(lambda: html(trace))
+
+
+def test_a_drawing_that_changes_is_caught() -> None:
+    numbers = iter(range(2))
+    assert not drawn_twice_the_same(lambda: f"<svg id='{next(numbers)}'/>")

@@ -209,3 +209,10 @@ def test_a_start_clears(small: dict[str, Any], garden: dict[str, Any]) -> None:
     for event in simulate.events(small):
         model.append(event)
     assert model.to_dict() == small
+
+
+def test_what_has_a_trace_is_read_too() -> None:
+    class Result:
+        trace = simulate.garden()
+
+    assert ddgviz.read(Result()).to_dict() == simulate.garden()

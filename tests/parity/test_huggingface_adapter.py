@@ -189,6 +189,10 @@ def test_refusals(module: Any) -> None:
     with pytest.raises(ValueError, match=r"truncate needs lengths from 0 to \[0\], got \[3\]"):
         state.truncate(np.array([3]))
     with pytest.raises(ValueError, match="row by row: got a choice of 4 rows. Beam search with size > 1 needs"):
+        state.select(np.zeros(4, int))
+    with pytest.raises(
+        ValueError, match="beam of size 4 needs a model that runs several rows at once; .* Use beam:size=1"
+    ):
         rules = constraints_of(module, max_length=6, min_length=3)
         drain(decoder("beam:size=4").iterate(model, Exact.of(model), source, rules))
 

@@ -125,8 +125,8 @@ def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]
         f"single pairs, and {preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
         "held out by a hash of the English side over all languages.",
         f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} "
-        f"of {preset.tokens_per_update:,} target tokens each, the running average of the weights, chosen by mean dev chrF "
-        f"({chosen['dev_chrf']:.1f}).",
+        f"(batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of the weights, chosen by "
+        f"mean dev chrF ({chosen['dev_chrf']:.1f}).",
         f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square "
         f"root; label smoothing {preset.label_smoothing:g}.",
         "",
@@ -142,5 +142,8 @@ def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]
             for metric in ("bleu", "chrf")
         ]
         lines.append(f"| {source}-{target} | {' | '.join(cells)} |")
-    lines += ["", *(f"{name.upper()}: `{signature}`" for name, signature in signatures().items())]
-    return "\n\n".join(["\n".join(lines[:-2]), *lines[-2:]]) + "\n"
+    lines += [
+        "",
+        *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()),
+    ]
+    return "\n\n".join(["\n".join(lines[:-3]), *lines[-2:]]) + "\n"

@@ -215,4 +215,4 @@ def test_what_has_a_trace_is_read_too() -> None:
     class Result:
         trace = simulate.garden()
 
-    assert ddgviz.read(Result()).to_dict() == simulate.garden()
+    assert read(Result()).to_dict() == simulate.garden()

@@ -49,11 +49,21 @@ def shown(page: Any) -> int:
     return int(page.locator(".ddgviz").get_attribute("data-pass"))
 
 
+RECORD_PASSES = """
+window.passes = [];
+new MutationObserver((changes) => changes.forEach((change) => window.passes.push(change.target.dataset.pass)))
+  .observe(document, { subtree: true, attributes: true, attributeFilter: ["data-pass"] });
+"""
+
+
 def test_it_plays_by_itself(opened: Opener, garden: dict[str, Any]) -> None:
     page = opened(garden)
-    page.wait_for_selector('.ddgviz[data-pass="2"]')
-    page.wait_for_selector('.ddgviz[data-pass="6"]')
+    page.add_init_script(RECORD_PASSES)
+    page.reload()
+    page.wait_for_function("() => window.passes.at(-1) === '6'")
     page.wait_for_selector('[aria-label="Play"]')
+    passes = page.evaluate("() => window.passes")
+    assert list(dict.fromkeys(p for p in passes if p != "0")) == ["1", "2", "3", "4", "5", "6"]
     assert page.evaluate(PAINTED) > 20_000
     assert page.locator(".ddg-token").all_text_contents()[:3] == ["Die", "Kinder", "spielen"]
     assert page.locator(".ddg-headline").inner_text() == "6 passes for 10 tokens"

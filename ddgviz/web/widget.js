@@ -7,7 +7,7 @@ import { font, paint } from "./paint.js";
 import { createScene, describe, drawMarks, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
 
-const TALLEST = 640;
+const TALLEST = 760;
 const PACE = 333;
 const WHOLE_RUN = 8000;
 const QUIET = 250;

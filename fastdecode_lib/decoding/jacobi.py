@@ -182,9 +182,9 @@ class _Solver:
         """Solve one block; its tokens are right up to the first end of sentence."""
         block = np.full(size, self.constraints.padding, dtype=np.int64)
         origins = ["pad"] * size
-        settled, last = 0, size - 1
+        settled, last_slot = 0, size - 1
         for _ in range(size):
-            before, first = block.copy(), min(settled, last)
+            before, first = block.copy(), min(settled, last_slot)
             slots = start + np.arange(first, size)
             self.state.truncate(np.array([self.before_slots + start + first]))
             fed = np.concatenate([[self.last if first == 0 else block[first - 1]], block[first:-1]])
@@ -195,7 +195,7 @@ class _Solver:
             settled = max(settled, min(unchanged + 1, size))
             end = _first(np.isin(block[:settled], self.constraints.end))
             settled = min(settled, end + 1)
-            last = min(settled, size) - 1 if end < settled else size - 1
+            last_slot = end if end < settled else size - 1
             status: list[Status] = [
                 "settled" if i < settled else "changed" if block[i] != before[i] else "draft"
                 for i in range(first, size)
@@ -215,7 +215,7 @@ class _Solver:
             self.clock = perf_counter()
             self.call += 1
             origins = ["recycled"] * size
-            if unchanged > last:
+            if unchanged > last_slot:
                 break
         return block
 

@@ -321,6 +321,8 @@ class Iteration:
         How many tokens the projection scored, and the cluster it picked.
     lanes : tuple of Lane or None
         Hypotheses of a beam, best first.
+    positions : int
+        Target positions the pass computed for this row: more than W where candidates stood side by side.
     seconds : float
         Time the decoder spent on this pass.
     """
@@ -337,6 +339,7 @@ class Iteration:
     num_active: np.ndarray | None = None
     cluster: np.ndarray | None = None
     lanes: tuple[Lane, ...] | None = None
+    positions: int = 1
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -355,6 +358,7 @@ class Iteration:
             "lanes": None
             if self.lanes is None
             else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in self.lanes],
+            "positions": self.positions,
             "seconds": self.seconds,
         }
 
@@ -375,6 +379,7 @@ class Iteration:
             num_active=_optional_array(data.get("num_active"), np.int64),
             cluster=_optional_array(data.get("cluster"), np.int64),
             lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
+            positions=int(data.get("positions", len(data["slots"]))),
             seconds=float(data.get("seconds", 0.0)),
         )
 

@@ -1,6 +1,6 @@
 """Decoding one position at a time: greedy, the exact baseline, and beam search."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar
@@ -21,15 +21,7 @@ from fastdecode_lib.core import (
     Stop,
 )
 from fastdecode_lib.decoding.choosing import check_fits, choose
-
-
-def row_batches(model: Model, source: Source) -> Iterator[tuple[int, Source]]:
-    """The batch whole, or row by row for models without ragged batches, each with its first row's number."""
-    if "ragged" in model.supports or len(source) == 1:
-        yield 0, source
-    else:
-        for row in range(len(source)):
-            yield row, source.row(row)
+from fastdecode_lib.decoding.passes import row_batches
 
 
 @dataclass(frozen=True)
@@ -197,7 +189,7 @@ class Beam:
                 if not search.finished:
                     going += [(offset + lane.parent, lane) for lane in search.live]
                 offset += lanes
-                yield search.iteration(first_row + int(row), call, slot, seconds)
+                yield search.iteration(first_row + int(row), call, slot, lanes, seconds)
             clock = perf_counter()
             call += 1
             if not going:
@@ -254,7 +246,7 @@ class _Search:
         """A forced token costs nothing, the model having had no say."""
         return [Lane(number, (*lane.tokens, token), lane.score) for number, lane in enumerate(self.live)]
 
-    def iteration(self, row: int, call: int, slot: int, seconds: float) -> Iteration:
+    def iteration(self, row: int, call: int, slot: int, positions: int, seconds: float) -> Iteration:
         """The best hypothesis after this pass, compared with the one shown before."""
         over = self.finished or slot + 1 == self.constraints.limit
         tokens = self.best().tokens if over else self.live[0].tokens
@@ -273,6 +265,7 @@ class _Search:
             tokens=np.array(tokens),
             status=tuple(status),
             lanes=(*self.done, *self.live),
+            positions=positions,
             seconds=seconds,
         )
 

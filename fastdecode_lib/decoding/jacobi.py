@@ -10,13 +10,13 @@ import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from time import perf_counter
 from typing import ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, State, Status
-from fastdecode_lib.decoding.choosing import check_fits, choose
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 
 
 class _Blocks:
@@ -39,16 +39,18 @@ class _Blocks:
         *,
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
-        """One pass per Jacobi iteration, sentence by sentence; see `core.Decoder.iterate`."""
+        """One pass per Jacobi iteration of all sentences together; see `core.Decoder.iterate`."""
         check_fits(self.accepts, self.name, model, projection, source)
-        hypotheses = []
-        call = 0
-        for row in range(len(source)):
-            sizes = self.block_sizes(int(source.lengths[row]), constraints)
-            solver = _Solver(model, projection, source.row(row), constraints, observe, row, call)
-            hypotheses.append((yield from solver.solve(sizes)))
-            call = solver.call
-        return tuple(hypotheses)
+        rows = self.sentences(model, source, constraints)
+        return (yield from decode_rows(rows, model, projection, source, constraints, observe))
+
+    def spare(self, model: Model, constraints: Constraints) -> int:
+        """No room is needed beyond the longest output."""
+        return 0
+
+    def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["_System"]:
+        """The rows of a batch; each satisfies `passes.Sentence`."""
+        return [_System(self.block_sizes(int(length), constraints), constraints) for length in source.lengths]
 
 
 @dataclass(frozen=True)
@@ -138,86 +140,75 @@ class Hybrid(_Blocks):
         yield from repeat(1)
 
 
-class _Solver:
-    """Jacobi iteration over the blocks of one sentence.
+class _System:
+    """The equations of one sentence, solved block after block.
 
-    A pass computes the slots from the first unsettled one to the end of the block; the state holds the inputs of those
-    before it. By eq. 5 a block ends with a pass that changes nothing, even where all of it is settled already: that
-    pass, which only confirms, computes the last slot that counts, and is kept so that passes are the paper's.
+    A pass computes the slots from the first unsettled one to the end of the block; what the network holds are the inputs
+    of those before it. By eq. 5 a block ends with a pass that changes nothing, even where all of it is settled already:
+    that pass, which only confirms, computes the last slot that counts, and is kept so that passes are the paper's.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        observe: bool,
-        row: int,
-        call: int,
-    ):
-        self.clock = perf_counter()
-        self.model, self.constraints, self.observe, self.row, self.call = model, constraints, observe, row, call
-        self.scorer = projection.bind(source)
-        prefix = np.array([constraints.prefix], dtype=np.int64)
-        self.before_slots = len(constraints.prefix) - 1
-        self.state: State = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
-        self.last = constraints.prefix[-1]
+    def __init__(self, sizes: Iterator[int], constraints: Constraints):
+        self.sizes, self.constraints = sizes, constraints
+        self.output: list[int] = []
+        self.hypothesis: Hypothesis | None = None
+        self._open_block()
 
-    def solve(self, sizes: Iterator[int]) -> Generator[Iteration, None, Hypothesis]:
-        """Block after block until the sentence ends or the limit is reached."""
-        output: list[int] = []
-        limit = self.constraints.limit
-        while len(output) < limit:
-            size = min(next(sizes), limit - len(output))
-            block = yield from self._block(len(output), size)
-            end = _first(np.isin(block, self.constraints.end))
-            output += block[: end + 1].tolist()
-            if end < len(block):
-                return Hypothesis(tuple(output), None, "end")
-            self.last = output[-1]
-        return Hypothesis(tuple(output), None, "length")
+    def _open_block(self) -> None:
+        size = min(next(self.sizes), self.constraints.limit - len(self.output))
+        self.block = np.full(size, self.constraints.padding, dtype=np.int64)
+        self.origin = "pad"
+        self.left = size
+        """Passes after which the block is solved in any case (Proposition 1)."""
+        self.settled, self.last_slot = 0, size - 1
+        """How many tokens of the block are settled, and its last slot that counts: that of the first settled end."""
 
-    def _block(self, start: int, size: int) -> Generator[Iteration, None, np.ndarray]:
-        """Solve one block; its tokens are right up to the first end of sentence."""
-        block = np.full(size, self.constraints.padding, dtype=np.int64)
-        origins = ["pad"] * size
-        settled, last_slot = 0, size - 1
-        for _ in range(size):
-            before, first = block.copy(), min(settled, last_slot)
-            slots = start + np.arange(first, size)
-            self.state.truncate(np.array([self.before_slots + start + first]))
-            fed = np.concatenate([[self.last if first == 0 else block[first - 1]], block[first:-1]])
-            hidden = self.model.step(self.state, fed[None])
-            choice = choose(self.scorer, hidden[0], slots, self.constraints, self.observe)
-            block[settled:] = choice.tokens[settled - first :]
-            unchanged = _first(block != before)
-            settled = max(settled, min(unchanged + 1, size))
-            end = _first(np.isin(block[:settled], self.constraints.end))
-            settled = min(settled, end + 1)
-            last_slot = end if end < settled else size - 1
-            status: list[Status] = [
-                "settled" if i < settled else "changed" if block[i] != before[i] else "draft"
-                for i in range(first, size)
-            ]
-            seconds = perf_counter() - self.clock
-            yield Iteration(
-                row=self.row,
-                call=self.call,
-                slots=slots,
-                drafts=before[first:],
-                origins=tuple(origins[first:]),
-                tokens=block[first:].copy(),
-                status=tuple(status),
-                **choice.rows(slice(None)),
-                seconds=seconds,
-            )
-            self.clock = perf_counter()
-            self.call += 1
-            origins = ["recycled"] * size
-            if unchanged > last_slot:
-                break
-        return block
+    @property
+    def first(self) -> int:
+        """The first slot of the block that the next pass computes."""
+        return min(self.settled, self.last_slot)
+
+    def feed(self) -> Feed:
+        """The block from its first unsettled slot on, each slot behind the token before it."""
+        known = [*self.output, *self.block[: self.first].tolist()]
+        last = known[-1] if known else self.constraints.prefix[-1]
+        slots = np.arange(len(known), len(self.output) + len(self.block))
+        return Feed(np.concatenate([[last], self.block[self.first : -1]]), slots, known)
+
+    def take(self, tokens: np.ndarray) -> Taken:
+        """Replace the unsettled tokens by the pass's; settle those behind tokens that did not change."""
+        before, first, start = self.block.copy(), self.first, len(self.output)
+        self.block[self.settled :] = tokens[self.settled - first :]
+        size = len(self.block)
+        unchanged = _first(self.block != before)
+        settled = max(self.settled, min(unchanged + 1, size))
+        end = _first(np.isin(self.block[:settled], self.constraints.end))
+        self.settled = min(settled, end + 1)
+        self.last_slot = end if end < self.settled else size - 1
+        status: list[Status] = [
+            "settled" if i < self.settled else "changed" if self.block[i] != before[i] else "draft"
+            for i in range(first, size)
+        ]
+        shown = self.block[first:].copy()
+        origins = (self.origin,) * (size - first)
+        self.origin = "recycled"
+        self.left -= 1
+        if unchanged > self.last_slot or self.left == 0:
+            self._close_block()
+        known = len(self.output) + (0 if self.hypothesis else self.first)
+        keep = np.arange(known - start - first)
+        return Taken(keep, np.arange(size - first), before[first:], origins, shown, tuple(status))
+
+    def _close_block(self) -> None:
+        """The block is solved up to the first end of sentence."""
+        end = _first(np.isin(self.block, self.constraints.end))
+        self.output += self.block[: end + 1].tolist()
+        if end < len(self.block):
+            self.hypothesis = Hypothesis(tuple(self.output), None, "end")
+        elif len(self.output) == self.constraints.limit:
+            self.hypothesis = Hypothesis(tuple(self.output), None, "length")
+        else:
+            self._open_block()
 
 
 def _guess(ratio: float, extra: int, source_length: int, constraints: Constraints) -> int:

@@ -1,0 +1,225 @@
+"""The loop that parallel decoders share: many sentences, each at its own place, through one network in one pass.
+
+A decoder says for each sentence what to feed next and what to make of the tokens that the pass chose; everything about
+batches is here. Sentences that have ended leave the batch, so that the others get their room.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Projection, Source, State, Status
+from fastdecode_lib.decoding.choosing import Choice, choose
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What one sentence feeds in a pass of W tokens.
+
+    Attributes
+    ----------
+    tokens : int64 array (W,)
+        The first is the last known one (at slot 0 the start symbol), the others are drafts.
+    slots : int64 array (W,)
+        The slot that the pass decides after each token.
+    known : sequence of int
+        The tokens at the slots before ``slots[0]``.
+    parents : int64 array (W,) or None
+        Which of `tokens` stands before each, -1 for the first; None where each follows the one before it.
+    """
+
+    tokens: np.ndarray
+    slots: np.ndarray
+    known: Sequence[int]
+    parents: np.ndarray | None = None
+
+    def prefix(self, index: int) -> tuple[int, ...]:
+        """All tokens before the slot that the pass decides after ``tokens[index]``."""
+        if self.parents is None:
+            return (*self.known, *self.tokens[1 : index + 1].tolist())
+        path: list[int] = []
+        while index > 0:
+            path.append(int(self.tokens[index]))
+            index = int(self.parents[index])
+        return (*self.known, *reversed(path))
+
+    def visible(self) -> np.ndarray:
+        """Which tokens each one may attend to, bool (W, W): itself and those on its path."""
+        width = len(self.tokens)
+        if self.parents is None:
+            return np.tri(width, dtype=bool)
+        seen = np.eye(width, dtype=bool)
+        for index in range(1, width):
+            seen[index] |= seen[self.parents[index]]
+        return seen
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one sentence made of a pass.
+
+    Attributes
+    ----------
+    keep : int64 array
+        Indices of the fed tokens that are now known to be right, in order.
+    shown : int64 array (W,)
+        Indices of the fed tokens whose slots the trace shows, one a slot.
+    drafts, origins, tokens, status
+        As in `core.Iteration`, for the slots shown.
+    """
+
+    keep: np.ndarray
+    shown: np.ndarray
+    drafts: np.ndarray
+    origins: tuple[str, ...]
+    tokens: np.ndarray
+    status: tuple[Status, ...]
+
+
+class Sentence(Protocol):
+    """A sentence on its way: the part of a decoder that knows one row."""
+
+    @property
+    def hypothesis(self) -> Hypothesis | None:
+        """The output once it is complete."""
+        ...
+
+    def feed(self) -> Feed:
+        """What to compute next."""
+        ...
+
+    def take(self, tokens: np.ndarray) -> Taken:
+        """Take the tokens (W,) that the pass chose at the slots of the feed."""
+        ...
+
+
+Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
+"""Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
+
+
+def constrained(projection: Projection, source: Source, constraints: Constraints, observe: bool) -> Chooser:
+    """The chooser of `choosing.choose`: the best token that the constraints allow."""
+    whole = projection.bind(source)
+
+    def chooser(hidden: Any, slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> Choice:
+        scorer = whole if whole is projection or len(source) == 1 else projection.bind(source.rows(rows))
+        return choose(scorer, hidden, slots, constraints, observe)
+
+    return chooser
+
+
+def row_batches(model: Model, source: Source) -> Iterator[tuple[int, Source]]:
+    """The batch whole, or row by row for models without ragged batches, each with its first row's number."""
+    if "ragged" in model.supports or len(source) == 1:
+        yield 0, source
+    else:
+        for row in range(len(source)):
+            yield row, source.row(row)
+
+
+def decode_rows(
+    sentences: Sequence[Sentence],
+    model: Model,
+    projection: Projection,
+    source: Source,
+    constraints: Constraints,
+    observe: bool,
+    spare: int = 0,
+) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+    """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
+
+    `spare` is the room a state needs beyond the longest output, for candidates that stand side by side.
+    """
+    call = 0
+    for first, batch in row_batches(model, source):
+        clock = perf_counter()
+        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
+        state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit + spare)
+        chooser = constrained(projection, batch, constraints, observe)
+        part = sentences[first : first + len(batch)]
+        call = yield from passes(part, model, state, chooser, first, call, clock)
+    return tuple(_finished(sentence) for sentence in sentences)
+
+
+def passes(
+    sentences: Sequence[Sentence],
+    model: Model,
+    state: State,
+    chooser: Chooser,
+    first_row: int = 0,
+    call: int = 0,
+    clock: float | None = None,
+) -> Generator[Iteration, None, int]:
+    """Run passes until every sentence has its output; return the number of the next pass.
+
+    `state` holds a row for each sentence, fed with all but the last token of the prefix.
+    """
+    clock = perf_counter() if clock is None else clock
+    rows = list(range(len(sentences)))
+    while rows:
+        feeds = [sentences[row].feed() for row in rows]
+        tokens, visible = _stack(feeds)
+        hidden = model.step(state, tokens, visible)
+        fed, place = np.nonzero(tokens >= 0)
+        flat = hidden[0] if len(rows) == 1 else hidden[fed, place]
+        choice = chooser(flat, np.concatenate([feed.slots for feed in feeds]), np.array(rows)[fed], feeds)
+        starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
+        taken = [
+            sentences[row].take(choice.tokens[start : start + len(feed.tokens)])
+            for row, feed, start in zip(rows, feeds, starts, strict=False)
+        ]
+        going = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
+        if going:
+            state.keep(_padded([made.keep for made in taken]))
+            if len(going) < len(rows):
+                state = state.select(np.array(going))
+        seconds = (perf_counter() - clock) / len(rows)
+        for row, feed, start, made in zip(rows, feeds, starts, taken, strict=False):
+            yield Iteration(
+                row=first_row + row,
+                call=call,
+                slots=feed.slots[made.shown],
+                drafts=made.drafts,
+                origins=made.origins,
+                tokens=made.tokens,
+                status=made.status,
+                **choice.rows(start + made.shown),
+                positions=len(feed.tokens),
+                seconds=seconds,
+            )
+        clock = perf_counter()
+        call += 1
+        rows = [rows[i] for i in going]
+    return call
+
+
+def _finished(sentence: Sentence) -> Hypothesis:
+    assert sentence.hypothesis is not None
+    return sentence.hypothesis
+
+
+def _stack(feeds: Sequence[Feed]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Tokens (B, W) of all rows, -1 where a row feeds less, and who sees whom (B, W, W) where that is no chain."""
+    if len(feeds) == 1:
+        return feeds[0].tokens[None], None if feeds[0].parents is None else feeds[0].visible()[None]
+    tokens = _padded([feed.tokens for feed in feeds])
+    if all(feed.parents is None for feed in feeds):
+        return tokens, None
+    visible = np.zeros((*tokens.shape, tokens.shape[1]), dtype=bool)
+    for row, feed in enumerate(feeds):
+        width = len(feed.tokens)
+        visible[row, :width, :width] = feed.visible()
+    return tokens, visible
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of different length in one array, -1 at their ends."""
+    if len(rows) == 1:
+        return rows[0][None]
+    padded = np.full((len(rows), max(map(len, rows))), -1, dtype=np.int64)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FOUNDATION = {"core", "errors", "kernels", "lexicon", "store"}
+FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "store"}
 LAYERS = {  # a part of the library: what of the library it may import besides itself and the foundation
     "models": {"text", "checkpoints"},
     "projections": set(),
@@ -20,6 +20,7 @@ LAYERS = {  # a part of the library: what of the library it may import besides i
 }
 HEAVY = {"torch", "transformers", "ctranslate2", "sacrebleu", "faiss"}
 TORCH_MODULES = {  # they may import torch at the top, because they are themselves imported inside functions only
+    "fastdecode_lib.kernels.products",
     "fastdecode_lib.models.transformer",
     "fastdecode_lib.models.huggingface",
     "fastdecode_lib.projections.exact",

@@ -1,7 +1,7 @@
 """The reference engine: Marian, mBART and M2M-100 / NLLB transformers as plain functions on torch tensors.
 
-It runs on every device and in every precision. Matrices are stored transposed, so that one position costs one pass over
-the weights; keys and values are written into a cache that is allocated once.
+It runs on every device and in every precision. Matrices are laid out so that one position costs one pass over the
+weights, and a few little more (`kernels.products`); keys and values are written into a cache that is allocated once.
 """
 
 import math
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.checkpoints import Architecture
+from fastdecode_lib.checkpoints import FAMILIES, Architecture
 from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.kernels.products import Product
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -28,15 +29,24 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Linear:
-    """``x @ matrix + bias`` with matrix (columns, rows) stored transposed."""
+    """A product over the last dimension."""
 
-    matrix: Tensor
-    bias: Tensor
+    product: Product
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., columns) -> (..., rows)."""
-        flat = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.matrix)
-        return flat.view(*x.shape[:-1], -1)
+        return self.product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+
+
+@dataclass(frozen=True)
+class Separate:
+    """Several `Linear` side by side, whose matrices stay where they are: those of somebody else's module."""
+
+    parts: tuple[Linear, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., columns) -> (..., rows of all parts)."""
+        return torch.cat([part(x) for part in self.parts], -1)
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Attention:
     """Projections of one attention; keys and values are computed by one product, for self-attention with the queries."""
 
     queries: Linear | None
-    inputs: Linear
+    inputs: Linear | Separate
     out: Linear
     norm: Norm
     heads: int
@@ -155,7 +165,7 @@ class TransformerState:
         if (np.diff((slots >= 0).astype(int)) > 0).any():
             raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
         counts = (slots >= 0).sum(1)
-        if not (slots == np.arange(slots.shape[1])).all():
+        if not ((slots == np.arange(slots.shape[1])) | (slots < 0)).all():
             device = self.keys[0].device
             rows = torch.arange(len(slots), device=device)[:, None]
             source = np.where(slots >= 0, self.before_step[:, None] + slots, self.capacity)
@@ -216,6 +226,9 @@ class Transformer:
     device : torch device or str
     dtype : torch.dtype
         Precision of weights, caches and hidden vectors.
+    copy : bool
+        Store matrices transposed and those applied together as one, which is faster; otherwise the tensors are used as they
+        are, and a change in place is a change of the model.
     """
 
     kind: Kind = "causal"
@@ -229,9 +242,11 @@ class Transformer:
         tensors: Mapping[str, Tensor],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        *,
+        copy: bool = True,
     ):
         self.architecture = architecture
-        self.device, self.dtype = torch.device(device), dtype
+        self.device, self.dtype, self.copy = torch.device(device), dtype, copy
         tensors = {name: tensor.to(self.device, dtype) for name, tensor in tensors.items()}
         self.scale = math.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0
         self.activation = ACTIVATIONS[architecture.activation]
@@ -240,6 +255,45 @@ class Transformer:
         self.max_source = self.max_target = architecture.max_positions
         self.causal = torch.ones(self.max_target, self.max_target, dtype=torch.bool, device=self.device).tril()
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
+
+    @classmethod
+    def of_module(cls, module: Any) -> "Transformer | None":
+        """The functional form of a loaded transformers module, on the module's own tensors.
+
+        Parameters
+        ----------
+        module : MarianMTModel, MBartForConditionalGeneration or M2M100ForConditionalGeneration
+
+        Returns
+        -------
+        Transformer or None
+            None where the module's own forward does anything else: another class, adapters, hooks, quantised weights,
+            several devices.
+        """
+        config = module.config
+        plain = type(module).__module__ == f"transformers.models.{config.model_type}.modeling_{config.model_type}"
+        if config.model_type not in FAMILIES or not plain:
+            return None
+        if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+            return None
+        architecture = Architecture.from_config(config.to_dict())
+        tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}
+        tensors |= {name: tensor.detach() for name, tensor in module.named_buffers(remove_duplicate=False)}
+        needed = [tensors.get(name) for name in architecture.tensors]
+        first = needed[0]
+        for tensor, shape in zip(needed, architecture.tensors.values(), strict=True):
+            if tensor is None or first is None or tensor.shape != shape or not tensor.is_floating_point():
+                return None
+            if (tensor.device, tensor.dtype) != (first.device, first.dtype):
+                return None
+        assert first is not None
+        for side in ("encoder", "decoder"):
+            places = f"model.{side}.embed_positions"
+            table = tensors.get(f"{places}.weight", tensors.get(f"{places}.weights"))
+            first_row = {"marian": 0, "mbart": 2, "m2m_100": architecture.padding + 1}[config.model_type]
+            if table is not None and len(table) >= first_row + architecture.max_positions:
+                tensors[f"{places}.rows"] = table[first_row : first_row + architecture.max_positions]
+        return cls(architecture, tensors, first.device, first.dtype, copy=False)
 
     # -- reading the weights
 
@@ -250,12 +304,15 @@ class Transformer:
             return Norm(tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
         def linear(*names: str) -> Linear:
-            matrix = torch.cat([tensors[f"{name}.weight"] for name in names]).T.contiguous()
-            return Linear(matrix, torch.cat([tensors[f"{name}.bias"] for name in names]))
+            if not self.copy:
+                return Linear(Product.of(tensors[f"{names[0]}.weight"], tensors[f"{names[0]}.bias"], copy=False))
+            weight = torch.cat([tensors[f"{name}.weight"] for name in names])
+            return Linear(Product.of(weight, torch.cat([tensors[f"{name}.bias"] for name in names])))
 
         def attention(name: str, cross: bool) -> Attention:
             parts = [f"{name}.{part}" for part in ("q_proj", "k_proj", "v_proj")]
-            inputs = linear(*parts[1:]) if cross else linear(*parts)
+            together = parts[1:] if cross else parts
+            inputs = linear(*together) if self.copy else Separate(tuple(map(linear, together)))
             queries = linear(parts[0]) if cross else None
             return Attention(queries, inputs, linear(f"{name}.out_proj"), norm(f"{name}_layer_norm"), heads)
 
@@ -280,6 +337,8 @@ class Transformer:
     def _positions(self, tensors: Mapping[str, Tensor], side: str) -> Tensor:
         """Position table (max_positions, D), row 0 for the first token."""
         architecture = self.architecture
+        if f"model.{side}.embed_positions.rows" in tensors:
+            return tensors[f"model.{side}.embed_positions.rows"]
         if architecture.learned_positions:
             return tensors[f"model.{side}.embed_positions.weight"][2:]
         half, number = architecture.width // 2, architecture.max_positions
@@ -333,10 +392,13 @@ class Transformer:
                 return attention.out(_merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
 
             x = self._feed_forward(layer, self._around(x, attention.norm, attend))
-        if self.encoder.norm:
-            x = self.encoder.norm(x)
+        return self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
+
+    @torch.inference_mode()
+    def remember(self, hidden: Tensor, mask: Tensor | None = None) -> Memory:
+        """What cross-attention reads of the encoder's hidden vectors (B, S, D); `mask` (B, 1, 1, S) has the real ones."""
         crosses = [layer.cross_attention for layer in self.decoder.layers]
-        pairs = [cross.split(cross.inputs(x), 2) for cross in crosses if cross]
+        pairs = [cross.split(cross.inputs(hidden), 2) for cross in crosses if cross]
         return Memory(tuple(k.contiguous() for k, _ in pairs), tuple(v.contiguous() for _, v in pairs), mask)
 
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> TransformerState:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.products import Product
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,11 @@ class Exact:
 
     Attributes
     ----------
-    matrix : tensor (D, V)
-        The output weight, transposed so that one row costs one pass over memory.
-    bias : tensor (V,)
+    product : Product
+        The output weight (V, D) and bias (V,), laid out so that some rows cost little more than one.
     """
 
-    matrix: Tensor
-    bias: Tensor
+    product: Product
 
     name = "exact"
     lossless = True
@@ -48,7 +47,7 @@ class Exact:
             )
         weight = output.weight
         bias = weight.new_zeros(weight.shape[0]) if output.bias is None else output.bias.reshape(-1)
-        return cls(weight.T.contiguous(), bias)
+        return cls(Product.of(weight, bias))
 
     def bind(self, source: Source | None) -> "Exact":
         """Itself: the full vocabulary does not depend on the source."""
@@ -56,12 +55,13 @@ class Exact:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of matrix and bias."""
-        return sum(t.numel() * t.element_size() for t in (self.matrix, self.bias))
+        """Bytes of weight and bias."""
+        rows, columns = self.product.shape
+        return rows * (columns + 1) * self.product.bias.element_size()
 
     def multiply_adds(self, rows: int) -> int:
         """D x V for each row."""
-        return rows * self.matrix.numel()
+        return rows * self.product.shape[0] * self.product.shape[1]
 
     @torch.inference_mode()
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
@@ -89,12 +89,12 @@ class Exact:
 
     def _scores(self, hidden: Any) -> Tensor:
         """Raw scores (N, V), in float32 at least."""
-        if hidden.shape[-1] != self.matrix.shape[0]:
+        if hidden.shape[-1] != self.product.shape[1]:
             raise ValueError(
-                f"The projection takes hidden vectors of width {self.matrix.shape[0]}, got {hidden.shape[-1]}. "
+                f"The projection takes hidden vectors of width {self.product.shape[1]}, got {hidden.shape[-1]}. "
                 "Use the projection of the same model."
             )
-        scores = torch.addmm(self.bias, hidden, self.matrix)
+        scores = self.product(hidden)
         return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
 
 

@@ -1,0 +1,1 @@
+"""Compiled kernels, built by numba when first used and kept on disk."""

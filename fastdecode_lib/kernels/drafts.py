@@ -1,0 +1,162 @@
+"""Kernels of draft tables: expectation-maximisation of the lexicon, and the best next token of a sentence."""
+
+from math import exp, log
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def expectation(
+    links: np.ndarray,
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    probabilities: np.ndarray,
+    sharpness: float,
+    counts: np.ndarray,
+) -> None:
+    """Add the expected counts of one pass over all sentences to `counts` (E,).
+
+    `links` (sum of S * T) holds for each target token and source token of a sentence the entry of the lexicon.
+    """
+    first = 0
+    weights = np.empty(source_lengths.max(), np.float64)
+    for sentence in range(len(source_lengths)):
+        sources, targets = source_lengths[sentence], target_lengths[sentence]
+        for target in range(targets):
+            total = 0.0
+            for source in range(sources):
+                distance = abs(target / targets - source / sources)
+                weights[source] = probabilities[links[first + source]] * exp(-sharpness * distance)
+                total += weights[source]
+            for source in range(sources):
+                counts[links[first + source]] += weights[source] / total
+            first += sources
+
+
+@njit(cache=True, nogil=True)
+def _find(keys: np.ndarray, low: int, high: int, key: int) -> int:
+    """The index of `key` in the ascending ``keys[low:high]``, -1 where it is not."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and keys[low] == key else -1
+
+
+@njit(cache=True, nogil=True)
+def align(
+    token: int,
+    source: np.ndarray,
+    covered: np.ndarray,
+    aligned: int,
+    reach: float,
+    lexicon_offsets: np.ndarray,
+    lexicon_ids: np.ndarray,
+    lexicon_probabilities: np.ndarray,
+) -> int:
+    """Spread a token of the output over the source tokens it may translate; return the most likely one.
+
+    `covered` (2, S): how much of each source token is translated, and room for the shares. `aligned` is the source token
+    of the output's previous token; where the lexicon knows nothing, the next one.
+    """
+    total, best, found = 0.0, 0.0, -1
+    for position in range(len(source)):
+        share = 0.0
+        for entry in range(lexicon_offsets[source[position]], lexicon_offsets[source[position] + 1]):
+            if lexicon_ids[entry] == token:
+                share = lexicon_probabilities[entry] * exp(-abs(position - aligned - 1) / (2 * reach))
+                break
+        covered[1, position] = share
+        total += share
+        if share > best:
+            best, found = share, position
+    if found < 0:
+        return aligned + 1
+    for position in range(len(source)):
+        covered[0, position] += covered[1, position] / total
+    return found
+
+
+@njit(cache=True, nogil=True)
+def best_token(
+    previous: int,
+    before_previous: int,
+    source: np.ndarray,
+    covered: np.ndarray,
+    aligned: int,
+    weights: np.ndarray,
+    scratch: np.ndarray,
+    touched: np.ndarray,
+    lexicon_offsets: np.ndarray,
+    lexicon_ids: np.ndarray,
+    lexicon_probabilities: np.ndarray,
+    unigrams: np.ndarray,
+    bigram_offsets: np.ndarray,
+    bigram_ids: np.ndarray,
+    bigram_counts: np.ndarray,
+    bigram_totals: np.ndarray,
+    context_offsets: np.ndarray,
+    contexts: np.ndarray,
+    trigram_offsets: np.ndarray,
+    trigram_ids: np.ndarray,
+    trigram_counts: np.ndarray,
+    trigram_totals: np.ndarray,
+) -> int:
+    """The token with the highest sum of scores behind two others, the lowest id first; -1 where no score knows any.
+
+    `weights`: of the n-grams and of the lexicon (0 leaves one out), reach in source tokens, discount of covered source
+    tokens, floor of the lexicon, prior counts of bigrams and trigrams. `scratch` (4, V) is zero before and after.
+    """
+    ngram_weight, lexicon_weight, reach, discount, floor = weights[0], weights[1], weights[2], weights[3], weights[4]
+    bigram_prior, trigram_prior = weights[5], weights[6]
+    number = 0
+    if lexicon_weight > 0:
+        for position in range(len(source)):
+            share = exp(-abs(position - aligned - 1) / reach) * (1 - discount * min(1.0, covered[0, position]))
+            if share < 1e-4:
+                continue
+            for entry in range(lexicon_offsets[source[position]], lexicon_offsets[source[position] + 1]):
+                token = lexicon_ids[entry]
+                if scratch[0, token] == 0:
+                    scratch[0, token] = 1
+                    touched[number] = token
+                    number += 1
+                scratch[1, token] += share * lexicon_probabilities[entry]
+    context = -1
+    if ngram_weight > 0:
+        for entry in range(bigram_offsets[previous], bigram_offsets[previous + 1]):
+            token = bigram_ids[entry]
+            if scratch[0, token] == 0:
+                scratch[0, token] = 1
+                touched[number] = token
+                number += 1
+            scratch[2, token] = bigram_counts[entry]
+        context = _find(contexts, context_offsets[previous], context_offsets[previous + 1], before_previous)
+        if context >= 0:
+            for entry in range(trigram_offsets[context], trigram_offsets[context + 1]):
+                token = trigram_ids[entry]
+                if scratch[0, token] == 0:
+                    scratch[0, token] = 1
+                    touched[number] = token
+                    number += 1
+                scratch[3, token] = trigram_counts[entry]
+    trigram_total = trigram_totals[context] if context >= 0 else 0.0
+    best, chosen = -1e300, -1
+    for index in range(number):
+        token = touched[index]
+        score = 0.0
+        if ngram_weight > 0:
+            probability = unigrams[token]
+            probability = (scratch[2, token] + bigram_prior * probability) / (bigram_totals[previous] + bigram_prior)
+            probability = (scratch[3, token] + trigram_prior * probability) / (trigram_total + trigram_prior)
+            score += ngram_weight * log(probability + 1e-12)
+        if lexicon_weight > 0:
+            score += lexicon_weight * log(scratch[1, token] + floor)
+        if score > best or (score == best and token < chosen):
+            best, chosen = score, token
+        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
+    return chosen

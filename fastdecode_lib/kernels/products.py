@@ -1,0 +1,63 @@
+"""Products of a few rows with a weight matrix, for the torch engine.
+
+torch's ordinary product takes as long for w rows as for w single ones while w is small; oneDNN, with the weight packed
+once in its own layout, reads the weight once for all of them. A single row of a small matrix is still faster the
+ordinary way, so that small matrices are kept in both forms and large ones packed only.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGE = 1 << 19
+"""Entries from which a single row is no slower packed."""
+WORTHWHILE = 1 << 18
+"""Multiply-adds from which oneDNN's fixed cost pays."""
+ROWS = 16
+"""Rows the packed layout is chosen for; it serves any number."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """``x @ matrix + bias``.
+
+    Attributes
+    ----------
+    matrix : tensor (columns, rows) or None
+        The weight transposed; None where only `packed` is kept.
+    packed : oneDNN tensor or None
+    bias : tensor (rows,)
+    """
+
+    matrix: Tensor | None
+    packed: Any
+    bias: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor, *, copy: bool = True) -> "Product":
+        """The product with a weight (rows, columns); without `copy` nothing is packed, the weight is only looked at."""
+        rows, columns = weight.shape
+        if not copy:
+            return cls(weight.T, None, bias, (rows, columns))
+        packed = _pack(weight)
+        matrix = None if packed is not None and weight.numel() >= LARGE else weight.T.contiguous()
+        return cls(matrix, packed, bias, (rows, columns))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, columns) -> (N, rows)."""
+        if self.matrix is None or (self.packed is not None and x.shape[0] * self.matrix.numel() > WORTHWHILE):
+            return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
+        return torch.addmm(self.bias, x, self.matrix)
+
+
+def _pack(weight: Tensor) -> Any:
+    """The weight in oneDNN's layout, None where oneDNN does not take it."""
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    operations = torch.ops.mkldnn
+    if not fits or not hasattr(operations, "_linear_pointwise") or not hasattr(operations, "_reorder_linear_weight"):
+        return None
+    with torch.inference_mode():
+        return operations._reorder_linear_weight(weight.contiguous(), ROWS)

@@ -17,6 +17,8 @@ from fastdecode_lib.checkpoints import FAMILIES, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, Trace, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.projections.exact import Exact
 from fastdecode_lib.translation import Counted, TranslationModel
@@ -136,9 +138,25 @@ def random_decoder(name: str, random: np.random.Generator) -> Decoder:
         ),
         "gauss_seidel": lambda: GaussSeidel(block=draw(1, 9)),
         "hybrid": lambda: Hybrid(block=draw(1, 9), length=draw(0, 25) if random.random() < 0.5 else None),
+        "window": lambda: random_window(random),
     }
     decoder: Decoder = makers[name]()
     return decoder
+
+
+DRAFTS = (
+    "pad", "recycled", "recycled/pad", "source", "prompt/recycled", "ngram", "lexicon", "ngram+lexicon", "lexicon/recycled/pad",
+    "recycled|pool", "ngram+lexicon|recycled|pool", "source|recycled", "pool",
+)  # fmt: skip
+"""Every source of drafts, alone and combined."""
+
+
+def random_window(random: np.random.Generator, draft: str | None = None) -> Window:
+    """A window with random settings and a draft table counted on random sentences."""
+    sentences = [random.integers(0, 13, size=int(random.integers(1, 9))) for _ in range(12)]
+    table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
+    width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
+    return Window(width, draft or str(random.choice(DRAFTS)), candidates, loaded=table)
 
 
 # --------------------------------------------------------------------------------------------------- laws of decoders
@@ -302,6 +320,30 @@ def jacobi_passes_bounded(decoder: Decoder, case: Case) -> None:
             )
 
 
+def window_needs_no_more_passes(decoder: Decoder, case: Case) -> None:
+    """A window never needs more passes than greedy decoding, whatever its drafts."""
+    if not isinstance(decoder, Window):
+        return
+    for row in range(len(case.source)):
+        iterations, (output,) = run_through(decoder, replace(case, source=case.source.row(row)))
+        if len(iterations) > len(output.tokens):
+            raise LawBroken(
+                f"{decoder} made {len(iterations)} passes for {len(output.tokens)} tokens, case {case.seed}, row {row}."
+            )
+
+
+def positions_are_counted(decoder: Decoder, case: Case) -> None:
+    """The positions that iterations tell are those the network computed, the prefix's apart."""
+    counted = Counted(case.model)
+    iterations, _ = run_through(decoder, case, counted)
+    prefix = len(case.source) * (len(case.constraints.prefix) - 1)
+    told = sum(iteration.positions for iteration in iterations)
+    if told != counted.usage.positions - prefix:
+        raise LawBroken(
+            f"{decoder} tells {told} positions, case {case.seed}; the network computed {counted.usage.positions - prefix}."
+        )
+
+
 def beam_one_equals_greedy(case: Case) -> None:
     """A beam of one is greedy decoding."""
     for row, (a, b) in enumerate(zip(decode(Greedy(), case), decode(Beam(size=1), case), strict=True)):
@@ -318,6 +360,8 @@ DECODER_LAWS: tuple[Callable[[Decoder, Case], None], ...] = (
     observing_changes_nothing,
     trace_survives_json,
     jacobi_passes_bounded,
+    window_needs_no_more_passes,
+    positions_are_counted,
 )
 
 

@@ -136,6 +136,24 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     compare.set_defaults(run=_compare)
 
+    draft_table = commands.add_parser(
+        "draft-table",
+        parents=[model, table],
+        help="count what a model says, so that a window can guess its next tokens",
+    )
+    draft_table.add_argument(
+        "--file", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
+    )
+    draft_table.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
+    )
+    draft_table.add_argument("--sentences", type=int, help="use the first so many")
+    draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
+    draft_table.add_argument("--out", metavar="DIR", help="folder of the tables (default: where `window` finds them)")
+    draft_table.add_argument("--vmap", metavar="FILE", help="also write the lexicon as a CTranslate2 vmap file")
+    draft_table.add_argument("--folder", default="build/draft-table", help="translations (default: build/draft-table)")
+    draft_table.set_defaults(run=_draft_table)
+
     train = commands.add_parser("train", help="train a bundled model, or continue training it")
     train.add_argument("names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small")
     train.add_argument("--queue", nargs="+", default=[], metavar="NAME", help="presets to train one after another")
@@ -292,6 +310,48 @@ def _compare(options: argparse.Namespace) -> int:
     )
     if options.json:
         write_table(options.json, rows, about | {"raw_seconds": frame.attrs["seconds"]})
+    return 0
+
+
+def _draft_table(options: argparse.Namespace) -> int:
+    from fastdecode_lib.drafting import default_path, make_table, unlabelled
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.translation import Session
+
+    if options.least < 1 or (options.sentences is not None and options.sentences < 1):
+        raise UsageError("--least and --sentences must be at least 1. Leave them out for the usual.")
+    model = _load(options)
+    asked = (options.source_language, options.target_language)
+    directions: Sequence[tuple[str | None, str | None]] = [asked]
+    if options.file is None and asked == (None, None) and model.directions:
+        directions = model.directions
+    if options.vmap and len(directions) > 1:
+        raise UsageError("--vmap writes one direction: got none. Add --from and --to.")
+    rows = []
+    for source, target in directions:
+        session = Session.of(model, source, target, "greedy", "exact", **_limits(options))
+        texts = _read_lines(options.file) if options.file else unlabelled(options.data, session.source, session.target)
+        made = make_table(
+            session,
+            texts[: options.sentences],
+            least=options.least,
+            folder=options.folder,
+            progress=sys.stderr.isatty(),
+        )
+        path = Path(options.out) / default_path(session).name if options.out else default_path(session)
+        made.save(path)
+        if options.vmap:
+            tokenizer, vocabulary = model.tokenizer, made.vocabulary
+            sources = tokenizer.source_tokens(range(made.lexicon.source_vocabulary))
+            made.lexicon.to_vmap(options.vmap, sources, tokenizer.pieces(range(vocabulary)), session.constraints.end)
+        size = path.stat().st_size
+        rows.append({"name": f"{session.source}-{session.target}", **made.about, "bytes": size, "file": str(path)})
+        print(
+            f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
+        )
+    if options.json:
+        write_table(options.json, rows, provenance(model, threads=options.threads, seed=options.seed))
     return 0
 
 

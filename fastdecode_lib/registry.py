@@ -10,8 +10,9 @@ from typing import Any
 from fastdecode_lib.core import Decoder, Model, Projection
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.window import Window
 
-DECODERS: dict[str, type] = {cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid)}
+DECODERS: dict[str, type] = {cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window)}
 PROJECTIONS = ("exact",)
 
 Spec = str | Decoder
@@ -62,7 +63,7 @@ def describe(decoder: Decoder) -> str:
     changed = [
         f"{field.name}={getattr(decoder, field.name)}"
         for field in dataclasses.fields(decoder)  # type: ignore[arg-type]
-        if getattr(decoder, field.name) != field.default
+        if field.repr and getattr(decoder, field.name) != field.default
     ]
     name = decoder.name
     return f"{name}:{','.join(changed)}" if changed else str(name)
@@ -85,7 +86,7 @@ def _parse(spec: str) -> tuple[str, dict[str, str]]:
 
 def _typed(cls: type, name: str, options: Mapping[str, str]) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
-    fields = [field.name for field in dataclasses.fields(cls)]
+    fields = [field.name for field in dataclasses.fields(cls) if field.repr]
     values: dict[str, Any] = {}
     for key, text in options.items():
         if key not in fields:

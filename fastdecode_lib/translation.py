@@ -20,6 +20,7 @@ from fastdecode_lib.core import (
     Usage,
     drain,
 )
+from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
 
@@ -345,6 +346,10 @@ class Session:
         if model.directions:
             source, target = check_direction(model.directions, source, target)
         chosen = registry.decoder(decoder)
+        if isinstance(chosen, Window):
+            from fastdecode_lib.drafting import with_table
+
+            chosen = with_table(chosen, model, source, target)
         return cls(
             model,
             source,

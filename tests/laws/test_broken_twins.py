@@ -11,6 +11,7 @@ from fastdecode_lib import checks
 from fastdecode_lib.core import Candidates, Hypothesis, Iteration
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
+from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.models import transformer
 
 
@@ -121,9 +122,63 @@ class Lossy(Greedy):
         return (yield from super().iterate(model, projection, source, worse, observe=observe))
 
 
+@dataclass(frozen=True)
+class Timid(Window):
+    """Looks at each draft in a pass of its own before it believes it."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        passes = super().iterate(model, projection, source, constraints, observe=observe)
+        while True:
+            try:
+                iteration = next(passes)
+            except StopIteration as stop:
+                return stop.value
+            yield iteration
+            yield replace(iteration, call=iteration.call + 1)
+
+
+@dataclass(frozen=True)
+class Modest(Window):
+    """Tells the slots it shows and not the positions it computed."""
+
+    def iterate(self, model, projection, source, constraints, *, observe=False):
+        passes = super().iterate(model, projection, source, constraints, observe=observe)
+        while True:
+            try:
+                iteration = next(passes)
+            except StopIteration as stop:
+                return stop.value
+            yield replace(iteration, positions=len(iteration.slots))
+
+
+@dataclass(frozen=True)
+class Trusting(Window):
+    """Believes the first draft without looking at what the pass says of it."""
+
+    def sentences(self, model, source, constraints):
+        rows = super().sentences(model, source, constraints)
+        for row in rows:
+            take = row.take
+
+            def believing(tokens, row=row, take=take):
+                children = row.children[0]
+                return take(np.array([next(iter(children)), *tokens[1:]]) if children else tokens)
+
+            row.take = believing
+        return rows
+
+
+def beside_another(case):
+    """A window of two candidates, for `Modest`."""
+    return Modest(4, "source|recycled/pad")
+
+
 @pytest.mark.parametrize(
     ("law", "broken"),
     [
+        (checks.window_needs_no_more_passes, Timid(3, "pad")),
+        (checks.positions_are_counted, beside_another),
+        (checks.lossless_equals_greedy, Trusting(4, "recycled/pad")),
         (checks.lossless_equals_greedy, StopsEarly()),
         (checks.lossless_equals_greedy, Lossy()),
         (checks.batch_equals_single, LooksAtNeighbours()),

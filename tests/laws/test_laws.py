@@ -8,6 +8,8 @@ from fastdecode_lib import checks, registry
 from fastdecode_lib.checkpoints import FAMILIES
 
 CASES = 40
+MANY = 500
+"""For what the project promises above all: lossless, alone and in a batch."""
 seeds = st.integers(0, 2**31)
 
 
@@ -26,7 +28,9 @@ def test_model_law(law, family):
 @pytest.mark.parametrize("name", registry.DECODERS)
 @pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law(law, name):
-    @settings(max_examples=CASES)
+    promised = law in (checks.lossless_equals_greedy, checks.batch_equals_single, checks.window_needs_no_more_passes)
+
+    @settings(max_examples=MANY if promised and registry.DECODERS[name].lossless else CASES)
     @given(seeds)
     def holds(seed):
         decoder = checks.random_decoder(name, checks.random_case(seed).random)
@@ -34,6 +38,18 @@ def test_decoder_law(law, name):
 
     holds()
     assert law in checks.DECODER_LAWS
+
+
+@pytest.mark.parametrize("draft", checks.DRAFTS)
+def test_every_draft_is_lossless(draft):
+    @settings(max_examples=MANY)
+    @given(seeds)
+    def holds(seed):
+        window = checks.random_window(checks.random_case(seed).random, draft)
+        checks.lossless_equals_greedy(window, checks.random_case(seed))
+
+    holds()
+    assert draft in checks.DRAFTS
 
 
 def test_cases_are_varied():

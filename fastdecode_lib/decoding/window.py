@@ -1,0 +1,170 @@
+"""Sliding-window decoding: verify some drafted tokens in one pass, keep what greedy decoding would have said, refill.
+
+A pass feeds the last settled token and the drafts after it. Each hidden vector says what greedy decoding puts behind the
+token before it; as long as that is the draft, the next one is known too. So a pass settles at least the one token that
+greedy decoding would settle, and never more passes are needed. Unlike a block of Jacobi iteration
+(`fastdecode_lib.decoding.jacobi`), the window moves with every settled token and ends without a confirming pass.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.drafts import AUTO, Drafter, parse
+from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
+from fastdecode_lib.draft_table import DraftTable
+
+
+@dataclass(frozen=True)
+class Window:
+    """Greedy decoding through a window of drafted tokens.
+
+    Parameters
+    ----------
+    width : int
+        Slots computed for each candidate in a pass: one behind the last settled token and one behind each of
+        ``width - 1`` drafts. 1 is greedy decoding.
+    draft : str
+        Where drafts come from, see `fastdecode_lib.decoding.drafts`: ``"ngram+lexicon"`` adds scores, ``"prompt/recycled"``
+        takes the first that has a token, ``"recycled|pool"`` verifies several candidates in one pass. ``"auto"`` is
+        ``"ngram+lexicon"`` where a draft table for the model and direction is at hand, ``"recycled/pad"`` elsewhere.
+    candidates : int
+        Most candidates that a ``pool`` proposes at once.
+    table : str, optional
+        File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
+    """
+
+    width: int = 8
+    draft: str = AUTO
+    candidates: int = 3
+    table: str | None = None
+    loaded: DraftTable | None = field(default=None, repr=False, compare=False)
+
+    name: ClassVar[str] = "window"
+    accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
+    lossless: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"window needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
+        if self.candidates < 1:
+            raise ValueError(f"window needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft.")
+        parse(self.draft)
+
+    @property
+    def wants_table(self) -> bool:
+        """Whether a draft table would be used."""
+        return self.draft == AUTO or parse(self.draft).needs_table
+
+    def with_table(self, table: DraftTable | None) -> "Window":
+        """The same with a draft table for its ``ngram`` and ``lexicon``."""
+        return replace(self, loaded=table)
+
+    def iterate(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        *,
+        observe: bool = False,
+    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """One pass of all sentences together; see `core.Decoder.iterate`."""
+        check_fits(self.accepts, self.name, model, projection, source)
+        spare = self.spare(model, constraints)
+        rows = self.sentences(model, source, constraints)
+        return (yield from decode_rows(rows, model, projection, source, constraints, observe, spare))
+
+    def spare(self, model: Model, constraints: Constraints) -> int:
+        """The room beyond the longest output that candidates standing side by side get; checks that the draft fits."""
+        draft = parse(self.draft, self.loaded, self.candidates)
+        draft.check(model)
+        wanted = draft.branches * (self.width - 1)
+        return max(0, min(wanted, model.max_target - len(constraints.prefix) - constraints.limit))
+
+    def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["WindowRow"]:
+        """The rows of a batch; each satisfies `passes.Sentence`."""
+        draft = parse(self.draft, self.loaded, self.candidates)
+        vocabulary, spare = model.outputs[0].vocabulary, self.spare(model, constraints)
+        return [
+            WindowRow(self.width, draft.bind(source.ids[row, :length], constraints, vocabulary), constraints, spare)
+            for row, length in enumerate(source.lengths)
+        ]
+
+
+class WindowRow:
+    """One sentence under a window; satisfies `passes.Sentence`.
+
+    The candidates of a pass form a tree whose root is the last settled token, common beginnings being fed once; with a
+    single candidate it is a chain.
+    """
+
+    def __init__(self, width: int, drafter: Drafter, constraints: Constraints, spare: int):
+        self.width, self.drafter, self.constraints, self.spare = width, drafter, constraints, spare
+        self.output: list[int] = []
+        self.hypothesis: Hypothesis | None = None
+
+    def feed(self) -> Feed:
+        """The last settled token and the drafts after it."""
+        first = len(self.output)
+        room = self.constraints.limit - first
+        self.tokens = [self.output[-1] if self.output else self.constraints.prefix[-1]]
+        self.parents, self.origins, self.depths = [-1], [""], [0]
+        self.children: list[dict[int, int]] = [{}]
+        for candidate in self.drafter.propose(self.output, min(self.width, room) - 1):
+            node = 0
+            for token, origin in candidate:
+                if token not in self.children[node]:
+                    if len(self.tokens) == room + self.spare:
+                        break
+                    self.children[node][token] = len(self.tokens)
+                    self.tokens.append(token)
+                    self.parents.append(node)
+                    self.origins.append(origin)
+                    self.depths.append(self.depths[node] + 1)
+                    self.children.append({})
+                node = self.children[node][token]
+        chain = all(parent == index - 1 for index, parent in enumerate(self.parents))
+        return Feed(
+            np.array(self.tokens),
+            first + np.array(self.depths),
+            self.output.copy(),
+            None if chain else np.array(self.parents),
+        )
+
+    def take(self, tokens: np.ndarray) -> Taken:
+        """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""
+        chosen: list[int] = tokens.tolist()
+        path = [0]
+        ends = self.constraints.end
+        while True:
+            token = chosen[path[-1]]
+            self.output.append(token)
+            if token in ends or len(self.output) == self.constraints.limit:
+                self.hypothesis = Hypothesis(tuple(self.output), None, "end" if token in ends else "length")
+                break
+            if token not in self.children[path[-1]]:
+                break
+            path.append(self.children[path[-1]][token])
+        shown = path.copy()
+        while below := self.children[shown[-1]]:
+            shown.append(next(iter(below.values())))
+        behind = [*shown[1:], -1]
+        drafts = [self.tokens[node] if node > 0 else -1 for node in behind]
+        status: list[Status] = [
+            "settled" if i < len(path) else "changed" if draft not in (-1, chosen[node]) else "draft"
+            for i, (node, draft) in enumerate(zip(shown, drafts, strict=True))
+        ]
+        self.drafter.learn(self.output, [chosen[node] for node in shown], len(path))
+        return Taken(
+            keep=np.array(path),
+            shown=np.array(shown),
+            drafts=np.array(drafts),
+            origins=tuple(self.origins[node] if node > 0 else "" for node in behind),
+            tokens=np.array([chosen[node] for node in shown]),
+            status=tuple(status),
+        )

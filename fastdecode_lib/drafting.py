@@ -1,0 +1,149 @@
+"""Draft tables of a loaded model: made from its own translations of unlabelled text, and found again when needed."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.draft_table import DraftTable, find_table, table_name
+from fastdecode_lib.store import atomic_file
+from fastdecode_lib.translation import Session, TranslationModel
+
+CHUNK = 2048
+"""Sentences translated between two savings."""
+
+
+def make_table(
+    session: Session,
+    texts: Sequence[str],
+    *,
+    least: int = 3,
+    batch: int = 64,
+    folder: str | Path = "build/draft-table",
+    progress: bool = False,
+) -> DraftTable:
+    """Translate text greedily and count: the draft table of a session's model and direction.
+
+    Translations are kept in `folder` as they come, so that a run that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Unlabelled text in the source language, in sentences or short paragraphs like those to be translated later.
+    least : int
+        N-grams seen less often are left out.
+
+    Raises
+    ------
+    ValueError
+        If no text has content.
+    """
+    from tqdm.auto import tqdm
+
+    model = session.model
+    kept = [text for text in texts if session.has_content(text)]
+    if not kept:
+        raise ValueError("A draft table needs text to translate: got no sentence with content. Give some thousand.")
+    chunks = Path(folder) / _key(session, kept)
+    sources: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
+    with tqdm(total=len(kept), desc="translating", unit="sentence", disable=not progress) as bar:
+        for start in range(0, len(kept), CHUNK):
+            part = kept[start : start + CHUNK]
+            pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
+            sources, outputs = sources + pairs[0], outputs + pairs[1]
+            bar.update(len(part))
+    architecture = getattr(model.network, "architecture", None)
+    vocabulary = model.network.outputs[0].vocabulary
+    return DraftTable.count(
+        sources,
+        outputs,
+        source_vocabulary=architecture.source_vocabulary if architecture else vocabulary,
+        vocabulary=vocabulary,
+        start=session.constraints.prefix[-1],
+        least=least,
+        about={
+            "fingerprint": model.checkpoint.fingerprint,
+            "model": model.name,
+            "source": session.source,
+            "target": session.target,
+            "least": least,
+        },
+    )
+
+
+def unlabelled(data: str | Path | None, source: str | None, target: str | None) -> list[str]:
+    """The corpus's training sources of a direction, each used once, joined as the models of this project are trained."""
+    from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+
+    pairs = Tatoeba(corpus_folder(data)).pairs("train", str(source), str(target))
+    return [text for text, _ in join_pairs(pairs, seed=7)]
+
+
+def with_table(decoder: Window, model: TranslationModel, source: str | None, target: str | None) -> Window:
+    """A window with the draft table that it names, or else the one at hand for the model and direction.
+
+    Raises
+    ------
+    DraftTableError
+        If the table it names cannot be used.
+    """
+    if decoder.loaded is not None or not decoder.wants_table:
+        return decoder
+    path = Path(decoder.table) if decoder.table else table_path(model, source, target)
+    if path is None:
+        return decoder
+    table = DraftTable.load(path)
+    table.check_vocabulary(model.network.outputs[0].vocabulary)
+    return decoder.with_table(table)
+
+
+def table_path(model: TranslationModel, source: str | None, target: str | None) -> Path | None:
+    """The draft table beside the model's weights, or in the user's cache."""
+    folders = (Path(model.checkpoint.folder) / "draft-tables", cache_folder(model))
+    return find_table(folders, model.checkpoint.fingerprint, source, target)
+
+
+def cache_folder(model: TranslationModel) -> Path:
+    """Where draft tables of models that cannot carry them are kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "fastdecode" / "draft-tables" / model.checkpoint.fingerprint
+
+
+def default_path(session: Session) -> Path:
+    """Where the table of a session is looked for, and written unless another place is named."""
+    return cache_folder(session.model) / table_name(session.source, session.target)
+
+
+def _key(session: Session, texts: Sequence[str]) -> str:
+    """A name for translations that follow from the same model, settings and texts."""
+    model = session.model
+    digest = hashlib.sha256(f"{model.checkpoint.fingerprint} {session.constraints} {model.dtype}".encode())
+    digest.update(f" {session.source} {session.target}\n".encode())
+    for text in texts:
+        digest.update(text.encode() + b"\n")
+    return f"{session.source}-{session.target}-{digest.hexdigest()[:16]}"
+
+
+def _translated(
+    session: Session, texts: Sequence[str], path: Path, batch: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Source and output ids of some texts, from the file if it is there."""
+    from safetensors.numpy import load_file, save_file
+
+    if not path.is_file():
+        outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch)]
+        encoded = session.model.encode(texts, session.source, session.target)
+        sources = [encoded.ids[i, :length].astype(np.int32) for i, length in enumerate(encoded.lengths)]
+        tensors = {}
+        for name, side in (("source", sources), ("output", outputs)):
+            tensors[name] = np.concatenate(side)
+            tensors[f"{name}_lengths"] = np.array([len(ids) for ids in side], dtype=np.int32)
+        with atomic_file(path) as temporary:
+            save_file(tensors, temporary)
+    found = load_file(path)
+    first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
+    return first, second

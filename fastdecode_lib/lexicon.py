@@ -1,0 +1,179 @@
+"""Which target tokens translate a source token: IBM model 1, and CTranslate2's vmap files.
+
+The expectation-maximisation is IBM model 1 (Brown et al., 1993) with the fixed prior of fast_align (Dyer et al., 2013) that
+favours links near the diagonal, which keeps the sentences of a paragraph apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib.store import atomic_file
+
+SHARPNESS = 8.0
+"""How fast the prior falls off the diagonal; 0 is plain IBM model 1."""
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """For each source token the target tokens that translate it, best first.
+
+    Attributes
+    ----------
+    offsets : int64 array (source vocabulary + 1,)
+        The entries of source token s are ``offsets[s]`` to ``offsets[s + 1]``.
+    ids : int64 array (E,)
+    probabilities : float32 array (E,)
+        p(target token | source token).
+    vocabulary : int
+        Size of the target vocabulary.
+    """
+
+    offsets: np.ndarray
+    ids: np.ndarray
+    probabilities: np.ndarray
+    vocabulary: int
+
+    @property
+    def source_vocabulary(self) -> int:
+        """Number of source tokens."""
+        return len(self.offsets) - 1
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The source token of each entry, (E,)."""
+        return np.repeat(np.arange(self.source_vocabulary), np.diff(self.offsets))
+
+    @classmethod
+    def of_entries(
+        cls, sources: np.ndarray, ids: np.ndarray, probabilities: np.ndarray, source_vocabulary: int, vocabulary: int
+    ) -> "Lexicon":
+        """A lexicon of unordered entries."""
+        order = np.lexsort((ids, -probabilities, sources))
+        offsets = np.searchsorted(sources[order], np.arange(source_vocabulary + 1)).astype(np.int64)
+        return cls(offsets, ids[order].astype(np.int64), probabilities[order].astype(np.float32), vocabulary)
+
+    @classmethod
+    def fit(
+        cls,
+        sources: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray],
+        *,
+        source_vocabulary: int,
+        vocabulary: int,
+        iterations: int = 10,
+        sharpness: float = SHARPNESS,
+    ) -> "Lexicon":
+        """IBM model 1 of sentence pairs of ids, by expectation-maximisation.
+
+        Raises
+        ------
+        ValueError
+            If there are no pairs, or the two sides differ in number.
+        """
+        from fastdecode_lib.kernels.drafts import expectation
+
+        if not sources or len(sources) != len(targets):
+            raise ValueError(
+                f"A lexicon needs sentence pairs: got {len(sources)} sources and {len(targets)} targets. Give one target for "
+                "each source, at least one."
+            )
+        parts = [
+            np.add.outer(t.astype(np.int64), s.astype(np.int64) * vocabulary).ravel()
+            for s, t in _pairs(sources, targets)
+        ]
+        entries = np.unique(np.concatenate([np.unique(part) for part in _chunks(parts)]))
+        links = np.concatenate([np.searchsorted(entries, part).astype(np.int32) for part in _chunks(parts)])
+        source_lengths, target_lengths = (np.array([len(ids) for ids in side]) for side in (sources, targets))
+        owners = entries // vocabulary
+        probabilities = np.ones(len(entries))
+        for _ in range(iterations):
+            counts = np.zeros(len(entries))
+            expectation(links, source_lengths, target_lengths, probabilities, sharpness, counts)
+            probabilities = counts / np.bincount(owners, counts)[owners]
+        return cls.of_entries(owners, entries % vocabulary, probabilities, source_vocabulary, vocabulary)
+
+    def pruned(self, most: int, least: float = 0.0) -> "Lexicon":
+        """At most `most` entries for each source token, none of a probability below `least`."""
+        rank = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        kept = (rank < most) & (self.probabilities >= least)
+        return Lexicon.of_entries(
+            self.owners[kept], self.ids[kept], self.probabilities[kept], self.source_vocabulary, self.vocabulary
+        )
+
+    def candidates(self, source: np.ndarray) -> np.ndarray:
+        """The target tokens that translate any of the source tokens (S,), ascending."""
+        found = [self.ids[self.offsets[token] : self.offsets[token + 1]] for token in np.unique(source)]
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+
+    # -- CTranslate2's vocabulary maps
+
+    def to_vmap(
+        self, path: str | Path, source_pieces: Sequence[str], pieces: Sequence[str], always: Sequence[int] = ()
+    ) -> None:
+        """Write a vmap file: a source token, a tab, its target tokens; an empty source for those that are `always` there."""
+        lines = ["\t" + " ".join(pieces[i] for i in always)] if always else []
+        for token in np.flatnonzero(np.diff(self.offsets)).tolist():
+            ids = self.ids[self.offsets[token] : self.offsets[token + 1]]
+            lines.append(f"{source_pieces[token]}\t{' '.join(pieces[i] for i in ids)}")
+        with atomic_file(path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    @classmethod
+    def from_vmap(
+        cls, path: str | Path, source_pieces: Sequence[str], pieces: Sequence[str]
+    ) -> tuple["Lexicon", tuple[int, ...]]:
+        """The lexicon of a vmap file, its probabilities falling with the order, and the tokens that are always there.
+
+        Lines for several source tokens in a row are added to their last one, which is when they are complete.
+
+        Raises
+        ------
+        ValueError
+            If a line has no tab or names a token that the vocabulary lacks.
+        """
+        source_ids = {piece: i for i, piece in enumerate(source_pieces)}
+        ids = {piece: i for i, piece in enumerate(pieces)}
+        always: tuple[int, ...] = ()
+        weights: dict[tuple[int, int], float] = {}
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+            if not line:
+                continue
+            key, tab, values = line.partition("\t")
+            if not tab:
+                raise ValueError(
+                    f"{path}, line {number}: a vmap line is source tokens, a tab, target tokens; got {line!r}. Correct the line."
+                )
+            words = values.split(" ") if values else []
+            unknown = [word for word in words if word not in ids] + [
+                w for w in key.split(" ")[-1:] if key and w not in source_ids
+            ]
+            if unknown:
+                raise ValueError(
+                    f"{path}, line {number}: the model's vocabulary lacks {unknown[0]!r}. Use the vmap file made for this model."
+                )
+            if not key:
+                always = tuple(ids[word] for word in words)
+                continue
+            for rank, word in enumerate(words):
+                entry = (source_ids[key.split(" ")[-1]], ids[word])
+                weights[entry] = max(weights.get(entry, 0.0), 1 / (rank + 1))
+        sources, targets = (np.array([entry[i] for entry in weights], dtype=np.int64) for i in (0, 1))
+        values_of = np.array(list(weights.values()))
+        totals = (
+            np.bincount(sources, values_of, minlength=len(source_pieces))
+            if len(sources)
+            else np.ones(len(source_pieces))
+        )
+        return cls.of_entries(sources, targets, values_of / totals[sources], len(source_pieces), len(pieces)), always
+
+
+def _pairs(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> "zip[tuple[np.ndarray, np.ndarray]]":
+    return zip(sources, targets, strict=True)
+
+
+def _chunks(parts: list[np.ndarray], size: int = 512) -> list[np.ndarray]:
+    """Some parts at a time, joined."""
+    return [np.concatenate(parts[start : start + size]) for start in range(0, len(parts), size)]

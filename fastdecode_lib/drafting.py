@@ -32,21 +32,27 @@ def make_table(
     Parameters
     ----------
     texts : sequence of str
-        Unlabelled text in the source language, in sentences or short paragraphs like those to be translated later.
+        Unlabelled text in the source language, in sentences or short paragraphs like those to be translated later; those
+        that are empty or too long for the model are left out.
     least : int
         N-grams seen less often are left out.
 
     Raises
     ------
     ValueError
-        If no text has content.
+        If no text has content and fits the model.
     """
     from tqdm.auto import tqdm
 
     model = session.model
-    kept = [text for text in texts if session.has_content(text)]
+    lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
+    fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
+    kept = [text for text, good in zip(texts, fits, strict=True) if good]
     if not kept:
-        raise ValueError("A draft table needs text to translate: got no sentence with content. Give some thousand.")
+        raise ValueError(
+            f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
+            f"{model.network.max_source} tokens. Give some thousand."
+        )
     chunks = Path(folder) / _key(session, kept)
     sources: list[np.ndarray] = []
     outputs: list[np.ndarray] = []

@@ -15,6 +15,7 @@ _HOMES = {
     "translate": "translation",
     "Translation": "translation",
     "compare": "measure",
+    "tune": "tuning",
     "runner": "dashboard",
     "decoder": "registry",
     "Trace": "core",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fastdecode_lib.translation import Translation as Translation
     from fastdecode_lib.translation import load as load
     from fastdecode_lib.translation import translate as translate
+    from fastdecode_lib.tuning import tune as tune
 
 
 def __getattr__(name: str) -> Any:

@@ -144,6 +144,10 @@ def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]
         lines.append(f"| {source}-{target} | {' | '.join(cells)} |")
     lines += [
         "",
+        "Draft tables (`draft-tables/`) are n-gram counts and a lexicon of the model's own translations of joined training "
+        "sources; the sliding window guesses from them. They hold for these weights only: "
+        "`fastdecode draft-table --data DIR --sentences 32000 --out FOLDER` makes them.",
+        "",
         *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()),
     ]
-    return "\n\n".join(["\n".join(lines[:-3]), *lines[-2:]]) + "\n"
+    return "\n\n".join(["\n".join(lines[:-5]), lines[-4], *lines[-2:]]) + "\n"

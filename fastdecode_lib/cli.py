@@ -136,6 +136,16 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     compare.set_defaults(run=_compare)
 
+    tune = commands.add_parser(
+        "tune", parents=[model, table], help="find the width of the window that pays on this machine"
+    )
+    tune.add_argument(
+        "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
+    )
+    tune.add_argument("--draft", default="auto", help="where drafts come from (default: auto)")
+    tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
+    tune.set_defaults(run=_tune)
+
     draft_table = commands.add_parser(
         "draft-table",
         parents=[model, table],
@@ -310,6 +320,36 @@ def _compare(options: argparse.Namespace) -> int:
     )
     if options.json:
         write_table(options.json, rows, about | {"raw_seconds": frame.attrs["seconds"]})
+    return 0
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from fastdecode_lib.experiments import start_here
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.tuning import tune
+
+    if options.source is None and options.source_language not in (None, "en"):
+        raise UsageError(
+            f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
+        )
+    sentences = _read_lines(options.source) if options.source else [english for english, _ in start_here.SENTENCES]
+    found = tune(
+        _load(options),
+        sentences,
+        source=options.source_language,
+        target=options.target_language,
+        draft=options.draft,
+        threads=options.threads,
+        runs=options.runs,
+        seed=options.seed,
+        progress=sys.stderr.isatty(),
+        **_limits(options),
+    )
+    rows = found.table.to_dict("records")
+    _print_table(rows)
+    print(f"\n{found}")
+    if options.json:
+        write_table(options.json, rows, found.provenance | {"decoder": found.decoder})
     return 0
 
 

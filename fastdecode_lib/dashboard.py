@@ -6,7 +6,7 @@ from typing import Any
 
 from fastdecode_lib.translation import Session, TranslationModel
 
-DECODERS = ("jacobi", "gauss_seidel:block=3", "hybrid:block=3", "greedy", "beam:size=5")
+DECODERS = ("jacobi", "gauss_seidel:block=3", "hybrid:block=3", "window:width=5", "greedy", "beam:size=5")
 """What a picture offers, the usual one first."""
 
 

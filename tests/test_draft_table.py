@@ -25,7 +25,9 @@ def plain_model_one(sources, targets, iterations, sharpness):
         counts = Counter()
         for f, e in zip(sources, targets, strict=True):
             for j, t in enumerate(e):
-                weights = [probability[s, t] * math.exp(-sharpness * abs(j / len(e) - i / len(f))) for i, s in enumerate(f)]
+                weights = [
+                    probability[s, t] * math.exp(-sharpness * abs(j / len(e) - i / len(f))) for i, s in enumerate(f)
+                ]
                 for s, weight in zip(f, weights, strict=True):
                     counts[s, t] += weight / sum(weights)
         totals = Counter()
@@ -250,9 +252,13 @@ def test_damaged_tables_are_refused(table, tmp_path):
 
 
 def test_another_vocabulary_is_refused(table):
-    with pytest.raises(DraftTableError, match=r"another vocabulary: it knows 9 target tokens, the model has 12.*draft-table"):
+    with pytest.raises(
+        DraftTableError, match=r"another vocabulary: it knows 9 target tokens, the model has 12.*draft-table"
+    ):
         table.check_vocabulary(12)
-    with pytest.raises(DraftTableError, match=r"another vocabulary: it knows 9 source tokens, got the id 11.*draft-table"):
+    with pytest.raises(
+        DraftTableError, match=r"another vocabulary: it knows 9 source tokens, got the id 11.*draft-table"
+    ):
         drafts.TableScores("lexicon", table, np.array([1, 11]), START)
 
 
@@ -281,7 +287,10 @@ def test_vmap_of_several_source_tokens(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a x y\n", r"line 1: a vmap line is .*got 'a x y'.*Correct"), ("a\tx\nb\tq\n", r"line 2: .*lacks 'q'.*made for this")],
+    [
+        ("a x y\n", r"line 1: a vmap line is .*got 'a x y'.*Correct"),
+        ("a\tx\nb\tq\n", r"line 2: .*lacks 'q'.*made for this"),
+    ],
 )
 def test_wrong_vmap(tmp_path, text, message):
     path = tmp_path / "vmap.txt"

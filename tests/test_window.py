@@ -132,7 +132,9 @@ def test_padding_and_recycling():
 
 def test_source_copy_by_position():
     assert drafter("source").propose([7], 3) == [[(5, "source"), (6, "source")]]
-    assert drafter("source", source=(4, 40)).propose([7], 3) == [[]], "an id that the target vocabulary lacks is no draft"
+    assert drafter("source", source=(4, 40)).propose([7], 3) == [[]], (
+        "an id that the target vocabulary lacks is no draft"
+    )
 
 
 def test_prompt_lookup_takes_the_longest_and_latest_match():

@@ -73,13 +73,12 @@ class Exact:
         log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None
         if banned is not None:
             _ban(scores, banned)
-        if k == 1:
-            best, ids = scores.max(1, keepdim=True)
-        else:
-            best, ids = _top_k_lowest_id_first(scores, k)
-        best_scores = best.cpu().to(torch.float64 if best.dtype == torch.float64 else torch.float32).numpy()
-        best_ids = np.where(np.isneginf(best_scores), -1, ids.cpu().numpy())
-        return Candidates(best_ids, best_scores, np.full(rows, vocabulary), log_normaliser)
+        if k == 1 and scores.device.type == "cpu":
+            values = scores.numpy()
+            winners = values.argmax(1, keepdims=True)
+            return _candidates(np.take_along_axis(values, winners, 1), winners, vocabulary, log_normaliser)
+        best, ids = scores.max(1, keepdim=True) if k == 1 else _top_k_lowest_id_first(scores, k)
+        return _candidates(best.cpu().numpy(), ids.cpu().numpy(), vocabulary, log_normaliser)
 
     @torch.inference_mode()
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
@@ -96,6 +95,11 @@ class Exact:
             )
         scores = self.product(hidden)
         return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+
+
+def _candidates(scores: np.ndarray, ids: np.ndarray, vocabulary: int, log_normaliser: np.ndarray | None) -> Candidates:
+    """Scores and ids (N, K), of which those that are banned are none."""
+    return Candidates(np.where(np.isneginf(scores), -1, ids), scores, np.full(len(ids), vocabulary), log_normaliser)
 
 
 def _ban(scores: Tensor, banned: np.ndarray) -> None:

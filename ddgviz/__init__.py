@@ -11,13 +11,14 @@ from ddgviz.graph import to_networkx
 from ddgviz.svg import svg
 from ddgviz.trace import read
 
-__all__ = ["Picture", "explore", "read", "save", "save_chart", "show", "speed_accuracy", "svg", "to_networkx"]
+__all__ = ["Picture", "curves", "explore", "read", "save", "save_chart", "show", "speed_accuracy", "svg", "to_networkx"]
 
 _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
     "explore": "ddgviz.panel",
     "speed_accuracy": "ddgviz.figures",
+    "curves": "ddgviz.figures",
     "save_chart": "ddgviz.figures",
 }
 

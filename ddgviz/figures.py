@@ -1,7 +1,8 @@
-"""Charts of measured decoders, from comparison tables."""
+"""Charts of measured decoders, from tables."""
 
 import html
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from ddgviz.theme import EITHER, FONT, LIGHT, Theme, theme_named
 
 _NEEDED = ("name", "agreement", "calls", "speedup", "speedup_low", "speedup_high")
 _REMEDY = "Pass the table that compare() returns."
+
+_CURVES = ("#16918a", "#d9601c", "#6f74d9", "#b8479c", "#7f8c1f", "#2f86c9", "#a8743a", "#757d86", "#c93a4b", "#3f9a54")
+"""Colours of curves, legible on white and on black; after the last one they begin again, with dashes."""
+_KINDS = {
+    "measured": ("solid", "circle", ""),
+    "model": ("dash", "circle-open", ", model"),
+    "paper": ("dot", "diamond-open", ", paper"),
+}
+"""How each kind of row is drawn: line, mark, and what the legend adds."""
 
 
 def esc(text: object) -> str:
@@ -60,6 +70,91 @@ def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
             _marks(figure, [rows[i] for i in chosen], [names[i] for i in chosen], said, symbol, colors)
     _style(figure, names, colors)
     return figure
+
+
+def curves(
+    frame: Any,
+    x: str,
+    y: str,
+    group: str = "name",
+    *,
+    reference: float | None = None,
+    log_x: bool = False,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    theme: str = "auto",
+) -> go.Figure:
+    """One curve for each group of rows, over a number.
+
+    Rows whose column ``kind`` is *measured*, or that have none, are solid lines with filled marks; *model* is dashed and
+    *paper* dotted, both with open marks. A group has one colour in all kinds.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Where there are columns ``{y}_low`` and ``{y}_high``, they are drawn as error bars. Rows of kind *paper* may have
+        their height in ``paper_{y}``.
+    x, y, group : str
+        Columns.
+    reference : float, optional
+        Height of a horizontal line.
+    x_title, y_title : str, optional
+        The columns' names otherwise.
+    theme : {"auto", "light", "dark"}
+        As in `speed_accuracy`.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, or no row has a value.
+    """
+    colors = EITHER if theme == "auto" else theme_named(theme)
+    columns = list(getattr(frame, "columns", []))
+    if missing := [name for name in (x, y, group) if name not in columns]:
+        raise fail(f"Curves need the column {missing[0]!r}", columns, "Name columns of the table.")
+    rows = [{key: _known(value) for key, value in row.items()} for row in frame.to_dict("records")]
+    for row in rows:
+        if row.get("kind") == "paper" and row[y] is None:
+            row[y] = row.get(f"paper_{y}")
+    rows = [row for row in rows if row[x] is not None and row[y] is not None]
+    if not rows:
+        raise fail("Curves need a row with a value", "none", f"Pass a table with numbers in {x!r} and {y!r}.")
+    groups = list(dict.fromkeys(row[group] for row in rows))
+    figure = go.Figure()
+    for kind, (number, name) in product(_KINDS, enumerate(groups)):
+        chosen = [row for row in rows if row[group] == name and (row.get("kind") or "measured") == kind]
+        if chosen:
+            chosen.sort(key=lambda row: row[x])
+            figure.add_trace(_curve(chosen, x, y, esc(name), kind, number))
+    if reference is not None:
+        figure.add_hline(y=reference, line={"color": colors.muted, "width": 1, "dash": "dot"})
+    _style_curves(figure, colors, esc(x_title or x.replace("_", " ")), esc(y_title or y.replace("_", " ")))
+    if log_x:
+        ticks = sorted({row[x] for row in rows})
+        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    return figure
+
+
+def _curve(rows: list[dict[str, Any]], x: str, y: str, name: str, kind: str, number: int) -> go.Scatter:
+    dash, symbol, said = _KINDS[kind]
+    color = _CURVES[number % len(_CURVES)]
+    if kind == "measured" and number >= len(_CURVES):
+        dash = "longdash"
+    bars = None
+    if any(row.get(f"{y}_low") is not None for row in rows):
+        over = [_difference(row.get(f"{y}_high"), row[y]) for row in rows]
+        under = [_difference(row[y], row.get(f"{y}_low")) for row in rows]
+        bars = {"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.2, "width": 3}
+    return go.Scatter(
+        x=[row[x] for row in rows],
+        y=[row[y] for row in rows],
+        mode="lines+markers",
+        name=name + said,
+        line={"color": color, "width": 2 if kind == "measured" else 1.4, "dash": dash},
+        marker={"symbol": symbol, "size": 7 if kind == "measured" else 8, "color": color},
+        error_y=bars,
+        hovertemplate=f"{name}{said}<br>%{{x}}: %{{y:.3g}}<extra></extra>",
+    )
 
 
 def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
@@ -146,24 +241,37 @@ def _quality(row: dict[str, Any]) -> str:
 
 def _style(figure: go.Figure, names: list[str], colors: Theme) -> None:
     figure.add_vline(x=1, line={"color": colors.muted, "width": 1, "dash": "dot"})
-    figure.update_layout(
-        template="none",
-        font={"family": FONT, "size": 12, "color": colors.ink},
-        paper_bgcolor=colors.paper,
-        plot_bgcolor=colors.paper,
-        height=120 + 38 * len(names),
-        margin={"l": 20, "r": 30, "t": 48, "b": 52},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
-        hoverlabel={"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}},
-    )
+    figure.update_layout(**_layout(colors), height=120 + 38 * len(names))
     figure.update_xaxes(
-        title={"text": "speedup over the baseline", "font": {"color": colors.muted, "size": 12}, "standoff": 14},
-        rangemode="tozero",
-        ticksuffix="x",
-        showline=False,
-        zeroline=False,
-        gridcolor=colors.line,
-        tickfont={"color": colors.muted},
+        **_axis(colors, "speedup over the baseline"), rangemode="tozero", ticksuffix="x", gridcolor=colors.line
     )
     order = {"categoryorder": "array", "categoryarray": names[::-1]}
     figure.update_yaxes(automargin=True, ticks="", showgrid=False, showline=False, zeroline=False, **order)
+
+
+def _style_curves(figure: go.Figure, colors: Theme, x_title: str, y_title: str) -> None:
+    lines = -(-len(figure.data) // 3)
+    figure.update_layout(**_layout(colors), height=360 + 20 * lines)
+    figure.update_xaxes(**_axis(colors, x_title), showgrid=False)
+    figure.update_yaxes(**_axis(colors, y_title), automargin=True, rangemode="tozero", gridcolor=colors.line)
+
+
+def _layout(colors: Theme) -> dict[str, Any]:
+    return {
+        "template": "none",
+        "font": {"family": FONT, "size": 12, "color": colors.ink},
+        "paper_bgcolor": colors.paper,
+        "plot_bgcolor": colors.paper,
+        "margin": {"l": 20, "r": 30, "t": 48, "b": 52},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
+        "hoverlabel": {"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}},
+    }
+
+
+def _axis(colors: Theme, title: str) -> dict[str, Any]:
+    return {
+        "title": {"text": title, "font": {"color": colors.muted, "size": 12}, "standoff": 14},
+        "showline": False,
+        "zeroline": False,
+        "tickfont": {"color": colors.muted},
+    }

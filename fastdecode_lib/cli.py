@@ -179,6 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
 
     experiment = commands.add_parser("experiment", parents=[table], help="make a table or figure of a paper")
+    experiment.add_argument("--model", help="bundled name, folder or hub id (default: tatoeba-small)")
+    experiment.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    experiment.add_argument("--dtype", default="float32", help="default: float32")
+    experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
+    experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
     experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
     experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
     experiment.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
@@ -208,7 +214,7 @@ def _load(options: argparse.Namespace) -> Any:
     return load(options.model, device=options.device, dtype=options.dtype)
 
 
-def _limits(options: argparse.Namespace) -> dict[str, int]:
+def _limits(options: argparse.Namespace) -> dict[str, Any]:
     return {} if options.max_length is None else {"max_length": options.max_length}
 
 
@@ -231,7 +237,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
     counts = [column for column in ("calls", "positions") if column in frame]
     frame[counts] = frame[counts].astype("Int64")
-    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}", na_rep="-"))
+    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))
 
 
 # ----------------------------------------------------------------------------------------------------------- commands
@@ -420,7 +426,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _experiment(options: argparse.Namespace) -> int:
-    from fastdecode_lib.experiments import Scale, experiments
+    from fastdecode_lib.experiments import Scale, experiments, result_name
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
 
@@ -433,15 +439,24 @@ def _experiment(options: argparse.Namespace) -> int:
     if not chosen:
         raise UsageError(f"Unknown experiment: got {options.name!r}. Known: {', '.join(known)}.")
     scale = Scale.of(options.scale)
+    given: dict[str, Any] = {"seed": options.seed, "threads": options.threads, "progress": sys.stderr.isatty()}
+    options.model = options.model or "tatoeba-small"
+    given["model"] = _load(options)
+    if options.data:
+        given["data"] = options.data
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     for e in chosen:
-        frame = e.run(scale, seed=options.seed)
+        frame = e.run(scale, **e.accepted(given))
         print(f"{e.title} ({e.name}, scale {scale})")
         table = frame.to_dict("records")
         _print_table(table)
         rows += [row | {"table": e.table} for row in table]
-        about |= frame.attrs.get("provenance", {})
+        told = frame.attrs.get("provenance", {})
+        about |= told
+        if options.results:
+            path = Path(options.results) / result_name(e.name, scale, options.threads)
+            write_table(path, table, told | {"scale": str(scale)})
     if options.json:
         write_table(options.json, rows, (about or provenance(seed=options.seed)) | {"scale": str(scale)})
     return 0
@@ -567,6 +582,7 @@ def _machine() -> list[str]:
 
 def _figures(options: argparse.Namespace) -> int:
     import ddgviz
+    from fastdecode_lib.corpus import CorpusNotFound
     from fastdecode_lib.dashboard import DECODERS
     from fastdecode_lib.experiments import Scale, experiments, start_here
     from fastdecode_lib.store import write_table
@@ -575,24 +591,59 @@ def _figures(options: argparse.Namespace) -> int:
     scale = Scale.of(options.scale)
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {}
+    figures: dict[Path, Any] = {}
+    traces: dict[str, Any] = {}
     for name, e in experiments().items():
-        frame = e.run(scale)
+        try:
+            frame = _result(e, scale)
+        except CorpusNotFound as error:
+            print(f"fastdecode: {name} is left out. {_one_line(error)}", file=sys.stderr)
+            continue
         stem = folder / f"{name}.{scale}"
         _write_tables(frame, stem)
         write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
-        figures[stem] = ddgviz.speed_accuracy(frame)
         print(f"{stem}.csv .tex .json")
+        traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
+        if e.chart:
+            figures[stem] = _curves(frame, e.chart)
+        elif e.compares:
+            figures[stem] = ddgviz.speed_accuracy(frame)
     for stem, figure in figures.items():
         for path in ddgviz.save_chart(figure, stem):
             print(path)
     model = load()
     sentence = start_here.SENTENCES[-1][0]
     for decoder in DECODERS:
-        trace = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True).trace
+        found = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
+        traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
+    for label, trace in traces.items():
         for suffix in ("svg", "html", "pdf", "png", "json"):
-            print(ddgviz.save(trace, folder / f"passes.{decoder.partition(':')[0]}.{suffix}"))
+            print(ddgviz.save(trace, folder / f"{label}.{suffix}"))
     return 0
+
+
+def _result(e: Any, scale: Any) -> Any:
+    """The table of an experiment: the one that comes with fastdecode, where there is one, or else made now."""
+    from fastdecode_lib.experiments import committed
+
+    if not e.traced:
+        try:
+            return committed(e.name, scale)
+        except ValueError:
+            pass
+    return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
+
+
+def _curves(frame: Any, chart: Any) -> Any:
+    """The curves of a table, as the experiment says."""
+    from dataclasses import asdict
+
+    import ddgviz
+
+    settings = asdict(chart)
+    for column, value in settings.pop("where").items():
+        frame = frame[frame[column] == value]
+    return ddgviz.curves(frame, **settings)
 
 
 def _write_tables(frame: Any, stem: Path) -> None:

@@ -117,6 +117,57 @@ def measure(
     return measurements
 
 
+def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
+    """What it takes to decode each of many texts: passes and positions counted, times not read.
+
+    Texts are decoded in batches of like length, which changes neither outputs nor counts. As in a trace, the pass over a
+    forced target language is left out. Text without content takes nothing.
+
+    Returns
+    -------
+    DataFrame with a row per text, in order
+        ``source_tokens``; ``tokens`` of the output, the end included; ``passes``; ``positions`` computed; ``attended``:
+        entries of the decoder's cache that those positions read, in sum; ``text``; ``ids`` of the output.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    everything = session.model.encode(texts, session.source, session.target)
+    filled = [i for i, text in enumerate(texts) if session.has_content(text)]
+    order = sorted(filled, key=lambda i: int(everything.lengths[i]))
+    outputs: list[tuple[int, ...]] = [()] * len(texts)
+    counts = np.zeros((len(texts), 3), dtype=np.int64)
+    with tqdm(total=len(order), desc=session.decoder_name, unit="sentence", disable=not progress) as bar:
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            source = everything.rows(np.array(rows))
+            running = session.decoder.iterate(session.model.network, session.projection, source, session.constraints)
+            while True:
+                try:
+                    iteration = next(running)
+                except StopIteration as stop:
+                    for i, hypothesis in zip(rows, stop.value, strict=True):
+                        outputs[i] = hypothesis.tokens
+                    break
+                passes = counts[rows[iteration.row], 0]
+                # A beam feeds one slot in each lane; all others feed consecutive slots, which see each other.
+                held, fed = (passes, 1) if iteration.lanes else (iteration.slots[0], iteration.positions)
+                entries = len(session.constraints.prefix) - 1 + held + fed
+                counts[rows[iteration.row]] += (1, iteration.positions, iteration.positions * entries)
+            bar.update(len(rows))
+    return pd.DataFrame(
+        {
+            "source_tokens": everything.lengths,
+            "tokens": [len(tokens) for tokens in outputs],
+            "passes": counts[:, 0],
+            "positions": counts[:, 1],
+            "attended": counts[:, 2],
+            "text": [session.model.tokenizer.decode(tokens) for tokens in outputs],
+            "ids": outputs,
+        }
+    )
+
+
 def compare(
     model: TranslationModel,
     sentences: Sequence[str],
@@ -172,7 +223,7 @@ def compare(
         sources,
         runs=runs,
         threads=threads,
-        synchronise=_synchroniser(model.device),
+        synchronise=synchroniser(model.device),
         decode_text=model.tokenizer.decode,
         progress=progress,
     )
@@ -347,7 +398,8 @@ def _cpu_info(key: str) -> str:
         return ""
 
 
-def _synchroniser(device: str) -> Callable[[], None]:
+def synchroniser(device: str) -> Callable[[], None]:
+    """Waits for a device to finish; on the CPU there is nothing to wait for."""
     if device.startswith("cuda"):
         import torch
 

@@ -3,11 +3,14 @@
 A file's stem is its notebook's name without the number; each returns a DataFrame with a ``name`` column.
 """
 
+import inspect
+import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +38,33 @@ class Scale(StrEnum):
 
 
 @dataclass(frozen=True)
+class Chart:
+    """How a table is drawn, as data: ``fastdecode figures`` hands it to ``ddgviz.curves``.
+
+    Attributes
+    ----------
+    x, y, group : str
+        Columns on the axes, and the one that tells curves apart. Columns ``{y}_low`` and ``{y}_high`` are error bars,
+        ``paper_{y}`` the height of points of kind *paper*.
+    where : mapping of column to value
+        The rows that are drawn; all if empty.
+    reference : float or None
+        Height of a horizontal line.
+    x_title, y_title : str or None
+        Instead of the columns' names.
+    """
+
+    x: str
+    y: str
+    group: str = "name"
+    where: Mapping[str, str] = field(default_factory=dict)
+    reference: float | None = None
+    log_x: bool = False
+    x_title: str | None = None
+    y_title: str | None = None
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A table or figure that can be made here.
 
@@ -45,21 +75,64 @@ class Experiment:
     title : str
     run : callable
         Takes a `Scale` and keyword settings, returns a DataFrame.
+    chart : Chart or None
+        How it is drawn, if as curves.
+    traced : bool
+        Whether it is drawn as passes: ``frame.attrs["traces"]`` holds traces by name.
+    compares : bool
+        Whether it is a table of ``compare``, and drawn as such.
     """
 
     stem: str
     table: str
     title: str
     run: Callable[..., "pd.DataFrame"]
+    chart: Chart | None = None
+    traced: bool = False
+    compares: bool = False
 
     @property
     def name(self) -> str:
         """``STEM.TABLE``, as the command line takes it."""
         return f"{self.stem}.{self.table}"
 
+    def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of some settings that this experiment has."""
+        known = inspect.signature(self.run).parameters
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        return {name: value for name, value in settings.items() if takes_all or name in known}
+
+
+def result_name(name: str, scale: str, threads: int = 1) -> str:
+    """The file of an experiment's outcome."""
+    return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
+
+
+def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFrame":
+    """The outcome of a long run that comes with fastdecode; ``frame.attrs["provenance"]`` tells how it was made.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or it is damaged.
+    """
+    import pandas as pd
+
+    path = resources.files("fastdecode_lib") / "results" / result_name(name, scale, threads)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        frame = pd.DataFrame(content["rows"])
+        frame.attrs["provenance"] = content["provenance"]
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"There is no result of {name!r} at scale {scale!r} here: {error!r}. Make it: fastdecode experiment {name} --scale "
+            f"{scale} --results DIR"
+        ) from error
+    return frame
+
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
-    from fastdecode_lib.experiments import start_here
+    from fastdecode_lib.experiments import parallel_decoding, start_here
 
-    return {e.name: e for e in start_here.EXPERIMENTS}
+    return {e.name: e for module in (start_here, parallel_decoding) for e in module.EXPERIMENTS}

@@ -54,4 +54,6 @@ def comparison(
     )
 
 
-EXPERIMENTS = (Experiment("start_here", "comparison", "Five decoders on the same sentences", comparison),)
+EXPERIMENTS = (
+    Experiment("start_here", "comparison", "Five decoders on the same sentences", comparison, compares=True),
+)

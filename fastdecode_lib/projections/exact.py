@@ -67,7 +67,7 @@ class Exact:
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
         scores = self._scores(hidden)
-        rows, vocabulary = scores.shape
+        vocabulary = scores.shape[1]
         if not 1 <= k <= vocabulary:
             raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
         log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None

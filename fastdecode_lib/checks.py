@@ -495,6 +495,21 @@ def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
         for decoder_law in DECODER_LAWS:
             checks = [partial(_on_decoder, decoder_law, name, seed) for seed in seeds]
             yield _tally(f"{decoder_law.__name__}/{name}", checks)
+    yield _tally(INSIDE_GENERATE, [partial(_inside_generate, seed) for seed in seeds])
+
+
+INSIDE_GENERATE = "custom_generate_equals_generate"
+"""The law of `checks_generate`, which needs transformers."""
+
+
+def _inside_generate(seed: int) -> None:
+    from fastdecode_lib.checks_generate import (
+        custom_generate_equals_generate,
+        random_custom_generate,
+        random_generate_case,
+    )
+
+    custom_generate_equals_generate(random_custom_generate(seed), random_generate_case(seed))
 
 
 def _on_seed(law: Callable[[Case], None], seed: int) -> None:

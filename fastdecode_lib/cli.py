@@ -510,7 +510,7 @@ def _check(options: argparse.Namespace) -> int:
         raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
     for line in _machine():
         print(line)
-    total = len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)
+    total = len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS) + 1
     rows = []
     for row in tqdm(run_laws(options.cases, options.seed), total=total, desc="laws", disable=not sys.stderr.isatty()):
         rows.append(row)

@@ -26,7 +26,9 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.projections.exact",
     "fastdecode_lib.training",
     "fastdecode_lib.checks",
+    "fastdecode_lib.checks_generate",
 }
+TRANSFORMERS_MODULES = {"fastdecode_lib.checks_generate"}  # as above, for transformers: it derives from its classes
 PICTURES = {"ddgviz", "plotly"}
 NOT_IN_PICTURES = {"fastdecode_lib", *HEAVY}
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "thread_time"}
@@ -114,7 +116,8 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
                 broken("it imports torch, so import it inside the function that uses it")
         if library and root in PICTURES and not (command_line and lazy):
             broken("the library draws nothing; the command line may, inside a function")
-        if library and root in HEAVY and not lazy and not (root == "torch" and module in TORCH_MODULES):
+        allowed = {"torch": TORCH_MODULES, "transformers": TRANSFORMERS_MODULES}.get(root, set())
+        if library and root in HEAVY and not lazy and module not in allowed:
             broken("import it inside the function that uses it")
 
     if library and not any(within(module, timer) for timer in TIMERS):

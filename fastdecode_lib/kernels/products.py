@@ -38,10 +38,10 @@ class Product:
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor, *, copy: bool = True) -> "Product":
-        """The product with a weight (rows, columns); without `copy` nothing is packed, the weight is only looked at."""
+        """The product with a weight (rows, columns); without `copy` oneDNN reads the weight as it stands."""
         rows, columns = weight.shape
         if not copy:
-            return cls(weight.T, None, bias, (rows, columns))
+            return cls(weight.T, weight if _packs(weight) and weight.is_contiguous() else None, bias, (rows, columns))
         packed = _pack(weight)
         matrix = None if packed is not None and weight.numel() >= LARGE else weight.T.contiguous()
         return cls(matrix, packed, bias, (rows, columns))
@@ -53,11 +53,16 @@ class Product:
         return torch.addmm(self.bias, x, self.matrix)
 
 
-def _pack(weight: Tensor) -> Any:
-    """The weight in oneDNN's layout, None where oneDNN does not take it."""
+def _packs(weight: Tensor) -> bool:
+    """Whether oneDNN takes such a weight."""
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
     operations = torch.ops.mkldnn
-    if not fits or not hasattr(operations, "_linear_pointwise") or not hasattr(operations, "_reorder_linear_weight"):
+    return fits and hasattr(operations, "_linear_pointwise") and hasattr(operations, "_reorder_linear_weight")
+
+
+def _pack(weight: Tensor) -> Any:
+    """The weight in oneDNN's layout, None where oneDNN does not take it."""
+    if not _packs(weight):
         return None
     with torch.inference_mode():
-        return operations._reorder_linear_weight(weight.contiguous(), ROWS)
+        return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)

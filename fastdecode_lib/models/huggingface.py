@@ -14,7 +14,8 @@ from fastdecode_lib.core import Kind, Output, Source
 class HuggingFaceState:
     """The module's own key-value cache for one row; see `core.State`."""
 
-    memory: Any
+    memory: dict[str, Any]
+    """What the module's forward takes in every pass: the encoder's output, the source's mask."""
     cache: Any
     filled: np.ndarray
     before_step: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -71,7 +72,7 @@ class HuggingFaceModel:
     engine = "huggingface"
 
     def __init__(self, module: Any, max_length: int):
-        self.module = module.eval()
+        self.module = module
         self.device, self.dtype = module.device, module.dtype
         self.max_source = self.max_target = max_length
         head = module.get_output_embeddings()
@@ -79,8 +80,12 @@ class HuggingFaceModel:
         if bias is None:
             bias = getattr(head, "bias", None)
         self.outputs: tuple[Output, ...] = (Output(head.weight.detach(), None if bias is None else bias.detach()),)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.module.eval()
         self._caught: Tensor | None = None
-        head.register_forward_pre_hook(self._catch)
+        self.module.get_output_embeddings().register_forward_pre_hook(self._catch)
 
     def _catch(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
         self._caught = inputs[0]
@@ -96,7 +101,9 @@ class HuggingFaceModel:
                 "Split it into sentences."
             )
         ids = torch.from_numpy(source.row(0).ids).to(self.device)
-        return self.module.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
+        mask = torch.ones_like(ids)
+        encoded = self.module.get_encoder()(input_ids=ids, attention_mask=mask, return_dict=True)
+        return {"encoder_outputs": encoded, "attention_mask": mask}
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> HuggingFaceState:
         """A state fed with all but the last of the prefix ids (1, P)."""
@@ -120,15 +127,32 @@ class HuggingFaceModel:
                 f"The target is too long: this pass needs {int(state.filled[0]) + tokens.shape[1]} slots, the model allows "
                 f"{self.max_target}. Lower max_length."
             )
-        source_length = state.memory.last_hidden_state.shape[1]
-        self.module(
-            attention_mask=torch.ones(1, source_length, dtype=torch.long, device=self.device),
-            encoder_outputs=state.memory,
+        output = self.module(
+            **state.memory,
             decoder_input_ids=torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device),
             past_key_values=state.cache,
             use_cache=True,
+            return_dict=True,
         )
         state.before_step, state.filled = state.filled, state.filled + tokens.shape[1]
+        return self._hidden(output)
+
+    def _hidden(self, output: Any) -> Tensor:
         caught, self._caught = self._caught, None
         assert caught is not None
         return caught
+
+
+class LogitsModel(HuggingFaceModel):
+    """The same for a module that belongs to somebody else, which it neither sets nor hooks.
+
+    Instead of hidden vectors it returns the logits that the module makes of them, (1, W, V). What it starts from are the
+    arguments, ``encoder_outputs`` among them, that the module's forward takes in every pass.
+    """
+
+    def _prepare(self) -> None:
+        pass
+
+    def _hidden(self, output: Any) -> Tensor:
+        logits: Tensor = output.logits
+        return logits

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.checkpoints import FAMILIES, Architecture
+from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 
@@ -257,12 +257,14 @@ class Transformer:
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
 
     @classmethod
-    def of_module(cls, module: Any) -> "Transformer | None":
-        """The functional form of a loaded transformers module, on the module's own tensors.
+    def of_module(cls, module: Any, *, copy: bool = False) -> "Transformer | None":
+        """The functional form of a loaded transformers module, on the module's own tensors unless they are copied.
 
         Parameters
         ----------
         module : MarianMTModel, MBartForConditionalGeneration or M2M100ForConditionalGeneration
+        copy : bool
+            As for the class.
 
         Returns
         -------
@@ -271,29 +273,28 @@ class Transformer:
             several devices.
         """
         config = module.config
-        plain = type(module).__module__ == f"transformers.models.{config.model_type}.modeling_{config.model_type}"
-        if config.model_type not in FAMILIES or not plain:
+        own_class = type(module).__module__ == f"transformers.models.{config.model_type}.modeling_{config.model_type}"
+        changed = any(p._forward_hooks or p._forward_pre_hooks or "forward" in vars(p) for p in module.modules())
+        if config.model_type not in FAMILIES or not own_class or changed:
             return None
-        if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        try:
+            architecture = Architecture.from_config(config.to_dict())
+        except CheckpointError:
             return None
-        architecture = Architecture.from_config(config.to_dict())
         tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}
         tensors |= {name: tensor.detach() for name, tensor in module.named_buffers(remove_duplicate=False)}
-        needed = [tensors.get(name) for name in architecture.tensors]
-        first = needed[0]
-        for tensor, shape in zip(needed, architecture.tensors.values(), strict=True):
-            if tensor is None or first is None or tensor.shape != shape or not tensor.is_floating_point():
-                return None
-            if (tensor.device, tensor.dtype) != (first.device, first.dtype):
-                return None
-        assert first is not None
+        if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
+            return None
+        (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
+        if others or device.type == "meta" or not dtype.is_floating_point:
+            return None
         for side in ("encoder", "decoder"):
             places = f"model.{side}.embed_positions"
             table = tensors.get(f"{places}.weight", tensors.get(f"{places}.weights"))
-            first_row = {"marian": 0, "mbart": 2, "m2m_100": architecture.padding + 1}[config.model_type]
-            if table is not None and len(table) >= first_row + architecture.max_positions:
-                tensors[f"{places}.rows"] = table[first_row : first_row + architecture.max_positions]
-        return cls(architecture, tensors, first.device, first.dtype, copy=False)
+            first = {"marian": 0, "mbart": 2, "m2m_100": architecture.padding + 1}[architecture.family]
+            if table is not None and len(table) >= first + architecture.max_positions:
+                tensors[f"{places}.rows"] = table[first : first + architecture.max_positions]
+        return cls(architecture, tensors, device, dtype, copy=copy)
 
     # -- reading the weights
 

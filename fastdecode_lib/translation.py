@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -60,6 +61,11 @@ class TranslationModel:
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The (source, target) pairs the model translates; empty if it does not say."""
         return self.tokenizer.directions
+
+    @cached_property
+    def exact(self) -> Projection:
+        """The full vocabulary projection, laid out once for all sessions."""
+        return registry.projection("exact", self.network)
 
     def constraints(self, target: str | None = None, **limits: Any) -> Constraints:
         """The checkpoint's own rules for outputs, with changes.
@@ -356,7 +362,7 @@ class Session:
             target,
             chosen,
             decoder if isinstance(decoder, str) else registry.describe(chosen),
-            registry.projection(projection, model.network),
+            model.exact if projection == "exact" else registry.projection(projection, model.network),
             projection if isinstance(projection, str) else type(projection).__name__.lower(),
             model.constraints(target, **limits),
         )
@@ -464,8 +470,8 @@ class Session:
 
     def _greedy(self, batch: Source, tokens: tuple[int, ...]) -> dict[str, Any]:
         """What greedy decoding needs: the passes it shows, which like any trace's leave out the one over a prefix."""
-        exact = self.projection if self.projection_name == "exact" else registry.projection("exact", self.model.network)
-        (best,) = drain(registry.decoder("greedy").iterate(self.model.network, exact, batch, self.constraints))
+        greedy = registry.decoder("greedy")
+        (best,) = drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
         return {"calls": len(best.tokens), "identical": best.tokens == tokens}
 
 

@@ -113,6 +113,10 @@ def curves(
     if missing := [name for name in (x, y, group) if name not in columns]:
         raise fail(f"Curves need the column {missing[0]!r}", columns, "Name columns of the table.")
     rows = [{key: _known(value) for key, value in row.items()} for row in frame.to_dict("records")]
+    if unknown := {row.get("kind") or "measured" for row in rows} - set(_KINDS):
+        raise fail(
+            f"Curves know rows of kind {', '.join(_KINDS)}", sorted(unknown)[0], "Rename the kind, or leave it out."
+        )
     for row in rows:
         if row.get("kind") == "paper" and row[y] is None:
             row[y] = row.get(f"paper_{y}")

@@ -366,18 +366,21 @@ def _draft_table(options: argparse.Namespace) -> int:
     from fastdecode_lib.translation import Session
 
     if options.least < 1 or (options.sentences is not None and options.sentences < 1):
-        raise UsageError("--least and --sentences must be at least 1. Leave them out for the usual.")
+        raise UsageError(
+            f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
+        )
+    given = _read_lines(options.file) if options.file else None
     model = _load(options)
     asked = (options.source_language, options.target_language)
     directions: Sequence[tuple[str | None, str | None]] = [asked]
     if options.file is None and asked == (None, None) and model.directions:
         directions = model.directions
     if options.vmap and len(directions) > 1:
-        raise UsageError("--vmap writes one direction: got none. Add --from and --to.")
+        raise UsageError(f"--vmap writes one direction: got {len(directions)}. Add --from and --to.")
     rows = []
     for source, target in directions:
         session = Session.of(model, source, target, "greedy", "exact", **_limits(options))
-        texts = _read_lines(options.file) if options.file else unlabelled(options.data, session.source, session.target)
+        texts = unlabelled(options.data, session.source, session.target) if given is None else given
         made = make_table(
             session,
             texts[: options.sentences],
@@ -455,7 +458,7 @@ def _experiment(options: argparse.Namespace) -> int:
         told = frame.attrs.get("provenance", {})
         about |= told
         if options.results:
-            path = Path(options.results) / result_name(e.name, scale, options.threads)
+            path = Path(options.results) / result_name(e.name, scale, e.accepted(given).get("threads", 1))
             write_table(path, table, told | {"scale": str(scale)})
     if options.json:
         write_table(options.json, rows, (about or provenance(seed=options.seed)) | {"scale": str(scale)})
@@ -624,13 +627,13 @@ def _figures(options: argparse.Namespace) -> int:
 
 def _result(e: Any, scale: Any) -> Any:
     """The table of an experiment: the one that comes with fastdecode, where there is one, or else made now."""
-    from fastdecode_lib.experiments import committed
+    from fastdecode_lib.experiments import NoResult, committed
 
     if not e.traced:
         try:
             return committed(e.name, scale)
-        except ValueError:
-            pass
+        except NoResult:
+            print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
 
 

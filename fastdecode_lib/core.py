@@ -322,7 +322,7 @@ class Iteration:
     lanes : tuple of Lane or None
         Hypotheses of a beam, best first.
     positions : int
-        Target positions the pass computed for this row: more than W where candidates stood side by side.
+        Target positions the pass computed for this row: W unless told, more where candidates stood side by side.
     seconds : float
         Time the decoder spent on this pass.
     """
@@ -339,8 +339,11 @@ class Iteration:
     num_active: np.ndarray | None = None
     cluster: np.ndarray | None = None
     lanes: tuple[Lane, ...] | None = None
-    positions: int = 1
+    positions: int = 0
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", self.positions or len(self.slots))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON; the row is left out, a trace being of one sentence."""
@@ -379,7 +382,7 @@ class Iteration:
             num_active=_optional_array(data.get("num_active"), np.int64),
             cluster=_optional_array(data.get("cluster"), np.int64),
             lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
-            positions=int(data.get("positions", len(data["slots"]))),
+            positions=int(data.get("positions", 0)),
             seconds=float(data.get("seconds", 0.0)),
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.lexicon import Lexicon, check_ids
 from fastdecode_lib.store import atomic_file
 
 FORMAT, VERSION = "fastdecode-draft-table", 1
@@ -55,8 +55,17 @@ class NGrams:
 
     @classmethod
     def count(cls, sentences: Sequence[np.ndarray], *, vocabulary: int, start: int, least: int = 2) -> "NGrams":
-        """Count sentences of ids, each behind two start symbols; n-grams seen less than `least` times are left out."""
+        """Count sentences of ids, each behind two start symbols; n-grams seen less than `least` times are left out.
+
+        Raises
+        ------
+        ValueError
+            If there are no tokens, or an id or the start symbol is outside the vocabulary.
+        """
+        check_ids("target", [*sentences, np.array([start])], vocabulary)
         tokens = np.concatenate(sentences).astype(np.int64)
+        if not len(tokens):
+            raise ValueError("N-grams are counted on sentences: got no token. Give at least one.")
         lengths = np.array([len(ids) for ids in sentences])
         place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         previous = np.where(place >= 1, np.roll(tokens, 1), start)
@@ -103,6 +112,30 @@ class DraftTable:
     ngrams: NGrams
     lexicon: Lexicon
     about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, x, size = self.ngrams, self.lexicon, self.lexicon.vocabulary
+        parts = {
+            "lexicon": (x.offsets, x.source_vocabulary, x.ids, (x.probabilities,)),
+            "bigrams": (n.bigram_offsets, size, n.bigram_ids, (n.bigram_counts,)),
+            "contexts": (n.context_offsets, size, n.contexts, (n.trigram_totals,)),
+            "trigrams": (n.trigram_offsets, len(n.contexts), n.trigram_ids, (n.trigram_counts,)),
+        }
+        wrong = [
+            name
+            for name, values in (("unigrams", n.unigrams), ("bigram_totals", n.bigram_totals))
+            if len(values) != size
+        ]
+        for name, (offsets, number, ids, beside) in parts.items():
+            rising = len(offsets) == number + 1 and offsets[0] == 0 and (np.diff(offsets) >= 0).all()
+            whole = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in beside)
+            if not whole or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
+                wrong.append(name)
+        if wrong:
+            raise DraftTableError(
+                f"The parts of a draft table do not fit each other: got {', '.join(wrong)} of another size than {size} target "
+                "tokens ask for. Count n-grams and lexicon of the same sentences, with `DraftTable.count`."
+            )
 
     @property
     def vocabulary(self) -> int:
@@ -205,20 +238,6 @@ class DraftTable:
         ids = {part: tensors[f"{part}.ids"].astype(np.int64) for part in ("lexicon", "bigram", "context", "trigram")}
         offsets = {part: _offsets(tensors[f"{part}.numbers"], len(ids[part])) for part in ids}
         decoded = {name: _decode(codes) for name, codes in tensors.items() if name.endswith("codes")}
-        sizes = {
-            "unigram.codes": vocabulary,
-            "lexicon.codes": len(ids["lexicon"]),
-            "bigram.codes": len(ids["bigram"]),
-            "bigram.total_codes": vocabulary,
-            "context.total_codes": len(ids["context"]),
-            "trigram.codes": len(ids["trigram"]),
-        }
-        wrong = [name for name, size in sizes.items() if len(decoded[name]) != size]
-        wrong += [part for part in ids if len(ids[part]) and not 0 <= ids[part].min() <= ids[part].max() < vocabulary]
-        wrong += [p for p in ("bigram", "context") if len(offsets[p]) != vocabulary + 1]
-        wrong += ["trigram"] * (len(offsets["trigram"]) != len(ids["context"]) + 1)
-        if wrong:
-            raise ValueError(f"{wrong[0]} does not fit the rest")
         ngrams = NGrams(
             unigrams=1 / decoded["unigram.codes"],
             bigram_offsets=offsets["bigram"],
@@ -254,7 +273,8 @@ def _fingerprint(path: Path) -> str:
 
     try:
         with safe_open(path, framework="numpy") as opened:
-            return str(_header(opened).get("about", {}).get("fingerprint"))
+            about = _header(opened).get("about")
+            return str(about.get("fingerprint")) if isinstance(about, dict) else ""
     except (OSError, SafetensorError):
         return ""
 
@@ -283,6 +303,6 @@ def _narrow(numbers: np.ndarray) -> np.ndarray:
 
 def _offsets(numbers: np.ndarray, total: int) -> np.ndarray:
     offsets = np.concatenate([[0], np.cumsum(numbers, dtype=np.int64)])
-    if offsets[-1] != total:
+    if offsets[-1] != total or (np.diff(offsets) < 0).any():
         raise ValueError(f"{total} entries, numbered as {offsets[-1]}")
     return offsets

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.draft_table import DraftTable, find_table, table_name
+from fastdecode_lib.draft_table import DraftTable, DraftTableError, find_table, table_name
 from fastdecode_lib.store import atomic_file
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session, TranslationModel, source_vocabulary
 
 CHUNK = 2048
 """Sentences translated between two savings."""
@@ -62,13 +62,11 @@ def make_table(
             pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
             sources, outputs = sources + pairs[0], outputs + pairs[1]
             bar.update(len(part))
-    architecture = getattr(model.network, "architecture", None)
-    vocabulary = model.network.outputs[0].vocabulary
     return DraftTable.count(
         sources,
         outputs,
-        source_vocabulary=architecture.source_vocabulary if architecture else vocabulary,
-        vocabulary=vocabulary,
+        source_vocabulary=source_vocabulary(model.network),
+        vocabulary=model.network.outputs[0].vocabulary,
         start=session.constraints.prefix[-1],
         least=least,
         about={
@@ -85,7 +83,9 @@ def unlabelled(data: str | Path | None, source: str | None, target: str | None) 
     """The corpus's training sources of a direction, each used once, joined as the models of this project are trained."""
     from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 
-    pairs = Tatoeba(corpus_folder(data)).pairs("train", str(source), str(target))
+    if source is None or target is None:
+        raise ValueError("The corpus has directions, this model names none: got no text. Give yours with --file FILE.")
+    pairs = Tatoeba(corpus_folder(data)).pairs("train", source, target)
     return [text for text, _ in join_pairs(pairs, seed=7)]
 
 
@@ -95,15 +95,23 @@ def with_table(decoder: Window, model: TranslationModel, source: str | None, tar
     Raises
     ------
     DraftTableError
-        If the table it names cannot be used.
+        If the table it names cannot be used, or was made for another model or direction.
     """
-    if decoder.loaded is not None or not decoder.wants_table:
+    if not decoder.wants_table:
         return decoder
-    path = Path(decoder.table) if decoder.table else table_path(model, source, target)
-    if path is None:
-        return decoder
-    table = DraftTable.load(path)
+    if decoder.loaded is None and decoder.table is None:
+        path = table_path(model, source, target)
+        return decoder if path is None else decoder.with_table(DraftTable.load(path))
+    table = DraftTable.load(decoder.table) if decoder.loaded is None and decoder.table else decoder.loaded
+    assert table is not None
     table.check_vocabulary(model.network.outputs[0].vocabulary)
+    wanted = {"source": source, "target": target, "fingerprint": model.checkpoint.fingerprint}
+    told = {name: table.about.get(name) for name in wanted}
+    if any(told[name] not in (None, value) for name, value in wanted.items()):
+        raise DraftTableError(
+            f"The draft table was made for {told['source']}-{told['target']} by the model {told['fingerprint']}: got "
+            f"{source}-{target} of {wanted['fingerprint']}. Name that direction's table, or leave it out to have it found."
+        )
     return decoder.with_table(table)
 
 

@@ -66,12 +66,12 @@ class Lexicon:
         iterations: int = 10,
         sharpness: float = SHARPNESS,
     ) -> "Lexicon":
-        """IBM model 1 of sentence pairs of ids, by expectation-maximisation.
+        """IBM model 1 of sentence pairs of ids, by expectation-maximisation; memory grows with the sum of S * T.
 
         Raises
         ------
         ValueError
-            If there are no pairs, or the two sides differ in number.
+            If there are no pairs, the two sides differ in number, or an id is outside its vocabulary.
         """
         from fastdecode_lib.kernels.drafts import expectation
 
@@ -80,9 +80,11 @@ class Lexicon:
                 f"A lexicon needs sentence pairs: got {len(sources)} sources and {len(targets)} targets. Give one target for "
                 "each source, at least one."
             )
+        check_ids("source", sources, source_vocabulary)
+        check_ids("target", targets, vocabulary)
         parts = [
             np.add.outer(t.astype(np.int64), s.astype(np.int64) * vocabulary).ravel()
-            for s, t in _pairs(sources, targets)
+            for s, t in zip(sources, targets, strict=True)
         ]
         entries = np.unique(np.concatenate([np.unique(part) for part in _chunks(parts)]))
         links = np.concatenate([np.searchsorted(entries, part).astype(np.int32) for part in _chunks(parts)])
@@ -170,8 +172,19 @@ class Lexicon:
         return cls.of_entries(sources, targets, values_of / totals[sources], len(source_pieces), len(pieces)), always
 
 
-def _pairs(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> "zip[tuple[np.ndarray, np.ndarray]]":
-    return zip(sources, targets, strict=True)
+def check_ids(side: str, sentences: Sequence[np.ndarray], vocabulary: int) -> None:
+    """Refuse ids outside a vocabulary, which kernels would take for somebody else's.
+
+    Raises
+    ------
+    ValueError
+    """
+    for ids in sentences:
+        if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+            wrong = ids[(ids < 0) | (ids >= vocabulary)][0]
+            raise ValueError(
+                f"A {side} id is outside the vocabulary of {vocabulary}: got {wrong}. Use the ids of the model's own tokenizer."
+            )
 
 
 def _chunks(parts: list[np.ndarray], size: int = 512) -> list[np.ndarray]:

@@ -10,13 +10,13 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session, TranslationModel, source_vocabulary
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HELD_SLOTS, HELD_SOURCE = 20, 20
-"""How much target and source stands before the passes whose cost is measured, where no sentences are given."""
+"""How much target and source stands before the passes whose cost is measured."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,16 @@ class Tuning:
     provenance: dict[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
-        best = self.table.loc[self.table.predicted.idxmax()]
+        wide = self.table[self.table.width > 1]
+        if not len(wide):
+            return "Use greedy decoding here: no other width was asked for."
+        best = wide.loc[wide.predicted.idxmax()]
         if self.decoder == "greedy":
             checked = self.table.speedup.max()
-            found = f"; measured, {best['name']} came to {checked:.2f}" if checked == checked else ""
+            found = f"; measured, it came to {checked:.2f}" if checked == checked else ""
             return (
-                f"Use greedy decoding here: no width pays. The best, {best.width}, saves {best.tokens_per_pass:.2f} passes to one, "
-                f"each costing {best.cost:.2f} single ones{found}."
+                f"Use greedy decoding here: no width pays. The best, {best.width}, settles {best.tokens_per_pass:.2f} tokens a "
+                f"pass, which costs {best.cost:.2f} single ones{found}."
             )
         return (
             f"Use {self.decoder} here: {self.speedup:.2f} times as fast as greedy decoding, measured; {best.predicted:.2f} was "
@@ -92,8 +95,13 @@ def tune(
     """
     import pandas as pd
 
+    if isinstance(sentences, str):
+        raise ValueError(f"tune needs several sentences: got one text, {sentences[:40]!r}. Give a list of them.")
     for width in widths:
         Window(width, draft)
+    most = model.network.max_target - HELD_SLOTS - 1
+    if max(widths, default=1) > most:
+        raise ValueError(f"A width is too large for {model.name}: got {max(widths)}, at most {most} fit. Lower widths.")
     widths = sorted({1, *widths})
     greedy = Session.of(model, source, target, "greedy", **limits)
     windows = {
@@ -119,8 +127,8 @@ def tune(
     passes |= {width: int(count(session, texts)["passes"].sum()) for width, session in windows.items()}
     rows = []
     one = float(np.median(by_width[0].seconds)) / len(sources)
-    # What a pass of the decoder costs beside network and projection, as greedy decoding shows it.
-    beside = max(0.0, (float(np.median(whole.seconds)) - float(np.median(encoder.seconds))) / passes[1] - one)
+    # What a pass of the decoder costs beside the one measured, as greedy decoding shows it: its own work, other lengths.
+    beside = (float(np.median(whole.seconds)) - float(np.median(encoder.seconds))) / passes[1] - one
     for width, m in zip(widths, by_width, strict=True):
         each = float(np.median(m.seconds)) / len(sources)
         predicted = float(np.median(encoder.seconds)) + passes[width] * (each + beside)
@@ -152,12 +160,9 @@ def tune(
             progress=progress,
         )
         measured = float(np.median(base.seconds) / np.median(contender.seconds))
-        at = table.width == best.width
-        table.loc[at, ["speedup", "speedup_low", "speedup_high"]] = [
-            measured,
-            *bootstrap_ratio(base.seconds, contender.seconds, seed),
-        ]
-        if measured > 1:
+        low, high = bootstrap_ratio(base.seconds, contender.seconds, seed)
+        table.loc[table.width == best.width, ["speedup", "speedup_low", "speedup_high"]] = [measured, low, high]
+        if measured > 1 and not low <= 1:
             decoder, speedup = str(best["name"]), measured
     about = provenance(model, threads=threads, seed=seed) | {"sentences": len(texts), "runs": runs, "draft": draft}
     table.attrs["provenance"] = about
@@ -172,7 +177,7 @@ def pass_systems(network: Any, widths: Sequence[int], prefix: Sequence[int] = (0
     random = np.random.default_rng(seed)
     projection = registry.projection("exact", network)
     vocabulary = network.outputs[0].vocabulary
-    source = Source(random.integers(0, vocabulary, (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
+    source = Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
     tokens = random.integers(0, vocabulary, (1, HELD_SLOTS + max(widths)))
     state = network.start(network.encode(source), np.array([prefix]), HELD_SLOTS + max(widths) + len(prefix))
     network.step(state, tokens[:, :HELD_SLOTS])

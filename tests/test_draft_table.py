@@ -180,7 +180,8 @@ def test_align_follows_the_lexicon():
     arrays = (lexicon.offsets, lexicon.ids, lexicon.probabilities)
     assert align(5, source, covered, -1, 1.2, *arrays) == 2
     assert covered[0].tolist() == [0, 0, 1]
-    assert align(1, source, covered, 2, 1.2, *arrays) == 3, "a token that translates nothing moves on by one"
+    assert align(1, source, covered, 0, 1.2, *arrays) == 1, "a token that translates nothing moves on by one"
+    assert align(1, source, covered, 2, 1.2, *arrays) == 2, "but not beyond the source"
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -297,3 +298,66 @@ def test_wrong_vmap(tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         Lexicon.from_vmap(path, ["a", "b"], ["x", "y", "z"])
+
+
+# ------------------------------------------------------------------------------- what must never reach a kernel
+
+
+def test_ids_outside_the_table_are_no_drafts(table):
+    scores = drafts.TableScores("ngram+lexicon", table, np.array([1, 2]), START)
+    assert scores.token([50_000_000], 1) == -1 and scores.token([-3], 1) == -1
+    assert drafts.TableScores("ngram", table, np.array([1]), 50_000_000).token([], 0) == -1
+    with pytest.raises(DraftTableError, match="another vocabulary: it knows 9 source tokens, got the id -1"):
+        drafts.TableScores("lexicon", table, np.array([1, -1]), START)
+
+
+def test_offsets_that_go_back_are_refused(table, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "t.safetensors"
+    table.save(path)
+    tensors = load_file(path)
+    numbers = tensors["bigram.numbers"].astype(np.int64)
+    numbers[2], numbers[3] = numbers[2] + 600_000_000, numbers[3] - 600_000_000
+    meta = {"fastdecode-draft-table": '{"version": 1, "vocabulary": 9, "about": {}}'}
+    save_file(tensors | {"bigram.numbers": numbers}, path, metadata=meta)
+    with pytest.raises(DraftTableError, match="damaged"):
+        DraftTable.load(path)
+
+
+def test_parts_must_fit_each_other(table):
+    other = NGrams.count([np.array([1, 2])], vocabulary=5, start=START)
+    with pytest.raises(DraftTableError, match="do not fit each other: got unigrams.*9 target tokens.*DraftTable.count"):
+        DraftTable(other, table.lexicon)
+
+
+def test_ids_outside_the_vocabulary_are_not_counted():
+    with pytest.raises(ValueError, match=r"A target id is outside the vocabulary of 13: got 15.*own tokenizer"):
+        Lexicon.fit([np.array([3, 4])], [np.array([2, 15])], source_vocabulary=13, vocabulary=13)
+    with pytest.raises(ValueError, match=r"outside the vocabulary of 13: got 20"):
+        NGrams.count([np.array([2])], vocabulary=13, start=20)
+    with pytest.raises(ValueError, match=r"got no token"):
+        NGrams.count([np.array([], dtype=int)], vocabulary=13, start=1)
+
+
+def test_a_table_behind_another_source_reads_what_is_there(table):
+    """Asked late, or about another candidate, a table answers as a fresh one does."""
+    random = np.random.default_rng(7)
+    source = random.integers(0, 9, size=6)
+    scores = drafts.TableScores("ngram+lexicon", table, source, START)
+    output: list[int] = []
+    for _ in range(40):
+        settled = len(output)
+        for _ in range(3):
+            ahead = random.integers(0, 9, size=int(random.integers(0, 4))).tolist()
+            fresh = drafts.TableScores("ngram+lexicon", table, source, START)
+            assert scores.token(output + ahead, settled) == fresh.token(output + ahead, settled)
+        output += random.integers(0, 9, size=int(random.integers(1, 3))).tolist()
+
+
+def test_a_foreign_file_is_not_found(table, tmp_path):
+    from safetensors.numpy import save_file
+
+    path = tmp_path / table_name("en", "de")
+    save_file({"a": np.zeros(1)}, path, metadata={"fastdecode-draft-table": '{"version": 1, "about": "x"}'})
+    assert find_table((tmp_path,), "abc", "en", "de") is None

@@ -89,3 +89,28 @@ def test_draft_table_command(marian_folder, capsys, tmp_path):
     assert capsys.readouterr().out == windowed
     assert cli.main(["draft-table", *model, "--file", str(tmp_path / "none")]) == 2
     assert cli.main(["draft-table", *model, "--file", str(source), "--sentences", "0"]) == 2
+
+
+def test_greedy_predicts_itself(marian, clock):
+    clock({1: 1.0, 4: 1.0}, {"greedy": 1.0, "encoder": 0.1, "window": 1.0})
+    found = tune(marian, TEXTS, source="en", target="de", widths=(4,), draft="recycled/pad", max_length=12)
+    assert found.table.predicted[0] == pytest.approx(1.0), "also where passes are cheaper than those measured"
+
+
+def test_wrong_sentences_and_widths(marian):
+    with pytest.raises(ValueError, match="tune needs several sentences: got one text, 'Hello there'"):
+        tune(marian, "Hello there", source="en", target="de")
+    with pytest.raises(ValueError, match=r"A width is too large .*: got 300, at most \d+ fit"):
+        tune(marian, TEXTS, source="en", target="de", widths=(300,))
+
+
+def test_separate_vocabularies():
+    from dataclasses import replace
+
+    from fastdecode_lib.checks import random_tensors, tiny_architecture
+    from fastdecode_lib.models.transformer import Transformer
+
+    shape = replace(tiny_architecture("marian", 30), source_vocabulary=7, shared_embeddings=False)
+    network = Transformer(shape, random_tensors(shape, 1))
+    for system in tuning.pass_systems(network, (1, 3)):
+        assert len(system.decode(None)) == int(system.name.split()[-1])

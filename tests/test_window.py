@@ -8,7 +8,7 @@ import pytest
 
 from fastdecode_lib import drafting, registry, translate
 from fastdecode_lib.checks import decode, random_case, run_through
-from fastdecode_lib.core import Constraints
+from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.decoding import drafts
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import Window, WindowRow
@@ -34,7 +34,7 @@ class Script:
 
 
 def row(*candidates, width=4, rules=RULES, spare=20):
-    return WindowRow(width, Script(*candidates), rules, spare)
+    return WindowRow(width, Script(*candidates), rules, rules.limit, spare)
 
 
 def test_a_chain_is_settled_up_to_the_first_miss():
@@ -119,7 +119,8 @@ class _Oracle(Window):
 
 
 def drafter(written, source=(4, 5, 6), table=None, vocabulary=12):
-    return drafts.parse(written, table, 2).bind(np.array(source), RULES, vocabulary)
+    batch = Source(np.array([source]), np.array([len(source)]))
+    return drafts.parse(written, table, 2).bind(batch, RULES, vocabulary)[0]
 
 
 def test_padding_and_recycling():
@@ -296,3 +297,51 @@ def test_candidates_side_by_side_need_masks():
     assert [h.tokens for h in decode(Window(3, "recycled/pad"), case, RowByRow())] == [
         h.tokens for h in decode(Greedy(), case)
     ]
+
+
+def test_a_table_of_another_direction_is_refused(marian, own_table, tmp_path):
+    path = tmp_path / "named.safetensors"
+    own_table.save(path)
+    with pytest.raises(DraftTableError, match=r"made for en-de by the model .*got de-en.*have it found"):
+        Session.of(marian, "de", "en", f"window:table={path}")
+    carried = Session.of(marian, "en", "de", "window").decoder
+    with pytest.raises(DraftTableError, match=r"made for en-de"):
+        Session.of(marian, "de", "en", carried)
+
+
+def test_a_table_that_nobody_reads_is_refused():
+    with pytest.raises(ValueError, match=r"read by ngram and lexicon only: got draft='pad'.*Leave table out"):
+        registry.decoder("window:draft=pad,table=x")
+
+
+def test_the_window_fits_the_models_positions():
+    """Constraints longer than the model: where greedy decoding ends in time, the window does."""
+    from dataclasses import replace
+
+    compared = 0
+    for seed in range(400):
+        case = random_case(seed)
+        case = replace(case, constraints=replace(case.constraints, max_length=100, forced_end=False, exact_length=None))
+        case = replace(case, source=case.source.row(0))
+        try:
+            (expected,) = decode(Greedy(), case)
+        except ValueError:
+            continue
+        compared += 1
+        assert decode(Window(9, "recycled/pad|pool"), case)[0].tokens == expected.tokens
+    assert compared > 10
+
+
+def test_a_loaded_model_can_be_copied():
+    import copy
+
+    import fastdecode_lib
+
+    model = fastdecode_lib.load()
+    again = copy.deepcopy(model)
+    for one in (model, again):
+        assert translate(one, TEXTS[0], source="en", target="de", decoder="window:width=4").text
+    assert (
+        translate(model, TEXTS[0], source="en", target="de").tokens
+        == translate(again, TEXTS[0], source="en", target="de").tokens
+    )

@@ -13,12 +13,12 @@ which the first that has a token for a slot gives it; a source is a name, or sev
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Model
+from fastdecode_lib.core import Constraints, Model, Source
 from fastdecode_lib.draft_table import DraftTable, DraftTableError
 
 AUTO = "auto"
@@ -26,6 +26,9 @@ SLOTWISE = ("pad", "recycled", "source", "prompt")
 SCORES = ("ngram", "lexicon")
 POOL = "pool"
 NAMES = (AUTO, *SLOTWISE, *SCORES, POOL)
+
+Room = tuple[np.ndarray, np.ndarray]
+"""What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
 
 Candidate = list[tuple[int, str]]
 """Tokens behind the last settled one, each with the name of where it came from."""
@@ -42,11 +45,10 @@ class DraftSource(Protocol):
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """See what a pass chose: `settled` tokens, which now end `output`, and behind them what stands there for now."""
-        ...
 
 
 @dataclass
-class Pad:
+class Pad(DraftSource):
     """The padding symbol at every slot."""
 
     padding: int
@@ -56,12 +58,9 @@ class Pad:
         """Always the padding."""
         return self.padding
 
-    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Nothing to learn."""
-
 
 @dataclass
-class Recycled:
+class Recycled(DraftSource):
     """What the previous pass said at the slot, though the tokens before it were wrong."""
 
     tail: Sequence[int] = ()
@@ -78,7 +77,7 @@ class Recycled:
 
 
 @dataclass
-class SourceCopy:
+class SourceCopy(DraftSource):
     """The source token at the same position; ids that the target vocabulary lacks are -1 in `source`."""
 
     source: list[int]
@@ -88,12 +87,9 @@ class SourceCopy:
         """The source's token, where the source is that long."""
         return self.source[len(before)] if len(before) < len(self.source) else -1
 
-    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Nothing to learn."""
-
 
 @dataclass
-class PromptLookup:
+class PromptLookup(DraftSource):
     """What follows in the source where the output's last tokens, at most `longest`, stand there; the latest place wins."""
 
     source: list[int]
@@ -109,16 +105,13 @@ class PromptLookup:
                     return self.source[start + size]
         return -1
 
-    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Nothing to learn."""
-
 
 NGRAM_WEIGHT, LEXICON_WEIGHT = 1.0, 1.8
 REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
 BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 
 
-class TableScores:
+class TableScores(DraftSource):
     """The token with the highest sum of log-probabilities under a draft table's n-grams and lexicon.
 
     The n-grams are interpolated with Dirichlet priors. The lexicon is asked about the source tokens near the one behind
@@ -126,13 +119,14 @@ class TableScores:
     output so far by the lexicon itself.
     """
 
-    def __init__(self, name: str, table: DraftTable, source: np.ndarray, start: int):
+    def __init__(self, name: str, table: DraftTable, source: np.ndarray, start: int, room: Room | None = None):
         from fastdecode_lib.kernels import drafts
 
-        if int(source.max(initial=0)) >= table.lexicon.source_vocabulary:
+        outside = source[(source < 0) | (source >= table.lexicon.source_vocabulary)]
+        if len(outside):
             raise DraftTableError(
                 f"The draft table is of another vocabulary: it knows {table.lexicon.source_vocabulary} source tokens, got the "
-                f"id {int(source.max())}. Make one for this model with `fastdecode draft-table`."
+                f"id {outside[0]}. Make one for this model with `fastdecode draft-table`."
             )
         self.name, self.start, self.source = name, start, source
         self.align, self.best_token = drafts.align, drafts.best_token
@@ -147,21 +141,22 @@ class TableScores:
             *self.lexicon, n.unigrams, n.bigram_offsets, n.bigram_ids, n.bigram_counts, n.bigram_totals,
             n.context_offsets, n.contexts, n.trigram_offsets, n.trigram_ids, n.trigram_counts, n.trigram_totals,
         )  # fmt: skip
-        self.scratch = np.zeros((4, table.vocabulary), dtype=np.float32)
-        self.touched = np.zeros(table.vocabulary, dtype=np.int64)
+        self.scratch, self.touched = room or scratch_of(table)
         self.settled = _Reading(np.zeros((2, len(source))))
         self.ahead = self.settled.copy()
 
     def token(self, before: list[int], settled: int) -> int:
         """The best token of the table, -1 where it knows none."""
-        if len(before) == settled:
-            self._read(self.settled, before)
+        previous = before[-1] if before else self.start
+        if not 0 <= previous < len(self.touched):
+            return -1
+        if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
+            self._read(self.settled, before[:settled])
             self.ahead = self.settled.copy()
-        else:
-            self._read(self.ahead, before)
+        self._read(self.ahead, before)
         return int(
             self.best_token(
-                before[-1] if before else self.start,
+                previous,
                 before[-2] if len(before) > 1 else self.start,
                 self.source,
                 self.ahead.covered,
@@ -175,21 +170,23 @@ class TableScores:
 
     def _read(self, reading: "_Reading", before: list[int]) -> None:
         """Find the source tokens that the output's new tokens translate."""
-        for token in before[reading.read :]:
+        for token in before[len(reading.read) :]:
             reading.aligned = self.align(token, self.source, reading.covered, reading.aligned, REACH, *self.lexicon)
-        reading.read = len(before)
+        reading.read = before.copy()
 
-    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Nothing to learn."""
+
+def scratch_of(table: DraftTable) -> Room:
+    """Room for `kernels.drafts.best_token`, which leaves it as it was: one is enough for a batch."""
+    return np.zeros((4, table.vocabulary), dtype=np.float32), np.zeros(table.vocabulary, dtype=np.int64)
 
 
 @dataclass
 class _Reading:
-    """How far an output has been aligned with its source; `covered` is described at `kernels.drafts.align`."""
+    """The tokens of an output that are aligned with its source; `covered` is described at `kernels.drafts.align`."""
 
     covered: np.ndarray
     aligned: int = -1
-    read: int = 0
+    read: list[int] = field(default_factory=list)
 
     def copy(self) -> "_Reading":
         """The same, to go on from."""
@@ -313,23 +310,29 @@ class Draft:
             )
         self.table.check_vocabulary(model.outputs[0].vocabulary)
 
-    def bind(self, source: np.ndarray, constraints: Constraints, vocabulary: int) -> Drafter:
-        """The drafts of one sentence with source ids (S,) for a target vocabulary."""
+    def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Drafter]:
+        """The drafts of each sentence of a batch for a target vocabulary."""
+        room = scratch_of(self.table) if self.needs_table and self.table is not None else None
+        return [
+            self._bind_row(source.ids[row, :length], constraints, vocabulary, room)
+            for row, length in enumerate(source.lengths)
+        ]
+
+    def _bind_row(self, source: np.ndarray, constraints: Constraints, vocabulary: int, room: Room | None) -> Drafter:
         ids: list[int] = np.where(source < vocabulary, source, -1).tolist()
-        made: dict[str, DraftSource | Pool] = {}
-
-        def source_of(name: str) -> DraftSource | Pool:
-            if name not in made:
-                made[name] = self._make(name, source, ids, constraints)
-            return made[name]
-
+        sources: dict[str, DraftSource] = {}
+        pool = Pool(self.pool_candidates)
         candidates: list[Sequence[DraftSource] | Pool] = []
         for names in self.candidates:
-            sources = [source_of(name) for name in names]
-            candidates.append(sources[0] if isinstance(sources[0], Pool) else sources)  # type: ignore[arg-type]
-        return Drafter(candidates, list(made.values()))
+            for name in names:
+                if name != POOL and name not in sources:
+                    sources[name] = self._source(name, source, ids, constraints, room)
+            candidates.append(pool if names == (POOL,) else [sources[name] for name in names])
+        return Drafter(candidates, [*sources.values(), pool])
 
-    def _make(self, name: str, source: np.ndarray, ids: list[int], constraints: Constraints) -> DraftSource | Pool:
+    def _source(
+        self, name: str, source: np.ndarray, ids: list[int], constraints: Constraints, room: Room | None
+    ) -> DraftSource:
         if name == "pad":
             return Pad(constraints.padding)
         if name == "recycled":
@@ -338,10 +341,8 @@ class Draft:
             return SourceCopy(ids)
         if name == "prompt":
             return PromptLookup(ids)
-        if name == POOL:
-            return Pool(self.pool_candidates)
         assert self.table is not None
-        return TableScores(name, self.table, source, constraints.prefix[-1])
+        return TableScores(name, self.table, source, constraints.prefix[-1], room)
 
 
 def parse(written: str, table: DraftTable | None = None, pool_candidates: int = 3) -> Draft:

@@ -169,7 +169,7 @@ def passes(
         starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
         taken = [
             sentences[row].take(choice.tokens[start : start + len(feed.tokens)])
-            for row, feed, start in zip(rows, feeds, starts, strict=False)
+            for row, feed, start in zip(rows, feeds, starts[:-1], strict=True)
         ]
         going = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
         if going:
@@ -177,7 +177,7 @@ def passes(
             if len(going) < len(rows):
                 state = state.select(np.array(going))
         seconds = (perf_counter() - clock) / len(rows)
-        for row, feed, start, made in zip(rows, feeds, starts, taken, strict=False):
+        for row, feed, start, made in zip(rows, feeds, starts[:-1], taken, strict=True):
             yield Iteration(
                 row=first_row + row,
                 call=call,

@@ -8,13 +8,14 @@ greedy decoding would settle, and never more passes are needed. Unlike a block o
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.drafts import AUTO, Drafter, parse
+from fastdecode_lib.decoding.drafts import AUTO, Draft, Drafter, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 from fastdecode_lib.draft_table import DraftTable
 
@@ -53,12 +54,22 @@ class Window:
             raise ValueError(f"window needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
         if self.candidates < 1:
             raise ValueError(f"window needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft.")
-        parse(self.draft)
+        wants_table = self.draft == AUTO or self.drafts.needs_table
+        if self.table is not None and not wants_table:
+            raise ValueError(
+                f"A table is read by ngram and lexicon only: got draft={self.draft!r} with table={self.table!r}. Leave table out, "
+                "or use draft=ngram+lexicon."
+            )
+
+    @cached_property
+    def drafts(self) -> Draft:
+        """The draft as written, taken apart."""
+        return parse(self.draft, self.loaded, self.candidates)
 
     @property
     def wants_table(self) -> bool:
         """Whether a draft table would be used."""
-        return self.draft == AUTO or parse(self.draft).needs_table
+        return self.draft == AUTO or self.drafts.needs_table
 
     def with_table(self, table: DraftTable | None) -> "Window":
         """The same with a draft table for its ``ngram`` and ``lexicon``."""
@@ -75,25 +86,23 @@ class Window:
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass of all sentences together; see `core.Decoder.iterate`."""
         check_fits(self.accepts, self.name, model, projection, source)
+        self.drafts.check(model)
         spare = self.spare(model, constraints)
         rows = self.sentences(model, source, constraints)
         return (yield from decode_rows(rows, model, projection, source, constraints, observe, spare))
 
     def spare(self, model: Model, constraints: Constraints) -> int:
-        """The room beyond the longest output that candidates standing side by side get; checks that the draft fits."""
-        draft = parse(self.draft, self.loaded, self.candidates)
-        draft.check(model)
-        wanted = draft.branches * (self.width - 1)
+        """The room beyond the longest output that candidates standing side by side get."""
+        wanted = self.drafts.branches * (self.width - 1)
         return max(0, min(wanted, model.max_target - len(constraints.prefix) - constraints.limit))
 
     def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["WindowRow"]:
         """The rows of a batch; each satisfies `passes.Sentence`."""
-        draft = parse(self.draft, self.loaded, self.candidates)
-        vocabulary, spare = model.outputs[0].vocabulary, self.spare(model, constraints)
-        return [
-            WindowRow(self.width, draft.bind(source.ids[row, :length], constraints, vocabulary), constraints, spare)
-            for row, length in enumerate(source.lengths)
-        ]
+        self.drafts.check(model)
+        drafters = self.drafts.bind(source, constraints, model.outputs[0].vocabulary)
+        longest = min(constraints.limit, model.max_target - len(constraints.prefix) + 1)
+        spare = self.spare(model, constraints)
+        return [WindowRow(self.width, drafter, constraints, longest, spare) for drafter in drafters]
 
 
 class WindowRow:
@@ -103,15 +112,17 @@ class WindowRow:
     single candidate it is a chain.
     """
 
-    def __init__(self, width: int, drafter: Drafter, constraints: Constraints, spare: int):
-        self.width, self.drafter, self.constraints, self.spare = width, drafter, constraints, spare
+    def __init__(self, width: int, drafter: Drafter, constraints: Constraints, longest: int, spare: int = 0):
+        self.width, self.drafter, self.constraints = width, drafter, constraints
+        self.longest, self.spare = longest, spare
+        """Tokens that the model has positions for, and room beyond them."""
         self.output: list[int] = []
         self.hypothesis: Hypothesis | None = None
 
     def feed(self) -> Feed:
         """The last settled token and the drafts after it."""
         first = len(self.output)
-        room = self.constraints.limit - first
+        room = max(1, self.longest - first)
         self.tokens = [self.output[-1] if self.output else self.constraints.prefix[-1]]
         self.parents, self.origins, self.depths = [-1], [""], [0]
         self.children: list[dict[int, int]] = [{}]

@@ -103,6 +103,10 @@ class Experiment:
         return {name: value for name, value in settings.items() if takes_all or name in known}
 
 
+class NoResult(ValueError):
+    """A long run whose outcome does not come with fastdecode."""
+
+
 def result_name(name: str, scale: str, threads: int = 1) -> str:
     """The file of an experiment's outcome."""
     return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
@@ -113,8 +117,10 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
 
     Raises
     ------
+    NoResult
+        If there is none.
     ValueError
-        If there is none, or it is damaged.
+        If it is damaged.
     """
     import pandas as pd
 
@@ -123,10 +129,14 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
         content = json.loads(path.read_text(encoding="utf-8"))
         frame = pd.DataFrame(content["rows"])
         frame.attrs["provenance"] = content["provenance"]
-    except (FileNotFoundError, ValueError, KeyError) as error:
+    except FileNotFoundError as error:
+        raise NoResult(
+            f"There is no result of {name!r} at scale {scale!r} here. Make it: fastdecode experiment {name} --scale {scale} "
+            "--results DIR"
+        ) from error
+    except (ValueError, KeyError) as error:
         raise ValueError(
-            f"There is no result of {name!r} at scale {scale!r} here: {error!r}. Make it: fastdecode experiment {name} --scale "
-            f"{scale} --results DIR"
+            f"The result is damaged: {path}: {error!r}. Install fastdecode again, or make it again."
         ) from error
     return frame
 

@@ -61,7 +61,7 @@ def align(
     """Spread a token of the output over the source tokens it may translate; return the most likely one.
 
     `covered` (2, S): how much of each source token is translated, and room for the shares. `aligned` is the source token
-    of the output's previous token; where the lexicon knows nothing, the next one.
+    of the output's previous token; where the lexicon knows nothing, the next one or the last.
     """
     total, best, found = 0.0, 0.0, -1
     for position in range(len(source)):
@@ -75,7 +75,7 @@ def align(
         if share > best:
             best, found = share, position
     if found < 0:
-        return aligned + 1
+        return min(aligned + 1, len(source) - 1)
     for position in range(len(source)):
         covered[0, position] += covered[1, position] / total
     return found

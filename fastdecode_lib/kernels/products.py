@@ -46,6 +46,17 @@ class Product:
         matrix = None if packed is not None and weight.numel() >= LARGE else weight.T.contiguous()
         return cls(matrix, packed, bias, (rows, columns))
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the bias and of every form of the weight that is kept."""
+        forms = (self.matrix is not None) + (self.packed is not None)
+        return (self.shape[0] * self.shape[1] * forms + self.shape[0]) * self.bias.element_size()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles go by the plain weight: oneDNN's layout has no storage of its own."""
+        weight = self.matrix.T if self.matrix is not None else self.packed.to_dense()
+        return Product.of, (weight, self.bias)
+
     def __call__(self, x: Tensor) -> Tensor:
         """(N, columns) -> (N, rows)."""
         if self.matrix is None or (self.packed is not None and x.shape[0] * self.matrix.numel() > WORTHWHILE):

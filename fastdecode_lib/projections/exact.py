@@ -55,9 +55,8 @@ class Exact:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of weight and bias."""
-        rows, columns = self.product.shape
-        return rows * (columns + 1) * self.product.bias.element_size()
+        """Bytes of weight and bias; a small weight is kept in two layouts."""
+        return self.product.memory_bytes
 
     def multiply_adds(self, rows: int) -> int:
         """D x V for each row."""

@@ -138,3 +138,8 @@ def test_bad_curves(table: Any, message: str) -> None:
 def test_curves_know_two_themes() -> None:
     with pytest.raises(ValueError, match="light or dark"):
         ddgviz.curves(curve_table(), "cores", "speedup", theme="blue")
+
+
+def test_curves_refuse_kinds_they_do_not_know():
+    with pytest.raises(ValueError, match="Curves know rows of kind measured"):
+        ddgviz.curves(pd.DataFrame({"name": ["a"], "x": [1], "y": [2], "kind": ["guessed"]}), "x", "y")

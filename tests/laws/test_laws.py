@@ -22,7 +22,6 @@ def test_model_law(law, family):
         law(checks.random_case(seed, family))
 
     holds()
-    assert law in checks.MODEL_LAWS
 
 
 @pytest.mark.parametrize("name", registry.DECODERS)
@@ -37,7 +36,6 @@ def test_decoder_law(law, name):
         law(decoder, checks.random_case(seed))
 
     holds()
-    assert law in checks.DECODER_LAWS
 
 
 @pytest.mark.parametrize("draft", checks.DRAFTS)
@@ -49,7 +47,6 @@ def test_every_draft_is_lossless(draft):
         checks.lossless_equals_greedy(window, checks.random_case(seed))
 
     holds()
-    assert draft in checks.DRAFTS
 
 
 def test_cases_are_varied():

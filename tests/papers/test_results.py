@@ -41,4 +41,4 @@ def test_the_window_needs_far_fewer_passes():
     assert (window.sentences == 500).all()
     assert window.calls_ratio.mean() > 1.75
     jacobi = frame[(frame.name == "jacobi") & (frame.protocol == "honest") & (frame.set == "joined")]
-    assert 1 < jacobi.calls_ratio.mean() < 1.1
+    assert 0.95 < jacobi.calls_ratio.mean() < 1.1

@@ -45,6 +45,7 @@ class DraftSource(Protocol):
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """See what a pass chose: `settled` tokens, which now end `output`, and behind them what stands there for now."""
+        return
 
 
 @dataclass

@@ -163,10 +163,14 @@ def passes(
         feeds = [sentences[row].feed() for row in rows]
         tokens, visible = _stack(feeds)
         hidden = model.step(state, tokens, visible)
-        fed, place = np.nonzero(tokens >= 0)
-        flat = hidden[0] if len(rows) == 1 else hidden[fed, place]
-        choice = chooser(flat, np.concatenate([feed.slots for feed in feeds]), np.array(rows)[fed], feeds)
-        starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
+        if len(rows) == 1:
+            starts = [0, tokens.shape[1]]
+            choice = chooser(hidden[0], feeds[0].slots, np.zeros(tokens.shape[1], dtype=np.int64) + rows[0], feeds)
+        else:
+            fed, place = np.nonzero(tokens >= 0)
+            starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
+            slots = np.concatenate([feed.slots for feed in feeds])
+            choice = chooser(hidden[fed, place], slots, np.array(rows)[fed], feeds)
         taken = [
             sentences[row].take(choice.tokens[start : start + len(feed.tokens)])
             for row, feed, start in zip(rows, feeds, starts[:-1], strict=True)

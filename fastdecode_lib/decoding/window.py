@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.drafts import AUTO, Draft, Drafter, parse
+from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 from fastdecode_lib.draft_table import DraftTable
 
@@ -126,7 +126,10 @@ class WindowRow:
         self.tokens = [self.output[-1] if self.output else self.constraints.prefix[-1]]
         self.parents, self.origins, self.depths = [-1], [""], [0]
         self.children: list[dict[int, int]] = [{}]
-        for candidate in self.drafter.propose(self.output, min(self.width, room) - 1):
+        candidates = self.drafter.propose(self.output, min(self.width, room) - 1)
+        if len(candidates) == 1:
+            return self._chain(candidates[0])
+        for candidate in candidates:
             node = 0
             for token, origin in candidate:
                 if token not in self.children[node]:
@@ -146,6 +149,16 @@ class WindowRow:
             self.output.copy(),
             None if chain else np.array(self.parents),
         )
+
+    def _chain(self, candidate: Candidate) -> Feed:
+        """A single candidate: each token behind the one before."""
+        for number, (token, origin) in enumerate(candidate, 1):
+            self.children[-1][token] = number
+            self.children.append({})
+            self.tokens.append(token)
+            self.origins.append(origin)
+        known = self.output.copy()
+        return Feed(np.array(self.tokens), np.arange(len(known), len(known) + len(self.tokens)), known)
 
     def take(self, tokens: np.ndarray) -> Taken:
         """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""

@@ -158,6 +158,9 @@ class TransformerState:
         """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
         slots = np.asarray(slots, dtype=np.int64)
         fed = self.filled - self.before_step
+        if slots.shape[0] == len(fed) == 1 and slots[0].tolist() == list(range(min(slots.shape[1], int(fed[0])))):
+            self.filled = self.before_step + slots.shape[1]
+            return
         if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
             raise ValueError(
                 f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."

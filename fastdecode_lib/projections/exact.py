@@ -74,8 +74,9 @@ class Exact:
             _ban(scores, banned)
         if k == 1 and scores.device.type == "cpu":
             values = scores.numpy()
-            winners = values.argmax(1, keepdims=True)
-            return _candidates(np.take_along_axis(values, winners, 1), winners, vocabulary, log_normaliser)
+            winners = values.argmax(1)
+            best_scores = values[np.arange(len(values)), winners]
+            return _candidates(best_scores[:, None], winners[:, None], vocabulary, log_normaliser)
         best, ids = scores.max(1, keepdim=True) if k == 1 else _top_k_lowest_id_first(scores, k)
         return _candidates(best.cpu().numpy(), ids.cpu().numpy(), vocabulary, log_normaliser)
 

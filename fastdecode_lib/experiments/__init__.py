@@ -141,6 +141,28 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
     return frame
 
 
+def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
+    """One column of a paper's table as a small table: our rows by direction with their mean, then the paper's.
+
+    The paper's values are taken from the columns ``paper_{column}`` and ``paper_MODEL_{column}``.
+    """
+    import pandas as pd
+
+    keys = ["name", *(key for key in ("set", "protocol") if key in frame)]
+    ours = frame[frame["kind"] == "measured"]
+    table = ours.pivot_table(index=keys, columns="direction", values=column, sort=False)
+    table["mean"] = table.mean(axis=1)
+    table.columns = pd.MultiIndex.from_product([["ours"], table.columns])
+    for printed in (name for name in frame if name.startswith("paper_") and name.endswith(column)):
+        model = printed.removeprefix("paper_").removesuffix(column).strip("_")
+        values = frame.drop_duplicates(["name", "direction"]).pivot_table(
+            index="name", columns="direction", values=printed
+        )
+        for direction in values:
+            table[f"paper {model}".strip(), direction] = table.index.get_level_values("name").map(values[direction])
+    return table
+
+
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
     from fastdecode_lib.experiments import parallel_decoding, start_here

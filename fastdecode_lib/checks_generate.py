@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from transformers import (
 )
 
 from fastdecode_lib import hf
-from fastdecode_lib.checks import DRAFTS, LawBroken, random_decoder
+from fastdecode_lib.checks import DRAFTS, LawBroken, random_decoder, tally
 from fastdecode_lib.decoding.window import Window
 
 FUNCTIONAL = ("marian", "mbart", "m2m_100")
@@ -200,3 +201,13 @@ def _after_end(case: GenerateCase, tokens: torch.Tensor) -> torch.Tensor:
         for step in range(tokens.shape[1]):
             stopped[:, step] |= criterion(whole[:, : prompt.shape[1] + step + 1], None)
     return (stopped.cumsum(1) - stopped.long()) > 0
+
+
+def run_law(cases: int, first_seed: int = 0) -> dict[str, Any]:
+    """Run the law on random cases; a row as `checks.run_laws` yields them."""
+
+    def on_seed(seed: int) -> None:
+        custom_generate_equals_generate(random_custom_generate(seed), random_generate_case(seed))
+
+    seeds = range(first_seed, first_seed + cases)
+    return tally(custom_generate_equals_generate.__name__, [partial(on_seed, seed) for seed in seeds])

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -504,7 +505,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
 def _check(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
-    from fastdecode_lib import registry
+    from fastdecode_lib import checks_generate, registry
     from fastdecode_lib.checks import DECODER_LAWS, MODEL_LAWS, run_laws
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
@@ -515,7 +516,9 @@ def _check(options: argparse.Namespace) -> int:
         print(line)
     total = len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS) + 1
     rows = []
-    for row in tqdm(run_laws(options.cases, options.seed), total=total, desc="laws", disable=not sys.stderr.isatty()):
+    inside_generate = map(checks_generate.run_law, [options.cases], [options.seed])
+    laws = chain(run_laws(options.cases, options.seed), inside_generate)
+    for row in tqdm(laws, total=total, desc="laws", disable=not sys.stderr.isatty()):
         rows.append(row)
         if row["broken"]:
             print(f"BROKEN {row['name']}: {row['broken']} of {row['cases']} cases. {row['first']}")

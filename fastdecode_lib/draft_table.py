@@ -1,6 +1,7 @@
 """Draft tables: n-gram counts and a lexicon of a model's own translations, from which tokens are guessed without a network."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,6 +253,12 @@ class DraftTable:
             trigram_totals=decoded["context.total_codes"],
         )
         return cls(ngrams, Lexicon(offsets["lexicon"], ids["lexicon"], 1 / decoded["lexicon.codes"], vocabulary), about)
+
+
+def cache_folder(fingerprint: str) -> Path:
+    """Where the draft tables of a model that cannot carry them are kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "fastdecode" / "draft-tables" / fingerprint
 
 
 def find_table(folders: Iterable[Path], fingerprint: str, source: str | None, target: str | None) -> Path | None:

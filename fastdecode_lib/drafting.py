@@ -1,16 +1,14 @@
-"""Draft tables of a loaded model: made from its own translations of unlabelled text, and found again when needed."""
+"""Draft tables of a loaded model, made from its own translations of unlabelled text."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.draft_table import DraftTable, DraftTableError, find_table, table_name
+from fastdecode_lib.draft_table import DraftTable, cache_folder, table_name
 from fastdecode_lib.store import atomic_file
-from fastdecode_lib.translation import Session, TranslationModel, source_vocabulary
+from fastdecode_lib.translation import Session, source_vocabulary
 
 CHUNK = 2048
 """Sentences translated between two savings."""
@@ -89,47 +87,9 @@ def unlabelled(data: str | Path | None, source: str | None, target: str | None) 
     return [text for text, _ in join_pairs(pairs, seed=7)]
 
 
-def with_table(decoder: Window, model: TranslationModel, source: str | None, target: str | None) -> Window:
-    """A window with the draft table that it names, or else the one at hand for the model and direction.
-
-    Raises
-    ------
-    DraftTableError
-        If the table it names cannot be used, or was made for another model or direction.
-    """
-    if not decoder.wants_table:
-        return decoder
-    if decoder.loaded is None and decoder.table is None:
-        path = table_path(model, source, target)
-        return decoder if path is None else decoder.with_table(DraftTable.load(path))
-    table = DraftTable.load(decoder.table) if decoder.loaded is None and decoder.table else decoder.loaded
-    assert table is not None
-    table.check_vocabulary(model.network.outputs[0].vocabulary)
-    wanted = {"source": source, "target": target, "fingerprint": model.checkpoint.fingerprint}
-    told = {name: table.about.get(name) for name in wanted}
-    if any(told[name] not in (None, value) for name, value in wanted.items()):
-        raise DraftTableError(
-            f"The draft table was made for {told['source']}-{told['target']} by the model {told['fingerprint']}: got "
-            f"{source}-{target} of {wanted['fingerprint']}. Name that direction's table, or leave it out to have it found."
-        )
-    return decoder.with_table(table)
-
-
-def table_path(model: TranslationModel, source: str | None, target: str | None) -> Path | None:
-    """The draft table beside the model's weights, or in the user's cache."""
-    folders = (Path(model.checkpoint.folder) / "draft-tables", cache_folder(model))
-    return find_table(folders, model.checkpoint.fingerprint, source, target)
-
-
-def cache_folder(model: TranslationModel) -> Path:
-    """Where draft tables of models that cannot carry them are kept."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "fastdecode" / "draft-tables" / model.checkpoint.fingerprint
-
-
 def default_path(session: Session) -> Path:
     """Where the table of a session is looked for, and written unless another place is named."""
-    return cache_folder(session.model) / table_name(session.source, session.target)
+    return cache_folder(session.model.checkpoint.fingerprint) / table_name(session.source, session.target)
 
 
 def _key(session: Session, texts: Sequence[str]) -> str:

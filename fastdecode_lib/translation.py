@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -359,9 +360,9 @@ class Session:
             source, target = check_direction(model.directions, source, target)
         chosen = registry.decoder(decoder)
         if isinstance(chosen, Window):
-            from fastdecode_lib.drafting import with_table
-
-            chosen = with_table(chosen, model, source, target)
+            vocabulary = model.network.outputs[0].vocabulary
+            folder = Path(model.checkpoint.folder)
+            chosen = chosen.for_model(folder, model.checkpoint.fingerprint, vocabulary, source, target)
         return cls(
             model,
             source,

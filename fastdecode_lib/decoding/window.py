@@ -9,6 +9,7 @@ greedy decoding would settle, and never more passes are needed. Unlike a block o
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model,
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
-from fastdecode_lib.draft_table import DraftTable
+from fastdecode_lib.draft_table import DraftTable, DraftTableError, cache_folder, find_table
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,38 @@ class Window:
     def with_table(self, table: DraftTable | None) -> "Window":
         """The same with a draft table for its ``ngram`` and ``lexicon``."""
         return replace(self, loaded=table)
+
+    def for_model(
+        self, folder: Path, fingerprint: str, vocabulary: int, source: str | None, target: str | None
+    ) -> "Window":
+        """The same with the draft table that it names, or else the one at hand for the model and direction.
+
+        Parameters
+        ----------
+        folder, fingerprint, vocabulary
+            Of the model: where its weights are, what identifies them, and how many target tokens it has.
+
+        Raises
+        ------
+        DraftTableError
+            If the table it names cannot be used, or was made for another model or direction.
+        """
+        if not self.wants_table:
+            return self
+        if self.loaded is None and self.table is None:
+            path = find_table((folder / "draft-tables", cache_folder(fingerprint)), fingerprint, source, target)
+            return self if path is None else self.with_table(DraftTable.load(path))
+        table = DraftTable.load(self.table) if self.loaded is None and self.table else self.loaded
+        assert table is not None
+        table.check_vocabulary(vocabulary)
+        wanted = {"source": source, "target": target, "fingerprint": fingerprint}
+        told = {name: table.about.get(name) for name in wanted}
+        if any(told[name] not in (None, value) for name, value in wanted.items()):
+            raise DraftTableError(
+                f"The draft table was made for {told['source']}-{told['target']} by the model {told['fingerprint']}: got "
+                f"{source}-{target} of {fingerprint}. Name that direction's table, or leave it out to have it found."
+            )
+        return self.with_table(table)
 
     def iterate(
         self,

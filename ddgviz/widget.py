@@ -30,6 +30,13 @@ class Picture(anywidget.AnyWidget):
         Setting it moves the picture.
     notice : str
         A message shown above the picture, as text; empty for none.
+    group : str
+        Pictures of one group on a page share the token under the cursor and the pass shown; empty for none.
+    match : list of int
+        For each position, where the picture it is compared with has the same token, -1 for nowhere; empty when it is
+        compared with none.
+    palette : str
+        ``auto`` follows the page, light or dark; else a theme's name.
     """
 
     _esm = script()
@@ -40,6 +47,9 @@ class Picture(anywidget.AnyWidget):
     seq = traitlets.Int(0).tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
+    group = traitlets.Unicode("").tag(sync=True)
+    match = traitlets.List(traitlets.Int()).tag(sync=True)
+    palette = traitlets.Unicode("auto").tag(sync=True)
 
     def __init__(self, trace: Any = None) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ def test_hostile_text_stays_data_in_the_page() -> None:
     [
         ("a.gif", {}, r"saved as \.svg, \.html, \.pdf, \.png, \.json, got 'a\.gif'\. Give the file"),
         ("a", {}, r"saved as .*, got 'a'\. Give the file"),
-        ("a.svg", {"theme": "blue"}, r"light or dark, got 'blue'\. Use"),
+        ("a.svg", {"theme": "blue"}, r"colorblind-dark, got 'blue'\. Use"),
         ("none/a.svg", {}, r"existing folder, got .*none'\. Create it first"),
     ],
 )

@@ -5,10 +5,11 @@ PYTHON ?= $(shell for p in python3.11 python3; do \
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH_INDEX ?=
 TRAIN_ARGS ?= tatoeba-small
+APP_PORT ?= 8866
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint .venv/constraints.txt
-EXTRAS := figures,bench,test
+EXTRAS := figures,bench,test,app
 say = @printf '\n== %s\n' "$(1)"
 
 # What .venv was made from: a change of any of it installs again.
@@ -19,13 +20,14 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab test lint types tests notebooks format figures train clean install
+.PHONY: help lab app test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Options: LAB_ARGS, TEST_ARGS, TRAIN_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
+	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
+	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
 	@echo "  TORCH=VERSION     another torch than $(TORCH)"
 	@echo "  TORCH_INDEX=URL   where torch comes from: https://download.pytorch.org/whl/cpu has the small build"
 	@echo "                    without CUDA, .../whl/cu130 one with it"
@@ -34,6 +36,11 @@ lab: install ## open the first notebook in JupyterLab
 	$(call say,JupyterLab: stop it with Ctrl-C)
 	$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		$$([ $$(id -u) -ne 0 ] || echo --allow-root) $(LAB_ARGS)
+
+app: install ## serve the live panel as a web page
+	$(call say,the panel: http://localhost:$(APP_PORT); stop it with Ctrl-C)
+	JUPYTER_PATH="$(CURDIR)/notebooks$${JUPYTER_PATH:+:$$JUPYTER_PATH}" $(BIN)/python -m voila notebooks/app.ipynb \
+		--template=page --port=$(APP_PORT) --Voila.port_retries=0 $(APP_ARGS)
 
 test: lint types tests notebooks ## lint, types, tests and notebooks, in this order
 	$(call say,all checks passed)

@@ -11,11 +11,24 @@ from ddgviz.graph import to_networkx
 from ddgviz.svg import svg
 from ddgviz.trace import read
 
-__all__ = ["Picture", "curves", "explore", "read", "save", "save_chart", "show", "speed_accuracy", "svg", "to_networkx"]
+__all__ = [
+    "Picture",
+    "compare",
+    "curves",
+    "explore",
+    "read",
+    "save",
+    "save_chart",
+    "show",
+    "speed_accuracy",
+    "svg",
+    "to_networkx",
+]
 
 _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
+    "compare": "ddgviz.comparison",
     "explore": "ddgviz.panel",
     "speed_accuracy": "ddgviz.figures",
     "curves": "ddgviz.figures",

@@ -1,45 +1,64 @@
-"""A panel to play with: type a sentence, choose a decoder, watch it work."""
+"""A panel to play with: type a sentence, choose a decoder, watch it work, compare it with another."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import ipywidgets
 
+from ddgviz.comparison import Comparison
+from ddgviz.controls import Controls, menu
+from ddgviz.plain import Plain
+from ddgviz.runs import Pace, Run
 from ddgviz.text import visible
 from ddgviz.widget import Picture
-from ddgviz.words import decoder, language
 
 FIRST = "The children are playing in the garden behind the school."
-SETTINGS = ("from", "to", "decoder")
+KEPT = 20
 
 
 class Runner(Protocol):
     """What a panel drives."""
 
-    def choices(self) -> dict[str, list[str]]:
-        """What may be chosen: ``decoder``, ``from`` and ``to``, first the usual one.
+    def choices(self) -> dict[str, Any]:
+        """What may be chosen, the usual value first.
 
-        With ``directions`` as well (``en-de``), only those are offered.
+        Lists under ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; what is missing is not
+        offered. With ``directions`` as well (``en-de``), only those are. Under ``width`` stands the usual width of each
+        decoder that has one.
         """
         ...
 
-    def run(self, text: str, settings: dict[str, str], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """Decode, yielding the events of docs/trace.md; end early once `stop` returns true."""
+    def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """Decode, yielding the events of docs/trace.md; end early once `stop` returns true.
+
+        A pass is made when its event is asked for: the panel pauses by not asking.
+        """
         ...
 
-    def code(self, settings: dict[str, str]) -> str:
-        """Python that does the same; the settings hold the sentence as ``text``."""
+    def code(self, settings: dict[str, Any]) -> str:
+        """Python that does the same.
+
+        The settings hold the sentence as ``text`` and, where two are compared, the other's settings as ``against``.
+        """
         ...
 
 
 class Panel(ipywidgets.VBox):
-    """A sentence, its settings and the picture of its decoding.
+    """A sentence, its settings and the picture of its decoding, or the pictures of two.
 
     Attributes
     ----------
+    controls : Controls
+        The menus.
+    history : Dropdown
+        The last runs, the newest first; choosing one draws it again.
+    comparison : Comparison
+        The pictures; the second is shown only where two decoders are compared.
     picture : Picture
-        The live picture.
+        The live picture, the first of the two.
     trace : dict or None
         The last finished run, as docs/trace.md describes it.
     error : str
@@ -48,79 +67,99 @@ class Panel(ipywidgets.VBox):
 
     def __init__(self, runner: Runner, text: str, start: bool) -> None:
         self.runner = runner
-        self.picture = Picture()
+        self.comparison = Comparison()
+        self.picture: Picture = self.comparison.a
         self.trace: dict[str, Any] | None = None
-        self._halt = threading.Event()
+        self._lock = threading.RLock()
+        self._quiet = False
+        self._run: Run | None = None
+        self._busy = False
         self._worker: threading.Thread | None = None
-        choices = runner.choices()
-        self._box = ipywidgets.Text(
-            value=text, placeholder="A sentence to translate", layout={"flex": "1 1 auto", "width": "auto"}
-        )
-        self._button = ipywidgets.Button(
-            description="Translate", button_style="primary", layout={"width": "104px", "flex": "none"}
-        )
-        self._directions = choices.get("directions", [])
-        self._choice = {key: _dropdown(key, choices.get(key, [])) for key in SETTINGS}
-        self._offer_targets()
-        self._result = ipywidgets.Text(placeholder="its translation", layout={"flex": "1 1 auto", "width": "auto"})
-        self._code = ipywidgets.Textarea(rows=6, layout={"width": "auto"})
-        fold = ipywidgets.Accordion(children=[self._code], titles=("code",), selected_index=None)
-        first = ipywidgets.HBox([self._box, self._button])
-        second = ipywidgets.HBox(list(self._choice.values()), layout={"flex_flow": "row wrap"})
-        super().__init__([first, second, self._result, self.picture, fold])
+        self._past: deque[Run] = deque(maxlen=KEPT)
+        self._box = ipywidgets.Text(value=text, placeholder="A sentence to translate")
+        self._box.add_class("ddg-sentence")
+        self._go = ipywidgets.Button()
+        self._hold = ipywidgets.Button(tooltip="Stop before the next pass, or go on")
+        self._step = ipywidgets.Button(description="Step", tooltip="One pass more, then pause")
+        self._result = Plain("result")
+        self.controls = Controls(runner.choices())
+        self.history = menu("History", "history")
+        self._code = Plain("code")
+        first = ipywidgets.HBox([self._box, self._go, self._hold, self._step])
+        first.add_class("ddg-first")
+        second = ipywidgets.HBox([self._result, self.history])
+        second.add_class("ddg-second")
+        super().__init__([first, self.controls, second, self.comparison, self._code])
+        self.add_class("ddg-panel")
         self._listen()
-        self._write_code()
+        self._refresh()
         if start and text.strip():
             self.start()
 
     def _listen(self) -> None:
-        self._button.on_click(lambda _: self.stop() if self.busy else self.start())
+        self._go.on_click(lambda _: self._press())
+        self._hold.on_click(lambda _: self.pause())
+        self._step.on_click(lambda _: self.step())
         self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
-        self._choice["from"].observe(lambda _: self._offer_targets(), "value")
-        for choice in self._choice.values():
-            choice.observe(lambda _: self._choose(), "value")
         self._box.observe(lambda _: self._write_code(), "value")
-
-    def _offer_targets(self) -> None:
-        """Offer the targets that the chosen source has."""
-        chosen = self._choice["to"].value
-        targets = [d.split("-")[1] for d in self._directions if d.split("-")[0] == self._choice["from"].value]
-        if targets:
-            self._choice["to"].options = [(language(code), code) for code in targets]
-            self._choice["to"].value = chosen if chosen in targets else targets[0]
-
-    def _choose(self) -> None:
-        """Another choice decodes the sentence again, once one has been decoded."""
-        self._write_code()
-        if self._worker is not None:
-            self.start()
+        for choice in self.controls.choice.values():
+            choice.observe(self._choose, "value")
+        self.history.observe(lambda change: self._recall(change["new"]), "value")
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """What is chosen."""
-        return {key: choice.value for key, choice in self._choice.items() if choice.value is not None}
+        return self.controls.settings()[0]
 
     @property
     def busy(self) -> bool:
         """Whether a run is under way."""
-        return self._worker is not None and self._worker.is_alive()
+        return self._busy
 
     @property
     def error(self) -> str:
         """Why the last run failed; empty if it did not."""
-        return str(self.picture.notice)
+        return str(self.comparison.a.notice or self.comparison.b.notice)
 
-    def start(self) -> None:
-        """Decode the sentence in the background; a run under way is stopped first."""
-        self.stop()
-        halt = self._halt = threading.Event()
-        work = (self._box.value, self.settings, halt, self._worker)
-        self._worker = threading.Thread(target=self._work, args=work, name="ddgviz-run", daemon=True)
-        self._worker.start()
+    def start(self, passes: int | None = None) -> None:
+        """Decode the sentence in the background; a run under way is stopped first.
+
+        Parameters
+        ----------
+        passes : int, optional
+            As many, then pause.
+        """
+        with self._lock:
+            self.stop()
+            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes))
+            self._worker = threading.Thread(target=self._work, args=(run, self._worker), name="ddgviz-run", daemon=True)
+            self._busy = True
+            self._clear(run)
+            self._refresh()
+            self._worker.start()
 
     def stop(self) -> None:
         """Ask the run under way to end."""
-        self._halt.set()
+        with self._lock:
+            if self._run is not None:
+                self._run.pace.stop()
+
+    def pause(self) -> None:
+        """Take no further pass, or go on where none is taken."""
+        with self._lock:
+            if self._busy and self._run is not None:
+                pace = self._run.pace
+                pace.resume() if pace.paused else pace.pause()
+                self._refresh()
+
+    def step(self) -> None:
+        """Take one pass more, then pause; where no run is under way, the first of a new one."""
+        with self._lock:
+            if self._busy and self._run is not None:
+                self._run.pace.step()
+                self._refresh()
+            else:
+                self.start(passes=1)
 
     def run(self, text: str) -> dict[str, Any] | None:
         """Decode `text` and wait for it.
@@ -130,54 +169,138 @@ class Panel(ipywidgets.VBox):
         dict or None
             The trace; None if the run failed, `error` then saying why.
         """
-        self._box.value = text
-        self.start()
-        worker = self._worker
+        with self._lock:
+            self._box.value = text
+            self.start()
+            worker = self._worker
         if worker is not None:
             worker.join()
         return None if self.error else self.trace
 
-    def _work(
-        self, text: str, settings: dict[str, str], halt: threading.Event, before: threading.Thread | None
-    ) -> None:
+    def _press(self) -> None:
+        with self._lock:
+            if self._busy:
+                self.stop()
+            else:
+                self.start()
+
+    def _choose(self, change: Any) -> None:
+        """Another choice decodes the sentence again, once one has been decoded; one run, whatever else it changes."""
+        with self._lock:
+            if self._quiet:
+                return
+            with self._quietly():
+                self.controls.adjust(change["owner"])
+            self._write_code()
+            if self._run is not None and self._run.settings != self.controls.settings():
+                self.start()
+
+    def _recall(self, index: int | None) -> None:
+        """Draw a run of the past and put its settings back."""
+        with self._lock:
+            if self._quiet or index is None:
+                return
+            self.stop()
+            run = self._run = self._past[index]
+            with self._quietly():
+                self._box.value = run.text
+                self.controls.restore(run.settings)
+            self._clear(run)
+            for picture, trace in zip(self._pictures, run.traces, strict=False):
+                picture.show(trace)
+            self._settle(run)
+
+    @property
+    def _pictures(self) -> tuple[Picture, Picture]:
+        return self.comparison.a, self.comparison.b
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Change menus without that being a choice."""
+        self._quiet = True
+        try:
+            yield
+        finally:
+            self._quiet = False
+
+    def _work(self, run: Run, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()
-        if halt.is_set():
-            return
-        self.picture.notice = self._result.value = ""
-        self._button.description, self._button.button_style = "Stop", ""
+        picture = self.picture
         try:
-            if not text.strip():
+            if not run.text.strip():
                 raise ValueError("A sentence is needed, got an empty one. Type one above.")
-            for event in self.runner.run(text, settings, halt.is_set):
-                self.picture.append(event)
-            if self.picture.model.finished:
-                self.trace = self.picture.model.to_dict()
-                self._result.value = visible(self.trace["target"]["text"])
+            for picture, settings in zip(self._pictures, run.settings, strict=False):
+                if not run.pace.stopped():
+                    self._decode(run, settings, picture)
         except Exception as error:  # the panel is where its reader looks
-            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            self.picture.notice = f"{kind}{error}"
+            with self._lock:
+                if run is self._run:
+                    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+                    picture.notice = f"{kind}{error}"
+                    picture.layout.visibility = "visible"
         finally:
-            self.picture.flush()
-            self._button.description, self._button.button_style = "Translate", "primary"
+            with self._lock:
+                if run is self._run:
+                    picture.flush()
+                    if run.traces:
+                        self._past.appendleft(run)
+                    self._settle(run)
+
+    def _decode(self, run: Run, settings: dict[str, Any], picture: Picture) -> None:
+        for event in self.runner.run(run.text, settings, run.pace.stopped):
+            with self._lock:
+                if run is not self._run:
+                    return
+                picture.append(event)
+                picture.layout.visibility = "visible"
+            if event["event"] != "end":
+                run.pace.wait()
+        with self._lock:
+            if run is self._run and picture.model.finished:
+                run.traces.append(picture.to_dict())
+
+    def _clear(self, run: Run) -> None:
+        """Make room for a run."""
+        for picture in self._pictures:
+            picture.notice = ""
+        self._result.value = ""
+        self.comparison.reset(two=len(run.settings) == 2)
+        with self._quietly():
+            self.history.value = None
+
+    def _settle(self, run: Run) -> None:
+        """Say what came of a run."""
+        self._busy = False
+        if run.traces:
+            self.trace = run.traces[0]
+            self._result.value = visible(self.trace["target"]["text"])
+        if len(run.traces) == 2:
+            self.comparison.match()
+        with self._quietly():
+            self.history.options = [(str(one), index) for index, one in enumerate(self._past)]
+            self.history.value = self._past.index(run) if run in self._past else None
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Show which buttons do what."""
+        paused = self._busy and self._run is not None and self._run.pace.paused
+        self._go.description, self._go.button_style = ("Stop", "") if self._busy else ("Translate", "primary")
+        self._hold.description, self._hold.disabled = "Resume" if paused else "Pause", not self._busy
+        self.history.disabled = not self._past
+        self._write_code()
 
     def _write_code(self) -> None:
         try:
-            self._code.value = self.runner.code({**self.settings, "text": self._box.value})
+            chosen, *others = self.controls.settings()
+            against = {"against": others[0]} if others else {}
+            self._code.value = self.runner.code({**chosen, **against, "text": self._box.value})
         except Exception as error:  # a choice that cannot be had is shown, not raised into a callback
             self._code.value = f"# {error}"
 
 
-def _dropdown(key: str, values: list[str]) -> ipywidgets.Dropdown:
-    said = decoder if key == "decoder" else language
-    options = [(said(value), value) for value in values]
-    width = "340px" if key == "decoder" else "220px"
-    style = {"description_width": "58px" if key == "decoder" else "38px"}
-    return ipywidgets.Dropdown(options=options, description=key, layout={"width": width}, style=style)
-
-
 def explore(runner: Runner, text: str = FIRST, *, start: bool = True) -> Panel:
-    """A panel that translates what is typed and shows each pass as it happens.
+    """A panel that translates what is typed, shows each pass as it happens, and compares decoders.
 
     Parameters
     ----------

@@ -1,13 +1,62 @@
 """`runner`: the library as a widget drives it, one sentence at a time, without knowing anything of the widget."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib import registry
+from fastdecode_lib.translation import Session, TranslationModel, load
 
-DECODERS = ("jacobi", "gauss_seidel:block=3", "hybrid:block=3", "window:width=5", "greedy", "beam:size=5")
-"""What a picture offers, the usual one first."""
+USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
+"""The order in which decoders are offered; those that the registry has beyond these follow."""
+
+PRECISIONS = ("float32", "float64")
+WIDTHS = ("width", "block", "size")
+"""What decoders call the number of tokens, or hypotheses, that they take at once."""
+
+NARROW = {"window": 5}
+"""Usual widths that are not a decoder's own default: of a window of 8, few drafts hold on a single sentence."""
+
+SETTINGS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
+
+
+def spec(decoder: str, width: int | None = None) -> str:
+    """A decoder of some width as the registry reads it: ``gauss_seidel:block=3``.
+
+    Parameters
+    ----------
+    decoder : str
+        A name of the registry.
+    width : int, optional
+        For decoders that have one; the usual one if left out.
+    """
+    if decoder not in registry.DECODERS:
+        raise ValueError(f"Unknown decoder: got {decoder!r}. {registry.nearest(decoder, registry.DECODERS)}")
+    option, usual = _width(decoder)
+    if not option:
+        if width is not None:
+            raise ValueError(f"The decoder {decoder} has no width: got width={width!r}. Leave width out.")
+        return decoder
+    chosen = usual if width is None else width
+    if type(chosen) is not int or chosen < 1:
+        raise ValueError(f"The width of {decoder} is a whole number from 1 on: got {width!r}. Example: {usual}.")
+    return f"{decoder}:{option}={chosen}"
+
+
+def _width(decoder: str) -> tuple[str, Any]:
+    """What the decoder calls its width, and the usual one; an empty name if it has none."""
+    defaults: dict[str, Any] = {option.name: option.default for option in fields(registry.DECODERS[decoder])}
+    option = next((name for name in WIDTHS if name in defaults), "")
+    return option, NARROW.get(decoder) or defaults.get(option)
+
+
+def _decoders() -> list[str]:
+    return sorted(registry.DECODERS, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+
+
+DECODERS = tuple(spec(name) for name in USUAL)
+"""Each usual decoder at its usual width."""
 
 
 @dataclass(frozen=True)
@@ -15,35 +64,119 @@ class Runner:
     """A model behind the three calls a live picture makes."""
 
     model: TranslationModel
+    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _loaded: dict[str, TranslationModel] = field(default_factory=dict, repr=False, compare=False)
 
-    def choices(self) -> dict[str, list[str]]:
-        """What each control may offer: ``from``, ``to`` and ``decoder``; and the ``directions`` that exist, as ``en-de``."""
+    def choices(self) -> dict[str, Any]:
+        """What each control may offer, the usual value first.
+
+        Returns
+        -------
+        dict
+            Lists for ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; under ``directions``
+            the pairs that exist, as ``en-de``; under ``width`` the usual width of each decoder that has one.
+        """
         directions = self.model.directions
+        widths = {name: _width(name) for name in _decoders()}
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),
             "to": list(dict.fromkeys(b for _, b in directions)),
-            "decoder": list(DECODERS),
             "directions": [f"{a}-{b}" for a, b in directions],
+            "decoder": list(widths),
+            "width": {name: usual for name, (option, usual) in widths.items() if option},
+            "projection": list(registry.PROJECTIONS),
+            "precision": list(dict.fromkeys((self.model.dtype, *PRECISIONS))),
+            "engine": [self.model.engine],
         }
 
     def run(
         self, text: str, settings: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
     ) -> Iterator[dict[str, Any]]:
-        """The events of ``docs/trace.md`` for one sentence, greedy decoding's answer beside them at the end."""
-        session = Session.of(self.model, settings.get("from"), settings.get("to"), settings.get("decoder") or "jacobi")
+        """The events of ``docs/trace.md`` for one sentence, greedy decoding's answer beside them at the end.
+
+        Parameters
+        ----------
+        text : str
+        settings : mapping
+            Values from `choices`; what is left out is the usual one.
+        stop : callable
+            Asked after every pass; once it is true the trace ends as interrupted.
+
+        Raises
+        ------
+        ValueError
+            If a setting or its value is unknown.
+        """
+        chosen = self._complete(settings)
+        session = Session.of(
+            self._model(chosen["precision"]),
+            chosen["from"],
+            chosen["to"],
+            spec(chosen["decoder"], chosen["width"]),
+            chosen["projection"],
+        )
         yield from session.events(text, verify=True, stop=stop)
 
     def code(self, settings: Mapping[str, Any]) -> str:
-        """Python that reproduces a run."""
-        options = {"source": settings.get("from"), "target": settings.get("to"), "decoder": settings.get("decoder")}
-        chosen = ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
-        loading = f"fastdecode_lib.load({self.model.name!r}, dtype={self.model.dtype!r})"
-        return (
-            "import ddgviz, fastdecode_lib\n\n"
-            f"model = {loading}\n"
-            f"result = fastdecode_lib.translate(model, {settings.get('text', '')!r}, {chosen})\n"
-            "ddgviz.show(result.trace)\n"
-        )
+        """Python that reproduces a run.
+
+        Parameters
+        ----------
+        settings : mapping
+            As for `run`, with the sentence as ``text`` and, where two runs are compared, the other's settings as
+            ``against``.
+        """
+        text, against = settings.get("text", ""), settings.get("against")
+        chosen = self._complete({key: value for key, value in settings.items() if key not in ("text", "against")})
+        lines = [
+            "import ddgviz",
+            "import fastdecode_lib",
+            "",
+            f"model = fastdecode_lib.load({self.model.name!r}, dtype={chosen['precision']!r})",
+            f"text = {text!r}",
+        ]
+        if against is None:
+            lines += [f"result = {_call(chosen)}", "ddgviz.show(result)"]
+        else:
+            lines += [f"a = {_call(chosen)}", f"b = {_call(self._complete(against))}", "ddgviz.compare(a, b)"]
+        return "\n".join([*lines, ""])
+
+    def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, checked, with usual values for those left out."""
+        for name in settings:
+            if name not in SETTINGS:
+                raise ValueError(f"Unknown setting: got {name!r}. {registry.nearest(name, SETTINGS)}")
+        choices = self.choices()
+        chosen: dict[str, Any] = {"width": settings.get("width")}
+        for name in ("decoder", "projection", "precision", "engine"):
+            value = chosen[name] = settings.get(name) or choices[name][0]
+            if value not in choices[name]:
+                raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
+        return chosen | {name: settings.get(name) for name in ("from", "to")}
+
+    def _model(self, precision: str) -> TranslationModel:
+        """The model in another precision, loaded once."""
+        if precision == self.model.dtype:
+            return self.model
+        with self._lock:
+            if precision not in self._loaded:
+                folder = str(self.model.checkpoint.folder)
+                again = load(folder, device=self.model.device, dtype=precision)
+                self._loaded[precision] = replace(again, name=self.model.name)
+            return self._loaded[precision]
+
+
+def _call(chosen: Mapping[str, Any]) -> str:
+    projection = chosen["projection"]
+    options = {
+        "source": chosen["from"],
+        "target": chosen["to"],
+        "decoder": spec(chosen["decoder"], chosen["width"]),
+        "projection": None if projection == "exact" else projection,
+        "verify": True,
+    }
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
+    return f"fastdecode_lib.translate(model, text, {given})"
 
 
 def runner(model: TranslationModel) -> Runner:

@@ -12,7 +12,6 @@ import pytest
 import fastdecode_lib
 from fastdecode_lib import registry, translate
 from fastdecode_lib.core import Constraints, Trace
-from fastdecode_lib.dashboard import runner
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.text import UnknownLanguage
 from fastdecode_lib.translation import Counted, Session, Translation, TranslationModel
@@ -366,35 +365,3 @@ def test_limits_that_cannot_be(marian: TranslationModel, limits: dict[str, int],
 def test_constraints_need_a_start_and_an_end() -> None:
     with pytest.raises(ValueError, match=r"need a start symbol and an end symbol: got prefix=\(\), end=\(0,\)\. Take"):
         Constraints(prefix=(), end=(0,), max_length=3)
-
-
-# -------------------------------------------------------------------------------------------------------------- runner
-
-
-def test_runner_offers_what_the_model_has(marian: TranslationModel) -> None:
-    choices = runner(marian).choices()
-    assert choices["from"] == ["en", "de", "fr", "es"] and set(choices["to"]) == {"en", "de", "fr", "es"}
-    assert all(registry.decoder(spec) for spec in choices["decoder"])
-
-
-def test_runner_runs_and_its_code_does_the_same(marian: TranslationModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ddgviz
-
-    text = 'She said: "It\'s\\n late." \u2028'
-    settings = {"from": "de", "to": "en", "decoder": "gauss_seidel:block=3", "text": text}
-    (*_, end) = runner(marian).run(text, settings)
-    assert end["event"] == "end" and end["greedy"]["identical"] is True
-    shown: list[Trace] = []
-    monkeypatch.setattr(ddgviz, "show", shown.append, raising=False)
-    exec(compile(runner(marian).code(settings), "code", "exec"), {})
-    assert shown[0].source["text"] == text and shown[0].settings["decoder"] == "gauss_seidel:block=3"
-    assert (shown[0].source["language"], shown[0].target["language"]) == ("de", "en")
-    assert [list(h.tokens) for h in shown[0].hypotheses] == [h["tokens"] for h in end["hypotheses"]]
-    compile(runner(marian).code({}), "code", "exec")
-
-
-def test_runner_stops_when_asked(marian: TranslationModel) -> None:
-    events = list(runner(marian).run(TEXTS[4], {"from": "en", "to": "de"}, stop=lambda: True))
-    assert [e["event"] for e in events] == ["start", "iteration", "end"]
-    assert events[-1]["hypotheses"][0]["stop"] == "interrupted"
-    assert events[0]["settings"]["decoder"] == "jacobi"

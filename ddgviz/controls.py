@@ -1,0 +1,107 @@
+"""The panel's controls: what may be chosen, and which choice depends on which."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets
+
+from ddgviz import words
+
+KEYS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
+WIDTHS = (*range(1, 17), 24, 32)
+NONE = ""
+NO_WIDTH = [("–", NONE)]
+
+
+class Controls(ipywidgets.HBox):
+    """A row of menus; one with a single option is shown disabled, one with none is not shown.
+
+    Parameters
+    ----------
+    choices : mapping
+        As `ddgviz.panel.Runner.choices` gives them.
+
+    Attributes
+    ----------
+    choice : dict of str to Dropdown
+        The menus by setting, and under ``against`` and ``against_width`` those of the decoder to compare with.
+    """
+
+    def __init__(self, choices: Mapping[str, Any]) -> None:
+        self._choices = choices
+        self.choice = {key: menu(key.capitalize(), key) for key in KEYS}
+        for key in KEYS:
+            said = {"from": words.language, "to": words.language, "decoder": _decoder}.get(key, str)
+            if key != "width":
+                _offer(self.choice[key], [(said(value), value) for value in choices.get(key, [])])
+        self.choice["against"] = menu("Compare with", "decoder")
+        self.choice["against_width"] = menu("Its width", "width")
+        others = [(_decoder(value), value) for value in choices.get("decoder", [])]
+        _offer(self.choice["against"], [("None", NONE), *others])
+        super().__init__(list(self.choice.values()))
+        self.add_class("ddg-controls")
+        for key in ("from", "decoder", "against"):
+            self.adjust(self.choice[key])
+
+    def adjust(self, owner: ipywidgets.Dropdown) -> None:
+        """Offer what fits the choice just made in `owner`."""
+        if owner is self.choice["from"]:
+            targets = [target for source, target in self._directions() if source == owner.value]
+            if targets:
+                _offer(self.choice["to"], [(words.language(code), code) for code in targets], self.choice["to"].value)
+        elif owner is self.choice["decoder"]:
+            self._offer_widths(self.choice["width"], owner.value)
+        elif owner is self.choice["against"]:
+            self._offer_widths(self.choice["against_width"], owner.value)
+
+    def settings(self) -> list[dict[str, Any]]:
+        """What is chosen; where two decoders are compared, the other's settings too."""
+        chosen = {key: self.choice[key].value for key in KEYS}
+        against = self.choice["against"].value
+        both = [chosen]
+        if against != NONE:
+            both.append(chosen | {"decoder": against, "width": self.choice["against_width"].value})
+        return [{key: value for key, value in one.items() if value not in (None, NONE)} for one in both]
+
+    def restore(self, settings: Sequence[Mapping[str, Any]]) -> None:
+        """Choose what `settings` gave before."""
+        second = settings[1] if len(settings) > 1 else {}
+        wanted = {**settings[0], "against": second.get("decoder", NONE)}
+        wanted["against_width"] = second.get("width", NONE)
+        for key, menu in self.choice.items():
+            menu.value = wanted.get(key, NONE if NONE in [value for _, value in menu.options] else None)
+            self.adjust(menu)
+
+    def _directions(self) -> list[list[str]]:
+        return [direction.split("-", 1) for direction in self._choices.get("directions", [])]
+
+    def _offer_widths(self, menu: ipywidgets.Dropdown, decoder: str | None) -> None:
+        usual = self._choices.get("width", {}).get(decoder)
+        if usual is None:
+            _offer(menu, NO_WIDTH if self._choices.get("width") else [])
+        else:
+            _offer(menu, [(str(width), width) for width in sorted({*WIDTHS, usual})], usual)
+        if decoder == NONE:
+            menu.layout.display = "none"
+
+
+def _decoder(name: str) -> str:
+    said = words.decoder(name)
+    return said[:1].upper() + said[1:]
+
+
+def menu(label: str, kind: str) -> ipywidgets.Dropdown:
+    """An empty menu under its label."""
+    made = ipywidgets.Dropdown(description=label)
+    made.add_class("ddg-menu")
+    made.add_class(f"ddg-{kind}")
+    return made
+
+
+def _offer(menu: ipywidgets.Dropdown, options: Sequence[tuple[str, Any]], value: Any = None) -> None:
+    """Offer some options, `value` chosen where it is among them, else the first."""
+    values = [option for _, option in options]
+    menu.options = options
+    menu.value = value if value in values else next(iter(values), None)
+    menu.disabled = len(options) < 2
+    menu.layout.display = None if options else "none"

@@ -1,0 +1,97 @@
+"""A run in the background, which its reader may pause, step and stop, and what is kept of it."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddgviz import words
+from ddgviz.text import ELLIPSIS, visible
+
+START = 32
+
+
+class Pace:
+    """How many more passes a run may take: all, some or none.
+
+    Parameters
+    ----------
+    passes : int, optional
+        As many, then pause; all if left out.
+    """
+
+    def __init__(self, passes: int | None = None) -> None:
+        self._changed = threading.Condition()
+        self._left = passes
+        self._stopped = False
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run pauses, or will once it has taken the passes it may."""
+        return self._left is not None
+
+    def pause(self) -> None:
+        """Take no further pass."""
+        self._set(0)
+
+    def resume(self) -> None:
+        """Take all passes."""
+        self._set(None)
+
+    def step(self) -> None:
+        """Take one pass more, then pause."""
+        with self._changed:
+            self._set((self._left or 0) + 1)
+
+    def stop(self) -> None:
+        """End for good."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def stopped(self) -> bool:
+        """Whether the run is to end."""
+        return self._stopped
+
+    def wait(self) -> None:
+        """Return once the next pass may be taken, or the run is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._left != 0)
+            if self._left:
+                self._left -= 1
+
+    def _set(self, left: int | None) -> None:
+        with self._changed:
+            self._left = left
+            self._changed.notify_all()
+
+
+@dataclass(eq=False)
+class Run:
+    """A sentence decoded with some settings, or with two that are compared.
+
+    Attributes
+    ----------
+    text : str
+    settings : list of dict
+        One for each picture.
+    pace : Pace
+    traces : list of dict
+        Of those that have come to an end, as docs/trace.md describes them.
+    """
+
+    text: str
+    settings: list[dict[str, Any]]
+    pace: Pace = field(default_factory=Pace)
+    traces: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = visible(" ".join(self.text.split()))
+        start = text if len(text) <= START else text[: START - 1].rstrip() + ELLIPSIS
+        return f"{' | '.join(map(_said, self.traces))} · {start}"
+
+
+def _said(trace: dict[str, Any]) -> str:
+    decoder = words.decoder(trace["settings"].get("decoder", "?"))
+    passes, (best, *_) = len(trace["iterations"]), trace["hypotheses"]
+    count = "stopped" if best["stop"] == "interrupted" else f"{len(best['tokens'])} tokens"
+    return f"{decoder}: {passes} {'pass' if passes == 1 else 'passes'}, {count}"

@@ -1,4 +1,4 @@
-"""Turns SVG into PDF and PNG with a Chromium that is already there."""
+"""Turns SVG into PDF and pixels with a Chromium that is already there."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def find_browser() -> str:
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
         names = ", ".join(_NAMES)
-        raise ValueError(f"PDF and PNG need Chromium, got no BROWSER_PATH and none of {names} on PATH. {_INSTALL}")
+        raise ValueError(f"PDF, PNG and GIF need Chromium, got no BROWSER_PATH and none of {names} on PATH. {_INSTALL}")
     return found
 
 
@@ -53,13 +54,31 @@ def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
     -------
     dict of str to bytes
     """
+    return dict(zip(kinds, _draw([(svg, kind, _SCALE) for kind in kinds]), strict=True))
+
+
+def png(svg: str) -> bytes:
+    """The drawing as pixels, two for each of its own in both directions."""
+    return convert(svg, ("png",))["png"]
+
+
+def pngs(svgs: Sequence[str], scale: float) -> list[bytes]:
+    """Several drawings as pixels, from one start of the browser."""
+    return _draw([(svg, "png", scale) for svg in svgs])
+
+
+_Job = tuple[str, str, float]
+"""A drawing, the kind of file wanted, and pixels for each of the drawing's."""
+
+
+def _draw(jobs: Sequence[_Job]) -> list[bytes]:
     browser = find_browser()
-    _warn_of_missing_fonts(svg)
+    _warn_of_missing_fonts("".join(svg for svg, _, _ in jobs))
     done: dict[str, Any] = {}
 
     def work() -> None:
         try:
-            done["files"] = asyncio.run(asyncio.wait_for(_convert(browser, svg, kinds), _TIMEOUT))
+            done["files"] = asyncio.run(asyncio.wait_for(_convert(browser, jobs), _TIMEOUT + len(jobs)))
         except BaseException as error:  # handed to the caller's thread
             done["error"] = error
 
@@ -70,35 +89,38 @@ def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
     if "error" in done:
         error = done["error"]
         raise RuntimeError(f"Chromium at {browser} did not draw the picture, got {error!r}. {_INSTALL}") from error
-    files: dict[str, bytes] = done["files"]
+    files: list[bytes] = done["files"]
     return files
 
 
-async def _convert(path: str, svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
+async def _convert(path: str, jobs: Sequence[_Job]) -> list[bytes]:
     from choreographer import Browser
 
-    wide, high = _size(svg)
-    style = f"@page{{size:{wide}px {high}px;margin:0}}html,body{{margin:0;padding:0}}svg{{display:block}}"
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-    page = f"<!doctype html>{meta}<style>{style}</style>{svg}"
-    files: dict[str, bytes] = {}
+    files = []
     async with Browser(path=path, headless=True) as browser:
         tab = await browser.create_tab("about:blank")
         tree = await tab.send_command("Page.getFrameTree")
         frame = tree["result"]["frameTree"]["frame"]["id"]
-        await tab.send_command("Page.setDocumentContent", {"frameId": frame, "html": page})
-        for kind in kinds:
-            command, options = _command(kind, wide, high)
+        for svg, kind, scale in jobs:
+            await tab.send_command("Page.setDocumentContent", {"frameId": frame, "html": _page(svg)})
+            command, options = _command(kind, *_size(svg), scale)
             answer = await tab.send_command(command, options)
-            files[kind] = base64.b64decode(answer["result"]["data"])
+            files.append(base64.b64decode(answer["result"]["data"]))
     return files
 
 
-def _command(kind: str, wide: float, high: float) -> tuple[str, dict[str, Any]]:
+def _page(svg: str) -> str:
+    wide, high = _size(svg)
+    style = f"@page{{size:{wide}px {high}px;margin:0}}html,body{{margin:0;padding:0}}svg{{display:block}}"
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    return f"<!doctype html>{meta}<style>{style}</style>{svg}"
+
+
+def _command(kind: str, wide: float, high: float, scale: float) -> tuple[str, dict[str, Any]]:
     if kind == "pdf":
         return "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
-    clip = {"x": 0, "y": 0, "width": wide, "height": high, "scale": _SCALE}
+    clip = {"x": 0, "y": 0, "width": wide, "height": high, "scale": scale}
     return "Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True}
 
 

@@ -1,29 +1,42 @@
-"""Saves a picture or its trace to a file, the format being the suffix."""
+"""Saves a picture, its graph or its trace to a file, the format being the suffix."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from ddgviz.graph import to_networkx
+from ddgviz.latex import tikz
 from ddgviz.page import html
 from ddgviz.schema import fail
-from ddgviz.svg import svg
+from ddgviz.svg import Window, svg
 from ddgviz.theme import theme_named
 from ddgviz.trace import read
 
-SUFFIXES = (".svg", ".html", ".pdf", ".png", ".json")
+PICTURES = (".svg", ".pdf", ".png", ".gif", ".tex")
+"""Still or moving pictures, in one theme and of a part where that is asked for; the others hold all."""
+SUFFIXES = (*PICTURES, ".html", ".json", ".graphml", ".gexf")
 
 
-def save(trace: Any, path: str | Path, theme: str = "light") -> Path:
-    """Write a trace as a picture, a page that plays it, or JSON.
+def save(
+    trace: Any, path: str | Path, theme: str = "light", *, window: Window | None = None, animate: bool = False
+) -> Path:
+    """Write a trace as a picture, a page that plays it, a graph, or JSON.
 
     Parameters
     ----------
     trace : anything that `ddgviz.read` takes
     path : str or Path
-        Its suffix chooses: ``.svg``, ``.html``, ``.pdf``, ``.png`` or ``.json``. PDF and PNG need Chromium.
-    theme : {"light", "dark"}
-        For still pictures; a page follows its reader.
+        Its suffix chooses: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves, ``.tex`` for the
+        dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data, ``.json`` for
+        the trace. PDF, PNG and GIF need Chromium, GIF Pillow too.
+    theme : str
+        Of a picture, one of `ddgviz.theme.THEMES`; a page follows its reader.
+    window : ((first row, end row), (first column, end column)), optional
+        The part to draw, as in `ddgviz.svg`.
+    animate : bool
+        Whether an ``.svg`` moves; a GIF always does.
 
     Returns
     -------
@@ -33,29 +46,58 @@ def save(trace: Any, path: str | Path, theme: str = "light") -> Path:
     Raises
     ------
     ValueError
-        If the suffix is unknown, the trace damaged, or Chromium needed and not found.
+        If the suffix is unknown, the trace damaged or too large for a picture, or Chromium needed and not found.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise fail(f"A picture is saved as {', '.join(SUFFIXES)}", path.name, "Give the file one of these suffixes.")
+    if window is not None and suffix not in PICTURES:
+        raise fail(f"A window is a part of a picture, {', '.join(PICTURES)}", path.name, "Leave the window out.")
+    if animate and suffix not in (".svg", ".gif"):
+        raise fail("An animation is saved as .svg or .gif", path.name, "Give the file one of these suffixes.")
     theme_named(theme)
-    write(path, _content(trace, suffix, theme))
+    write(path, _content(trace, suffix, theme, window, animate))
     return path
 
 
-def _content(trace: Any, suffix: str, theme: str) -> bytes:
+def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate: bool) -> bytes:
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
         return html(trace).encode()
-    drawn = svg(trace, theme=theme)
+    if suffix in (".graphml", ".gexf"):
+        return _graph(trace, suffix).encode()
+    if suffix == ".tex":
+        return tikz(trace, theme=theme, window=window).encode()
+    if suffix == ".gif" or animate:
+        from ddgviz.animation import animated_svg, gif
+
+        if suffix == ".gif":
+            return gif(trace, theme=theme, window=window)
+        return animated_svg(trace, theme=theme, window=window).encode()
+    drawn = svg(trace, theme=theme, window=window)
     if suffix == ".svg":
         return drawn.encode()
     from ddgviz.browser import convert
 
     kind = suffix.removeprefix(".")
     return convert(drawn, (kind,))[kind]
+
+
+def _graph(trace: Any, suffix: str) -> str:
+    """The graph as XML; ``label`` and ``weight`` are what Gephi, yEd and Cytoscape look for."""
+    import networkx
+
+    graph = to_networkx(trace)
+    for _, node in graph.nodes(data=True):
+        node["label"] = node["token"]
+    for _, _, edge in graph.edges(data=True):
+        edge["weight"] = edge["strength"]
+    if suffix == ".graphml":
+        return "\n".join([*networkx.generate_graphml(graph), ""])
+    today = re.compile(r' lastmodifieddate="[^"]*"')  # equal traces give equal files, on every day
+    return today.sub("", "\n".join([*networkx.generate_gexf(graph), ""]), count=1)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,16 @@ def test_hostile_text_stays_data_in_the_page() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("a.gif", {}, r"saved as \.svg, \.html, \.pdf, \.png, \.json, got 'a\.gif'\. Give the file"),
+        ("a.bmp", {}, r"saved as \.svg, \.pdf, .*\.json, \.graphml, \.gexf, got 'a\.bmp'\. Give the file"),
         ("a", {}, r"saved as .*, got 'a'\. Give the file"),
         ("a.svg", {"theme": "blue"}, r"colorblind-dark, got 'blue'\. Use"),
+        ("a.html", {"window": ((0, 2), (0, 2))}, r"part of a picture, \.svg, .*, got 'a\.html'\. Leave the window out"),
+        (
+            "a.svg",
+            {"window": ((7, 9), (0, 2))},
+            r"window must lie within 4 passes .*, got \(\(7, 9\).*\. Choose a part",
+        ),
+        ("a.html", {"animate": True}, r"saved as \.svg or \.gif, got 'a\.html'\. Give"),
         ("none/a.svg", {}, r"existing folder, got .*none'\. Create it first"),
     ],
 )
@@ -70,7 +79,63 @@ def test_a_failed_save_leaves_the_old_file(
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.svg"]
 
 
-@pytest.mark.parametrize("suffix", ["pdf", "png"])
+@pytest.fixture(scope="module")
+def large() -> dict[str, Any]:
+    """512 positions in 200 passes."""
+    words = [f"▁{number}" for number in range(511)]
+    needs = {slot: [] if slot % 64 > 24 else [slot - 1] for slot in range(1, 512)}
+    trace = simulate.jacobi(words, needs, width=512)
+    rows = trace["iterations"]
+    trace["iterations"] = rows + [rows[-1] | {"call": call} for call in range(len(rows), 200)]
+    return trace
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png", ".gif", ".tex"])
+def test_what_is_too_large_asks_for_a_window(large: dict[str, Any], tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"at most .*, got .*\. Choose a part, for example window=\(\(0, 40\), \(0, 40\)\)"
+    ):
+        ddgviz.save(large, tmp_path / f"a{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_window_of_what_is_too_large(large: dict[str, Any], tmp_path: Path) -> None:
+    window = ((0, 40), (0, 40))
+    drawn = ddgviz.save(large, tmp_path / "a.svg", window=window).read_text(encoding="utf-8")
+    assert drawn == ddgviz.svg(large, window=window)
+    assert ddgviz.save(large, tmp_path / "a.tex", window=window).stat().st_size < 20_000
+    for suffix in (".html", ".graphml"):
+        assert ddgviz.save(large, tmp_path / f"a{suffix}").is_file()
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".html", ".json", ".graphml", ".gexf", ".tex"])
+def test_no_browser_is_needed(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
+    assert ddgviz.save(small, tmp_path / f"a{suffix}").is_file()
+    if suffix == ".svg":
+        assert ddgviz.save(small, tmp_path / "moving.svg", animate=True).is_file()
+
+
+def test_saving_needs_no_notebook() -> None:
+    code = """
+import json, pathlib, sys, tempfile
+import ddgviz
+trace = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+folder = pathlib.Path(tempfile.mkdtemp())
+for suffix in ("svg", "html", "json", "graphml", "gexf", "tex"):
+    ddgviz.save(trace, folder / f"a.{suffix}")
+ddgviz.save(trace, folder / "b.svg", animate=True)
+found = {"anywidget", "ipywidgets", "IPython", "plotly", "torch"} & set(sys.modules)
+sys.exit(f"imported {found}" if found else 0)
+"""
+    fixture = Path(__file__).parent / "fixtures" / "small.json"
+    done = subprocess.run([sys.executable, "-c", code, fixture], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "png", "gif"])
 def test_without_a_browser_the_way_out_is_named(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
@@ -93,7 +158,7 @@ def test_pdf_and_png(small: dict[str, Any], tmp_path: Path, chromium: str, monke
     assert made["pdf"].startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", made["pdf"])) == 1
     wide = int.from_bytes(made["png"][16:20], "big")
-    assert made["png"].startswith(b"\x89PNG")
+    assert made["png"].startswith(b"\x89PNG") and made["png"] == browser_module.png(ddgviz.svg(small))
     assert wide == 2 * float(re.findall(r'width="([0-9.]+)"', ddgviz.svg(small))[0])
     assert ddgviz.save(small, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 

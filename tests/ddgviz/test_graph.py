@@ -1,12 +1,15 @@
 """The dependency graph: layers, edges and what networkx gets."""
 
+from pathlib import Path
 from typing import Any
 
 import networkx
 import pytest
 import simulate
 
+import ddgviz
 from ddgviz.graph import Edge, edges, layers, meaning, pills, to_networkx
+from ddgviz.text import visible
 from ddgviz.trace import read
 
 
@@ -68,3 +71,40 @@ def test_networkx_nodes_carry_what_is_known(small: dict[str, Any]) -> None:
     assert graph.graph == {"edges": "settling order"}
     assert to_networkx(simulate.measured()).graph == {"edges": "measured"}
     networkx.write_graphml(graph, "/dev/null")
+
+
+# ------------------------------------------------------------------------------------------------------- graph files
+
+
+@pytest.mark.parametrize("name", ["garden", "measured", "greedy", "beam", "hostile"])
+@pytest.mark.parametrize("suffix", [".graphml", ".gexf"])
+def test_what_is_written_is_read_back(name: str, suffix: str, tmp_path: Path) -> None:
+    trace = getattr(simulate, name)()
+    path, expected = ddgviz.save(trace, tmp_path / f"a{suffix}"), to_networkx(trace)
+    found = (networkx.read_graphml if suffix == ".graphml" else networkx.read_gexf)(path, node_type=int)
+    assert found.is_directed() and set(found.nodes) == set(expected.nodes) and set(found.edges) == set(expected.edges)
+    for node, known in expected.nodes(data=True):
+        assert found.nodes[node] == known | {"label": known["token"]}
+    for source, target, strength in expected.edges(data="strength"):
+        edge = found.edges[source, target]
+        assert edge["strength"] == edge["weight"] == strength
+    assert ddgviz.save(trace, tmp_path / f"b{suffix}").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".gexf"])
+def test_characters_that_xml_cannot_hold(suffix: str, tmp_path: Path) -> None:
+    refused = "\x00\x08\x0b\x1f\x7f\x85\ud800\udfff\ufffe\uffff\u2028]]>&<"
+    trace = simulate.jacobi([f"▁{character}" for character in refused], {}, width=2)
+    path = ddgviz.save(trace, tmp_path / f"a{suffix}")
+    found = (networkx.read_graphml if suffix == ".graphml" else networkx.read_gexf)(path, node_type=int)
+    assert [found.nodes[slot]["token"] for slot in range(len(refused))] == [visible(c) for c in refused]
+
+
+def test_a_day_leaves_no_mark(small: dict[str, Any], tmp_path: Path) -> None:
+    assert "lastmodified" not in ddgviz.save(small, tmp_path / "a.gexf").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".gexf"])
+def test_a_graph_without_nodes_is_a_file(small: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    path = ddgviz.save(small | {"iterations": [], "hypotheses": []}, tmp_path / f"a{suffix}")
+    assert len((networkx.read_graphml if suffix == ".graphml" else networkx.read_gexf)(path)) == 0

@@ -1,0 +1,111 @@
+"""Animations for slides and pages: a frame for each pass, as an SVG that moves by itself or as a GIF."""
+
+import io
+import re
+from typing import Any
+
+from ddgviz.browser import pngs
+from ddgviz.schema import fail
+from ddgviz.svg import Window, svg
+from ddgviz.trace import read
+
+SECONDS = 1.0
+"""How long a pass is shown; the last stays for `HOLD`, then all begins again."""
+HOLD = 3.0
+MAX_BYTES = 8_000_000
+
+_SCALE = 1.25
+_COLORS = 32
+_SIZE = re.compile(r' width="([0-9.]+)" height="([0-9.]+)" viewBox="[^"]*"')
+
+
+def animated_svg(trace: Any, *, theme: str = "light", window: Window | None = None) -> str:
+    """An SVG that plays by itself, again and again; where its reader wants no motion, the last pass stands still.
+
+    Parameters
+    ----------
+    trace : anything that `ddgviz.read` takes
+    theme, window
+        As in `ddgviz.svg`.
+
+    Raises
+    ------
+    ValueError
+        As from `ddgviz.svg`, and if all frames together are larger than 8 MB.
+    """
+    head, bodies = _frames(trace, theme, window)
+    *before, last = bodies
+    total = SECONDS * len(before) + HOLD
+    parts = [head, f"<style>{_styles(len(before), total)}</style>"]
+    for number, body in enumerate(before):
+        delay = f"animation-delay:{number * SECONDS:g}s"
+        parts.append(f'<g class="ddg-pass" style="{delay}" visibility="hidden">\n{body}</g>')
+    parts.append(f'<g class="ddg-last">\n{last}</g>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def gif(trace: Any, *, theme: str = "light", window: Window | None = None) -> bytes:
+    """A GIF that plays again and again; needs Chromium and Pillow.
+
+    Parameters
+    ----------
+    trace : anything that `ddgviz.read` takes
+    theme, window
+        As in `ddgviz.svg`.
+
+    Raises
+    ------
+    ValueError
+        As from `animated_svg`, and if Chromium or Pillow is missing.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        remedy = "Install it: pip install pillow; or save an .svg with animate=True, which needs nothing."
+        raise fail("A GIF needs Pillow", "no module PIL", remedy) from error
+    head, bodies = _frames(trace, theme, window)
+    drawn = pngs([f"{head}\n{body}</svg>" for body in bodies], _SCALE)
+    images = [Image.open(io.BytesIO(file)).convert("RGB") for file in drawn]
+    sample = images[-1].quantize(_COLORS)
+    first, *others = (image.quantize(palette=sample, dither=Image.Dither.NONE) for image in images)
+    palette = sample.getpalette() or []
+    corner = (0, 0, 1, 1)
+    ground = 3 * first.crop(corner).tobytes()[0]  # what the paper became, made equal to it
+    palette[ground : ground + 3] = images[0].crop(corner).tobytes()
+    for image in (first, *others):
+        image.putpalette(palette)
+    milliseconds = [int(1000 * SECONDS)] * len(others) + [int(1000 * HOLD)]
+    out = io.BytesIO()
+    first.save(out, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
+    return out.getvalue()
+
+
+def _styles(count: int, total: float) -> str:
+    """Each pass is seen for its seconds of every `total`; without motion all but the last are hidden."""
+    shown, waiting = (f"{100 * seconds / total:.4f}%" for seconds in (SECONDS, SECONDS * count))
+    return (
+        "@media (prefers-reduced-motion:no-preference){"
+        f".ddg-pass{{animation:ddg-pass {total:g}s step-end infinite}}"
+        f".ddg-last{{animation:ddg-last {total:g}s step-end infinite}}"
+        "}"
+        f"@keyframes ddg-pass{{0%{{visibility:visible}}{shown}{{visibility:hidden}}}}"
+        f"@keyframes ddg-last{{0%{{visibility:hidden}}{waiting}{{visibility:visible}}}}"
+    )
+
+
+def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[str]]:
+    """The start tag and ground of a drawing that holds every frame, and what each frame draws on it."""
+    model = read(trace)
+    first, last = (window[0][0] + 1, min(window[0][1], model.rows)) if window else (0, model.rows)
+    counts = range(first, last + 1) or [model.rows]
+    # from the last, which is the largest: what is too large for a picture says so at once
+    drawn = [svg(model, theme=theme, upto=upto, window=window) for upto in reversed(counts)][::-1]
+    if (size := sum(map(len, drawn))) > MAX_BYTES:
+        remedy = "Choose a part, for example window=((0, 40), (0, 40))."
+        raise fail(f"An animation holds at most {MAX_BYTES / 1e6:g} MB of frames", f"{size / 1e6:.1f} MB", remedy)
+    parts = [re.fullmatch(r"(<svg [^>]*>)\n(.*)</svg>\n", frame, re.DOTALL) for frame in drawn]
+    heads, bodies = zip(*(part.groups() for part in parts if part), strict=True)
+    sizes = [match.groups() for match in map(_SIZE.search, heads) if match]
+    wide, high = (max(side, key=float) for side in zip(*sizes, strict=True))
+    head = _SIZE.sub(f' width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"', heads[-1])
+    return head, list(bodies)

@@ -1,0 +1,168 @@
+"""The panel as a page of Voila: the bundled model answers, every button works, and nothing is asked of other machines."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from conftest import _wait_for
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+SLOW = """
+import time
+import ddgviz, test_panel
+
+class Slow(test_panel.Runner):
+    def run(self, *given):
+        for event in super().run(*given):
+            time.sleep(0.2)
+            yield event
+
+ddgviz.explore(Slow(), start=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a Voila that serves the app, and a panel with a slow runner."""
+    pytest.importorskip("voila")
+    folder = tmp_path_factory.mktemp("voila")
+    shutil.copy(ROOT / "notebooks" / "app.ipynb", folder)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SLOW)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, folder / "slow.ipynb")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "voila", str(folder), "--no-browser", "--template=page"]
+    paths = [str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    folders = {f"JUPYTER_{name}_DIR": str(folder / f".{name.lower()}") for name in ("CONFIG", "DATA", "RUNTIME")}
+    environment = folders | {
+        "JUPYTER_PATH": str(ROOT / "notebooks"),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "IPYTHONDIR": str(folder / ".ipython"),
+    }
+    with (folder / "voila.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, "--Voila.ip=127.0.0.1", f"--port={port}"],
+            env=os.environ | environment,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/voila/static/voila.js", server, folder / "voila.log")
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+
+
+@pytest.fixture
+def open_page(voila: str, browser: Any) -> Iterator[Any]:
+    """Opens a notebook of the server; at the end no page has complained or asked another machine."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1400})
+    requests: list[str] = []
+    complaints: list[str] = []
+
+    def opened(name: str) -> Any:
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("websocket", lambda websocket: requests.append(websocket.url))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{voila}voila/render/{name}.ipynb", timeout=60_000)
+        page.wait_for_selector(".ddg-panel .ddgviz", timeout=60_000)
+        return page
+
+    yield opened
+    context.close()
+    near = (voila, voila.replace("http:", "ws:"), "data:", f"blob:{voila}")
+    assert [url for url in requests if not url.startswith(near)] == []
+    assert len(requests) > 20 and complaints == []
+
+
+def test_the_app_translates_compares_and_remembers(open_page: Any) -> None:
+    page = open_page("app")
+    result, verdict = page.locator(".ddg-result"), page.locator(".ddg-verdict")
+    page.wait_for_function("document.querySelector('.ddg-result')?.textContent.startsWith('Die Kinder')")
+    assert "fastdecode_lib.runner(" not in page.content(), "the notebook's own code is shown"
+
+    sentence = page.get_by_placeholder("A sentence to translate")
+    sentence.fill("The train is late.")
+    sentence.press("Enter")
+    page.wait_for_function("document.querySelector('.ddg-result')?.textContent.startsWith('Der Zug')")
+
+    page.get_by_label("Compare with").select_option("Jacobi")
+    verdict.wait_for(timeout=20_000)
+    assert re.fullmatch(r"Same output: A in \d+ passes, B in \d+\.", verdict.inner_text())
+    pictures = page.locator(".ddgviz:visible")
+    assert pictures.count() == 2
+    counts = [int(number) for number in re.findall(r"\d+", verdict.inner_text())]
+    for picture, count in zip(pictures.all(), counts, strict=True):
+        assert int(picture.get_attribute("data-passes")) == count
+
+    page.get_by_text("Python for this view").click()
+    assert "ddgviz.compare(a, b)" in page.locator(".ddg-code pre").inner_text()
+
+    history = page.get_by_label("History")
+    assert history.locator("option").count() == 3
+    history.select_option(index=2)
+    page.wait_for_function("document.querySelector('.ddg-result')?.textContent.startsWith('Die Kinder')")
+    assert sentence.input_value() == "The children are playing in the garden behind the school."
+    assert page.get_by_label("Compare with").evaluate("menu => menu.selectedOptions[0].text") == "None"
+    assert (pictures.count(), verdict.is_visible(), result.is_visible()) == (1, False, True)
+
+
+def test_every_button_works_while_a_run_is_under_way(open_page: Any) -> None:
+    page = open_page("slow")
+    picture = page.locator(".ddgviz").first
+
+    def press(name: str) -> None:
+        page.locator(".ddg-first").get_by_role("button", name=name, exact=True).click()
+
+    def wait_for(name: str) -> None:
+        page.wait_for_function(
+            "name => [...document.querySelectorAll('.ddg-first button')].some(b => b.textContent === name && !b.disabled)",
+            arg=name,
+        )
+
+    def reach(count: int) -> None:
+        page.wait_for_function("n => document.querySelector('.ddgviz').dataset.passes >= n", arg=count)
+
+    def passes() -> int:
+        return int(picture.get_attribute("data-passes"))
+
+    press("Translate")
+    reach(1)
+    press("Pause")
+    wait_for("Resume")
+    page.wait_for_timeout(500)
+    paused = passes()
+    page.wait_for_timeout(500)
+    assert 1 <= paused == passes() <= 4
+    press("Step")
+    reach(paused + 1)
+    page.wait_for_timeout(500)
+    assert passes() == paused + 1
+    press("Resume")
+    wait_for("Translate")
+    assert passes() == 6
+    assert page.locator(".ddg-result").inner_text() == "Die Kinder spielen im Garten hinter der Schule."
+
+    page.get_by_label("Decoder").select_option("Gauss-Seidel")
+    page.wait_for_function("document.querySelector('.ddgviz').dataset.passes < 6")
+    reach(2)
+    press("Stop")
+    wait_for("Translate")
+    assert 2 <= passes() < 19
+    page.get_by_label("Decoder").select_option("Broken")
+    page.get_by_text("No such decoder, got <b>broken⟨U+202E⟩. Choose another.").wait_for()

@@ -2,12 +2,14 @@
 
 import html
 import math
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
+from ddgviz import labels
 from ddgviz.browser import find_browser
 from ddgviz.export import write
 from ddgviz.schema import fail
@@ -17,14 +19,15 @@ from ddgviz.theme import EITHER, FONT, LIGHT, Theme, theme_named
 _NEEDED = ("name", "agreement", "calls", "speedup", "speedup_low", "speedup_high")
 _REMEDY = "Pass the table that compare() returns."
 
-_CURVES = ("#16918a", "#d9601c", "#6f74d9", "#b8479c", "#7f8c1f", "#2f86c9", "#a8743a", "#757d86", "#c93a4b", "#3f9a54")
-"""Colours of curves, legible on white and on black; after the last one they begin again, with dashes."""
 _KINDS = {
-    "measured": ("solid", "circle", ""),
-    "model": ("dash", "circle-open", ", model"),
-    "paper": ("dot", "diamond-open", ", paper"),
+    "measured": ("solid", "", ""),
+    "model": ("dash", "-open", ", model"),
+    "paper": ("dot", "-open", ", paper"),
 }
-"""How each kind of row is drawn: line, mark, and what the legend adds."""
+"""How each kind of row is drawn: line, what its mark becomes, and what the legend adds."""
+_MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
+"""Marks of groups, so that colour is never alone; the diamond is the paper's."""
+_WHOLE_TICKS = 12
 
 
 def esc(text: object) -> str:
@@ -41,8 +44,8 @@ def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
     frame : pandas.DataFrame
         A comparison: ``name, agreement, calls, positions, speedup, speedup_low, speedup_high, seconds, bleu, chrf``;
         quality may be missing or NaN. The baseline is the row named ``greedy`` if there is one.
-    theme : {"auto", "light", "dark"}
-        ``auto`` has no background and is legible on a light one and on a dark one.
+    theme : str
+        One of `ddgviz.theme.THEMES`, or ``auto``, which has no background and is legible on a light one and a dark one.
 
     Returns
     -------
@@ -55,7 +58,7 @@ def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
     ValueError
         If a column is missing or the table is empty.
     """
-    colors = EITHER if theme == "auto" else theme_named(theme)
+    colors = _theme(theme)
     rows = _rows(frame)
     names = [esc(row["name"]) for row in rows]
     figure = go.Figure()
@@ -100,7 +103,7 @@ def curves(
         Height of a horizontal line.
     x_title, y_title : str, optional
         The columns' names otherwise.
-    theme : {"auto", "light", "dark"}
+    theme : str
         As in `speed_accuracy`.
 
     Raises
@@ -108,57 +111,225 @@ def curves(
     ValueError
         If a column is missing, or no row has a value.
     """
-    colors = EITHER if theme == "auto" else theme_named(theme)
-    columns = list(getattr(frame, "columns", []))
-    if missing := [name for name in (x, y, group) if name not in columns]:
-        raise fail(f"Curves need the column {missing[0]!r}", columns, "Name columns of the table.")
-    rows = [{key: _known(value) for key, value in row.items()} for row in frame.to_dict("records")]
-    if unknown := {row.get("kind") or "measured" for row in rows} - set(_KINDS):
-        raise fail(
-            f"Curves know rows of kind {', '.join(_KINDS)}", sorted(unknown)[0], "Rename the kind, or leave it out."
-        )
-    for row in rows:
-        if row.get("kind") == "paper" and row[y] is None:
-            row[y] = row.get(f"paper_{y}")
-    rows = [row for row in rows if row[x] is not None and row[y] is not None]
-    if not rows:
-        raise fail("Curves need a row with a value", "none", f"Pass a table with numbers in {x!r} and {y!r}.")
+    colors = _theme(theme)
+    rows = _points(frame, x, y, group, "A chart of curves")
     groups = list(dict.fromkeys(row[group] for row in rows))
     figure = go.Figure()
     for kind, (number, name) in product(_KINDS, enumerate(groups)):
-        chosen = [row for row in rows if row[group] == name and (row.get("kind") or "measured") == kind]
+        chosen = [row for row in rows if row[group] == name and row["kind"] == kind]
         if chosen:
             chosen.sort(key=lambda row: row[x])
-            figure.add_trace(_curve(chosen, x, y, esc(name), kind, number))
+            figure.add_trace(_curve(chosen, x, y, group, number, colors))
     if reference is not None:
         figure.add_hline(y=reference, line={"color": colors.muted, "width": 1, "dash": "dot"})
-    _style_curves(figure, colors, esc(x_title or x.replace("_", " ")), esc(y_title or y.replace("_", " ")))
+    _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
     if log_x:
-        ticks = sorted({row[x] for row in rows})
-        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+        _log_axis(figure, sorted({row[x] for row in rows}), x)
+    else:
+        figure.update_xaxes(**_whole_steps(row[x] for row in rows))
+    figure.update_yaxes(**_whole_steps(row[y] for row in rows))
     return figure
 
 
-def _curve(rows: list[dict[str, Any]], x: str, y: str, name: str, kind: str, number: int) -> go.Scatter:
-    dash, symbol, said = _KINDS[kind]
-    color = _CURVES[number % len(_CURVES)]
-    if kind == "measured" and number >= len(_CURVES):
+def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, colors: Theme) -> go.Scatter:
+    kind = rows[0]["kind"]
+    dash, opened, said = _KINDS[kind]
+    color = colors.series[number % len(colors.series)]
+    if kind == "measured" and number >= len(colors.series):
         dash = "longdash"
-    bars = None
-    if any(row.get(f"{y}_low") is not None for row in rows):
-        over = [_difference(row.get(f"{y}_high"), row[y]) for row in rows]
-        under = [_difference(row[y], row.get(f"{y}_low")) for row in rows]
-        bars = {"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.2, "width": 3}
+    name = esc(rows[0][group]) + said
     return go.Scatter(
         x=[row[x] for row in rows],
         y=[row[y] for row in rows],
         mode="lines+markers",
-        name=name + said,
+        name=name,
         line={"color": color, "width": 2 if kind == "measured" else 1.4, "dash": dash},
-        marker={"symbol": symbol, "size": 7 if kind == "measured" else 8, "color": color},
-        error_y=bars,
-        hovertemplate=f"{name}{said}<br>%{{x}}: %{{y:.3g}}<extra></extra>",
+        marker={
+            "symbol": ("diamond" if kind == "paper" else _MARKS[number % len(_MARKS)]) + opened,
+            "size": 7 if kind == "measured" else 8,
+            "color": color,
+        },
+        error_y=_bars(rows, y, color),
+        customdata=[[_hover(row, name, x, y, group)] for row in rows],
+        hovertemplate="%{customdata[0]}<extra></extra>",
     )
+
+
+def frontier(
+    frame: Any,
+    x: str = "speedup",
+    y: str = "bleu",
+    name: str = "name",
+    *,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    theme: str = "auto",
+) -> go.Figure:
+    """Systems by speed and accuracy, and the front of those that no other beats in both.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row for each system; more is better in both columns. ``{x}_low``, ``{x}_high``, ``{y}_low`` and ``{y}_high``
+        are drawn as error bars where there are such columns. Rows of kind *paper*, whose values may be in ``paper_{x}``
+        and ``paper_{y}``, and of kind *model* are drawn with open marks and take no part in the front.
+    x, y, name : str
+        Columns.
+    x_title, y_title : str, optional
+        The columns' names otherwise.
+    theme : str
+        As in `speed_accuracy`.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, or no row has both values.
+    """
+    colors = _theme(theme)
+    rows = _points(frame, x, y, name, "A frontier")
+    front = _pareto([row for row in rows if row["kind"] == "measured"], x, y)
+    sides = [_range(rows, key) for key in (x, y)]
+    figure = go.Figure()
+    edge = _edge(front, x, y, sides) if front else []
+    if edge:
+        across, up = zip(*edge, strict=True)
+        line = {"color": colors.settled, "width": 1.4}
+        figure.add_scatter(x=across, y=up, mode="lines", line=line, opacity=0.6, hoverinfo="skip", showlegend=False)
+    kept = [id(row) for row in front]
+    behind = [row for row in rows if row["kind"] == "measured" and id(row) not in kept]
+    for said, chosen, symbol, size, color in (
+        ("on the front", front, "circle", 12, colors.settled),
+        ("behind the front", behind, "circle", 7, colors.muted),
+        ("calculated", [row for row in rows if row["kind"] == "model"], "circle-open", 9, colors.muted),
+        ("the paper's", [row for row in rows if row["kind"] == "paper"], "diamond-open", 11, colors.accent),
+    ):
+        if chosen:
+            figure.add_trace(_systems(chosen, x, y, name, said, {"symbol": symbol, "size": size, "color": color}))
+    _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
+    figure.update_layout(height=460)
+    figure.update_xaxes(range=sides[0], showgrid=True, gridcolor=colors.line)
+    figure.update_yaxes(range=sides[1], rangemode="normal")
+    for row, place in zip(rows, labels.place(rows, x, y, name, sides, edge), strict=True):
+        strong = id(row) in kept or row["kind"] == "paper"
+        figure.add_annotation(
+            **place, text=esc(row[name]), font={"size": labels.SIZE, "color": colors.ink if strong else colors.muted}
+        )
+    return figure
+
+
+def _systems(rows: list[dict[str, Any]], x: str, y: str, name: str, said: str, mark: dict[str, Any]) -> go.Scatter:
+    return go.Scatter(
+        x=[row[x] for row in rows],
+        y=[row[y] for row in rows],
+        mode="markers",
+        name=said,
+        marker=mark | {"line": {"width": 2 if "open" in mark["symbol"] else 0}},
+        error_x=_bars(rows, x, mark["color"]),
+        error_y=_bars(rows, y, mark["color"]),
+        customdata=[[_hover(row, esc(row[name]) + _KINDS[row["kind"]][2], x, y, name)] for row in rows],
+        hovertemplate="%{customdata[0]}<extra></extra>",
+    )
+
+
+def _pareto(rows: list[dict[str, Any]], x: str, y: str) -> list[dict[str, Any]]:
+    """Rows that no other row beats in one column without losing in the other, by `x`."""
+    front: list[dict[str, Any]] = []
+    for row in sorted(rows, key=lambda row: (-row[x], -row[y])):
+        if not front or row[y] > front[-1][y] or (row[x], row[y]) == (front[-1][x], front[-1][y]):
+            front.append(row)
+    return front[::-1]
+
+
+def _edge(front: list[dict[str, Any]], x: str, y: str, sides: list[list[float]]) -> list[tuple[float, float]]:
+    """The steps around what the front beats, from the left of the picture to its foot."""
+    edge, left = [], sides[0][0]
+    for row in front:
+        edge += [(left, row[y]), (row[x], row[y])]
+        left = row[x]
+    return [*edge, (left, sides[1][0])]
+
+
+def _range(rows: list[dict[str, Any]], key: str) -> list[float]:
+    """From the least to the greatest value, intervals included, with room at both ends."""
+    values = [row.get(f"{key}{end}") for row in rows for end in ("", "_low", "_high")]
+    known = [value for value in values if value is not None]
+    room = 0.1 * (max(known) - min(known)) or 0.1 * abs(known[0]) or 1.0
+    return [min(known) - room, max(known) + room]
+
+
+def _points(frame: Any, x: str, y: str, name: str, what: str) -> list[dict[str, Any]]:
+    """Rows that have both values, each with its kind."""
+    rows = _records(frame, (x, y, name), f"{what} needs", "Name columns of the table.")
+    for row in rows:
+        row["kind"] = row.get("kind") or "measured"
+        if row["kind"] not in _KINDS:
+            known = ", ".join(_KINDS)
+            raise fail(f"{what} knows rows of kind {known}", row["kind"], "Rename the kind, or leave it out.")
+        for key in (x, y):
+            if row["kind"] == "paper" and row[key] is None:
+                row[key] = row.get(f"paper_{key}")
+            if row[key] is not None and not isinstance(row[key], (int, float)):
+                raise fail(f"{what} needs numbers in the column {key!r}", row[key], "Name another column.")
+    rows = [row for row in rows if row[x] is not None and row[y] is not None]
+    if not rows:
+        raise fail(f"{what} needs a row with a value", "none", f"Pass a table with numbers in {x!r} and {y!r}.")
+    return rows
+
+
+def _records(frame: Any, needed: Sequence[str], wrong: str, remedy: str) -> list[dict[str, Any]]:
+    """The table's rows, with None for what is missing or not finite."""
+    columns = list(getattr(frame, "columns", []))
+    if missing := [name for name in needed if name not in columns]:
+        raise fail(f"{wrong} the column {missing[0]!r}", columns, remedy)
+    known = frame.astype(object).where(frame.notna(), None)
+    return [{key: _finite(value) for key, value in row.items()} for row in known.to_dict("records")]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _hover(row: dict[str, Any], name: str, x: str, y: str, group: str) -> str:
+    """Everything the table knows of a point: both values with their intervals, then its settings."""
+    ends = {f"{key}_{end}" for key in (x, y) for end in ("low", "high")}
+    apart = {x, y, group, "kind", f"paper_{x}", f"paper_{y}"} | ends
+    said = [f"<b>{name}</b>"]
+    for key in (x, y):
+        low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+        interval = f" ({_said(low)}–{_said(high)})" if low is not None and high is not None else ""
+        said.append(f"{_title(key)}: {_said(row[key])}{interval}")
+    said += [f"{_title(key)}: {_said(row[key])}" for key in row if key not in apart and row[key] is not None]
+    return "<br>".join(said)
+
+
+def _said(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else esc(value)
+
+
+def _title(column: str, given: str | None = None) -> str:
+    return esc(given or str(column).replace("_", " "))
+
+
+def _bars(rows: list[dict[str, Any]], key: str, color: str) -> dict[str, Any] | None:
+    if all(row.get(f"{key}_low") is None for row in rows):
+        return None
+    over = [_difference(row.get(f"{key}_high"), row[key]) for row in rows]
+    under = [_difference(row[key], row.get(f"{key}_low")) for row in rows]
+    return {"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.2, "width": 3}
+
+
+def _log_axis(figure: go.Figure, values: list[float], x: str) -> None:
+    """A logarithmic axis with a tick at each value of the table."""
+    if values[0] <= 0:
+        raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", values[0], "Leave log_x out.")
+    figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:g}" for value in values])
+
+
+def _whole_steps(values: Iterable[float]) -> dict[str, Any]:
+    """Ticks at whole numbers where all values are, and few enough for a tick at each."""
+    known = list(values)
+    whole = all(float(value).is_integer() for value in known)
+    return {"dtick": 1} if whole and max(known) - min(known) <= _WHOLE_TICKS else {}
 
 
 def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
@@ -184,18 +355,15 @@ def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
     return [page, *pictures]
 
 
+def _theme(name: str) -> Theme:
+    return EITHER if name == "auto" else theme_named(name)
+
+
 def _rows(frame: Any) -> list[dict[str, Any]]:
-    columns = list(getattr(frame, "columns", []))
-    if missing := [name for name in _NEEDED if name not in columns]:
-        raise fail(f"A comparison needs the column {missing[0]!r}", columns, _REMEDY)
-    rows = [{key: _known(value) for key, value in row.items()} for row in frame.to_dict("records")]
+    rows = _records(frame, _NEEDED, "A comparison needs", _REMEDY)
     if not rows:
         raise fail("A chart needs a decoder to show", "an empty table", _REMEDY)
     return rows
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _passes(figure: go.Figure, rows: list[dict[str, Any]], names: list[str], colors: Theme) -> None:
@@ -268,7 +436,7 @@ def _layout(colors: Theme) -> dict[str, Any]:
         "plot_bgcolor": colors.paper,
         "margin": {"l": 20, "r": 30, "t": 48, "b": 52},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": colors.muted}},
-        "hoverlabel": {"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}},
+        "hoverlabel": {"bgcolor": LIGHT.ink, "font": {"color": LIGHT.paper, "family": FONT}, "align": "left"},
     }
 
 

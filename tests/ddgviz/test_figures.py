@@ -1,5 +1,7 @@
 """Charts from comparison tables."""
 
+import html
+import itertools
 from typing import Any
 
 import pandas as pd
@@ -7,7 +9,10 @@ import pytest
 from hostile import TOKENS
 
 import ddgviz
+from ddgviz import figures, labels
 from ddgviz.figures import esc
+from ddgviz.text import width
+from ddgviz.theme import EITHER, THEMES
 
 
 def frame(**changes: Any) -> pd.DataFrame:
@@ -124,10 +129,10 @@ def test_many_curves_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (curve_table().drop(columns="cores"), r"need the column 'cores', got .*\. Name columns"),
-        (curve_table().iloc[:0], r"need a row with a value, got 'none'\. Pass a table with numbers in 'cores'"),
-        (curve_table(speedup=float("nan"), paper_speedup=float("nan")), r"need a row with a value"),
-        ([1], r"need the column 'cores', got \[\]"),
+        (curve_table().drop(columns="cores"), r"needs the column 'cores', got .*\. Name columns"),
+        (curve_table().iloc[:0], r"needs a row with a value, got 'none'\. Pass a table with numbers in 'cores'"),
+        (curve_table(speedup=float("nan"), paper_speedup=float("nan")), r"needs a row with a value"),
+        ([1], r"needs the column 'cores', got \[\]"),
     ],
 )
 def test_bad_curves(table: Any, message: str) -> None:
@@ -135,11 +140,194 @@ def test_bad_curves(table: Any, message: str) -> None:
         ddgviz.curves(table, "cores", "speedup")
 
 
-def test_curves_know_two_themes() -> None:
-    with pytest.raises(ValueError, match="light or dark"):
+def test_a_theme_must_be_known() -> None:
+    with pytest.raises(ValueError, match="colorblind-dark, got .blue"):
         ddgviz.curves(curve_table(), "cores", "speedup", theme="blue")
 
 
 def test_curves_refuse_kinds_they_do_not_know():
-    with pytest.raises(ValueError, match="Curves know rows of kind measured"):
+    with pytest.raises(ValueError, match="A chart of curves knows rows of kind measured, model, paper, got .guessed"):
         ddgviz.curves(pd.DataFrame({"name": ["a"], "x": [1], "y": [2], "kind": ["guessed"]}), "x", "y")
+
+
+NOTHING = float("nan")
+
+
+def settings_table(x: str, values: list[int], y: str) -> pd.DataFrame:
+    """Two decoders over a setting, with all that was set beside it."""
+    rows = [
+        {"name": name, x: value, y: 10 + value, "draft": "a<b>", "price": "$1$", "note": "%{x}", "empty": None}
+        for name in ("jacobi", "window")
+        for value in values
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("x", "values", "y", "log_x"),
+    [
+        ("block", [5, 1, 3], "calls", False),
+        ("threads", [1, 2, 4], "speedup", True),
+        ("batch", [8, 1, 32], "speedup", True),
+        ("clusters", [50, 400, 100], "speedup", True),
+    ],
+)
+def test_the_four_uses_of_curves(x: str, values: list[int], y: str, log_x: bool) -> None:
+    figure = ddgviz.curves(settings_table(x, values, y), x, y, log_x=log_x)
+    assert [list(trace.x) for trace in figure.data] == [sorted(values)] * 2
+    axis = figure.layout.xaxis
+    if log_x:
+        assert axis.type == "log" and list(axis.tickvals) == sorted(values)
+        assert list(axis.ticktext) == [str(value) for value in sorted(values)]
+    else:
+        assert axis.dtick == 1, "no tick between two blocks"
+    hover = figure.data[0].customdata[0][0]
+    expected = ["<b>jacobi</b>", f"{x}: {min(values)}", f"{y}: {10 + min(values)}"]
+    assert hover.split("<br>") == [*expected, "draft: a&lt;b&gt;", "price: &#36;1&#36;", "note: &#37;{x}"]
+    assert figure.data[0].hovertemplate == "%{customdata[0]}<extra></extra>"
+
+
+def test_counts_have_whole_ticks_and_shares_have_not() -> None:
+    table = pd.DataFrame({"name": "a", "width": [1, 2, 40], "calls": [3, 4, 6], "share": [0.1, 0.2, 0.3]})
+    assert ddgviz.curves(table, "width", "calls").layout.yaxis.dtick == 1
+    assert ddgviz.curves(table, "width", "share").layout.yaxis.dtick is None
+    assert ddgviz.curves(table, "width", "calls").layout.xaxis.dtick is None, "too many for one at each"
+
+
+def test_groups_differ_in_more_than_colour() -> None:
+    figure = ddgviz.curves(settings_table("block", [1, 2], "calls"), "block", "calls", theme="print")
+    assert len({trace.marker.symbol for trace in figure.data}) == 2
+
+
+@pytest.mark.parametrize("theme", ["auto", *THEMES])
+@pytest.mark.parametrize("draw", ["speed_accuracy", "curves", "frontier"])
+def test_every_chart_in_every_theme(draw: str, theme: str) -> None:
+    arguments = {"curves": ("calls", "speedup")}.get(draw, ())
+    figure = getattr(figures, draw)(frame(), *arguments, theme=theme)
+    colors = EITHER if theme == "auto" else THEMES[theme]
+    assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == colors.paper
+    assert figure.layout.font.color == colors.ink
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"cores": [0, 1, 1, 1, 8, 8]}, {"log_x": True}, r"numbers above 0 in 'cores', got 0\. Leave log_x out"),
+        ({"cores": ["two"] * 6}, {}, r"needs numbers in the column 'cores', got 'two'\. Name another"),
+    ],
+)
+def test_axes_that_cannot_be(changes: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ddgviz.curves(curve_table(**changes), "cores", "speedup", **options)
+
+
+def test_missing_integers_are_missing_rows() -> None:
+    table = pd.DataFrame({"name": ["a", "a"], "x": pd.array([1, None], dtype="Int64"), "y": [1.0, 2.0]})
+    assert list(ddgviz.curves(table, "x", "y").data[0].x) == [1]
+
+
+# ----------------------------------------------------------------------------------------------------------- frontier
+
+
+def systems() -> pd.DataFrame:
+    """Ten systems, some crowded, one of the paper."""
+    names = ["greedy", "jacobi", "block=3", "hybrid", "window:width=5,draft=auto", "beam:size=5", "<s>$1$", "screened"]
+    return pd.DataFrame(
+        {
+            "name": [*names, "window:width=8", "Table 3, %{x}"],
+            "kind": ["measured"] * 9 + ["paper"],
+            "speedup": [1.0, 0.62, 1.12, 1.05, 1.71, 0.41, 1.31, 1.9, 1.78, NOTHING],
+            "paper_speedup": [NOTHING] * 9 + [1.66],
+            "speedup_low": [0.98, 0.6, 1.08, 1.0, 1.6, 0.38, 1.22, 1.75, 1.7, NOTHING],
+            "speedup_high": [1.02, 0.65, 1.15, 1.1, 1.8, 0.44, 1.4, 2.05, 1.9, NOTHING],
+            "bleu": [31.2, 31.2, 31.2, 31.2, 31.2, 32.0, 31.0, 29.4, 31.1, 30.4],
+            "threads": 1,
+            "device": "cpu $5",
+        }
+    )
+
+
+def test_the_front_is_what_no_other_beats() -> None:
+    figure = figures.frontier(systems())
+    marks = {trace.name: trace for trace in figure.data if trace.name}
+    assert list(marks["on the front"].x) == [0.41, 1.71, 1.78, 1.9]
+    assert list(marks["behind the front"].x) == [1.0, 0.62, 1.12, 1.05, 1.31]
+    assert marks["behind the front"].marker.size < marks["on the front"].marker.size
+    assert list(marks["the paper's"].x) == [1.66] and marks["the paper's"].marker.symbol == "diamond-open"
+    assert list(marks["on the front"].error_x.array) == pytest.approx([0.03, 0.09, 0.12, 0.15])
+    assert marks["on the front"].error_y.array is None
+    (edge,) = (trace for trace in figure.data if trace.mode == "lines")
+    assert list(zip(edge.x, edge.y, strict=True))[1:4] == [(0.41, 32.0), (0.41, 31.2), (1.71, 31.2)]
+
+
+def dominated(rows: list[dict[str, Any]], row: dict[str, Any]) -> bool:
+    return any(
+        other["x"] >= row["x"] and other["y"] >= row["y"] and (other["x"], other["y"]) != (row["x"], row["y"])
+        for other in rows
+    )
+
+
+def test_pareto_agrees_with_its_definition() -> None:
+    import random
+
+    for seed in range(50):
+        draw = random.Random(seed)
+        rows = [{"x": draw.randrange(6), "y": draw.randrange(6)} for _ in range(draw.randrange(1, 12))]
+        front = figures._pareto(rows, "x", "y")
+        assert [id(row) for row in sorted(front, key=id)] == sorted(id(row) for row in rows if not dominated(rows, row))
+        assert [row["x"] for row in front] == sorted(row["x"] for row in front)
+
+
+def test_hover_says_all_that_was_set() -> None:
+    figure = figures.frontier(systems())
+    said = {row[0].split("<br>")[0]: row[0] for trace in figure.data for row in trace.customdata or ()}
+    assert said["<b>&lt;s&gt;&#36;1&#36;</b>"].split("<br>")[1:] == [
+        "speedup: 1.31 (1.22–1.4)", "bleu: 31", "threads: 1", "device: cpu &#36;5",
+    ]  # fmt: skip
+    assert "<b>Table 3, &#37;{x}, paper</b>" in said
+
+
+def label_boxes(figure: Any) -> list[labels.Box]:
+    """Where the names stand, in pixels of the narrowest plot."""
+    boxes = []
+    for note in figure.layout.annotations:
+        across = labels._pixel(note.x, figure.layout.xaxis.range, labels.WIDE) + note.xshift
+        up = labels._pixel(note.y, figure.layout.yaxis.range, labels.HIGH) + note.yshift
+        boxes.append(labels._box(across, up, width(html.unescape(note.text), labels.SIZE)))
+    return boxes
+
+
+def test_no_name_covers_another_or_leaves_the_plot() -> None:
+    boxes = label_boxes(figures.frontier(systems()))
+    assert len(boxes) == 10
+    assert not any(labels._common(a, b) for a, b in itertools.combinations(boxes, 2))
+    assert all(
+        left >= 0 and right <= labels.WIDE and low >= 0 and top <= labels.HIGH for left, right, low, top in boxes
+    )
+
+
+def test_names_that_cover_each_other_are_caught() -> None:
+    figure = figures.frontier(systems())
+    figure.update_annotations(xshift=0, yshift=12)
+    assert any(labels._common(a, b) for a, b in itertools.combinations(label_boxes(figure), 2))
+
+
+def test_one_system_is_a_front() -> None:
+    figure = figures.frontier(systems().iloc[:1])
+    assert [trace.name for trace in figure.data if trace.name] == ["on the front"]
+    assert figures.frontier(systems().iloc[9:]).data[0].name == "the paper's", "and none where nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (systems().drop(columns="bleu"), r"A frontier needs the column 'bleu', got .*\. Name columns"),
+        (systems().iloc[:0], r"A frontier needs a row with a value, got 'none'\. Pass a table"),
+        (systems().assign(bleu=NOTHING), r"A frontier needs a row with a value"),
+        (systems().assign(kind="guessed"), r"knows rows of kind measured, model, paper, got 'guessed'\. Rename"),
+        (None, r"A frontier needs the column 'speedup', got \[\]"),
+    ],
+)
+def test_bad_frontiers(table: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        figures.frontier(table)

@@ -1,0 +1,94 @@
+"""Where names stand beside the points of a chart, so that none covers another, a mark or an error bar."""
+
+from itertools import pairwise, product
+from typing import Any
+
+from ddgviz.text import visible, width
+
+SIZE = 11
+"""Size of the type."""
+
+WIDE, HIGH = 640.0, 340.0
+"""Pixels of the narrowest plot that is reckoned with; in a wider one names only come to stand further apart."""
+
+_MARK = 8.0
+_LINE = 15.0
+_NEAR, _FAR = 10.0, 40.0
+
+Box = tuple[float, float, float, float]
+"""Left, right, bottom, top."""
+
+
+def place(
+    rows: list[dict[str, Any]],
+    x: str,
+    y: str,
+    name: str,
+    sides: list[list[float]],
+    line: list[tuple[float, float]],
+) -> list[dict[str, Any]]:
+    """A plotly annotation, but for its text, beside each point.
+
+    Parameters
+    ----------
+    rows : list of dict
+        The points; intervals are in ``{x}_low`` and so on.
+    x, y, name : str
+        Keys of the values and of the text.
+    sides : list of [low, high]
+        Ranges of both axes.
+    line : list of (x, y)
+        Corners of a line of level and upright parts, which names keep off.
+    """
+    points = [(_pixel(row[x], sides[0], WIDE), _pixel(row[y], sides[1], HIGH)) for row in rows]
+    taken = [box for row, point in zip(rows, points, strict=True) for box in _marks(row, point, x, y, sides)]
+    corners = [(_pixel(across, sides[0], WIDE), _pixel(up, sides[1], HIGH)) for across, up in line]
+    taken += [_between(a, b) for a, b in pairwise(corners)]
+    placed = []
+    for row, (across, up) in zip(rows, points, strict=True):
+        wide = width(visible(str(row[name])), SIZE)
+        ways = list(product((_NEAR, 18.0, 28.0, _FAR), (1, -1), (1, 0, -1)))
+        shifts = [(side * (wide / 2 + _MARK * bool(side)), above * distance) for distance, above, side in ways]
+        shifts += [(side * (wide / 2 + 1.5 * _MARK), 0.0) for side in (1, -1)]
+        right, rise = min(shifts, key=lambda shift: _cost(_box(across + shift[0], up + shift[1], wide), taken, shift))
+        taken.append(_box(across + right, up + rise, wide))
+        placed.append({"x": row[x], "y": row[y], "xshift": right, "yshift": rise, "showarrow": False})
+    return placed
+
+
+def _pixel(value: float, side: list[float], length: float) -> float:
+    return (value - side[0]) / (side[1] - side[0]) * length
+
+
+def _box(across: float, up: float, wide: float) -> Box:
+    return across - wide / 2, across + wide / 2, up - _LINE / 2, up + _LINE / 2
+
+
+def _between(a: tuple[float, float], b: tuple[float, float]) -> Box:
+    return min(a[0], b[0]) - 1, max(a[0], b[0]) + 1, min(a[1], b[1]) - 1, max(a[1], b[1]) + 1
+
+
+def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, sides: list[list[float]]) -> list[Box]:
+    """What a point covers: its mark and its bars."""
+    across, up = point
+    boxes = [(across - _MARK, across + _MARK, up - _MARK, up + _MARK)]
+    if row.get(f"{x}_low") is not None and row.get(f"{x}_high") is not None:
+        left, right = (_pixel(row[f"{x}_{end}"], sides[0], WIDE) for end in ("low", "high"))
+        boxes.append((left, right, up - 2, up + 2))
+    if row.get(f"{y}_low") is not None and row.get(f"{y}_high") is not None:
+        bottom, top = (_pixel(row[f"{y}_{end}"], sides[1], HIGH) for end in ("low", "high"))
+        boxes.append((across - 2, across + 2, bottom, top))
+    return boxes
+
+
+def _cost(box: Box, taken: list[Box], shift: tuple[float, float]) -> float:
+    """What it covers of the others and what of it is outside the plot; then how far it is from its point."""
+    left, right, bottom, top = box
+    inside = _common(box, (0, WIDE, 0, HIGH))
+    outside = (right - left) * (top - bottom) - inside
+    return 100 * (sum(_common(box, other) for other in taken) + outside) + abs(shift[1]) + abs(shift[0]) / 10
+
+
+def _common(a: Box, b: Box) -> float:
+    wide, high = min(a[1], b[1]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[2], b[2])
+    return wide * high if wide > 0 and high > 0 else 0.0

@@ -39,6 +39,7 @@ class Page:
     rows: range
     placed: dict[int, Column]
     pitch: float
+    graph: str
     out: list[str]
 
     @property

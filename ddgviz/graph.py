@@ -4,13 +4,16 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddgviz.schema import fail
 from ddgviz.trace import TraceModel, read
 
 if TYPE_CHECKING:
     import networkx
 
+KINDS = ("auto", "measured", "order", "none")
 MEASURED = "changing the left token would change the right one"
 ORDER = "the right token had to wait for the left one"
+ORDER_INWARD = "the inner token had to wait for the outer one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,45 +35,100 @@ def layers(model: TraceModel, upto: int | None = None) -> list[tuple[int, list[i
         Only the first `upto` passes.
     """
     found: dict[int, list[int]] = {}
-    for slot, (row, _) in sorted(model.settled.items()):
-        if slot < model.columns and (upto is None or row < upto):
-            found.setdefault(row, []).append(slot)
-    return sorted(found.items())
+    for slot, (row, _) in model.settled.items():
+        if model.column(slot) < model.columns and (upto is None or row < upto):
+            found.setdefault(row, []).append(model.column(slot))
+    return sorted((row, sorted(columns)) for row, columns in found.items())
 
 
 def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
-    """A layer's positions in runs of neighbours; one each in beam search, which settles no token before all."""
+    """A layer's positions in runs of neighbours; one each where no token is settled before all are."""
     runs: list[list[int]] = []
     for column in columns:
-        if runs and runs[-1][-1] == column - 1 and not model.beam:
+        if runs and runs[-1][-1] == column - 1 and not model.beam and not model.masks:
             runs[-1].append(column)
         else:
             runs.append([column])
     return runs
 
 
-def edges(model: TraceModel, upto: int | None = None) -> list[Edge]:
+def kind(model: TraceModel, wanted: str = "auto") -> str:
+    """Which edges are drawn: ``measured``, ``order`` or ``none``; ``auto`` takes what was measured where there is any.
+
+    Raises
+    ------
+    ValueError
+        If `wanted` is none of these.
+    """
+    if wanted not in KINDS:
+        raise fail(f"The graph shows {', '.join(KINDS)}", wanted, 'Use graph="auto".')
+    if wanted != "auto":
+        return wanted
+    return "measured" if model.edges else "order"
+
+
+def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redundant: bool = False) -> list[Edge]:
     """Measured dependencies if the trace has any, else those that the settling order shows.
 
-    In the settling order, each token of a layer hangs on the last token of the layer before; longer ways are left out.
+    In the settling order, each token of a layer hangs on the nearest token of the layer before; longer ways are left
+    out. Of the measured ones, those are left out (but for `redundant`) for which a way over other tokens exists whose
+    every step is at least as strong.
+
+    Parameters
+    ----------
+    model : TraceModel
+    upto : int, optional
+        Only among tokens settled in the first `upto` passes.
+    wanted : {"auto", "measured", "order", "none"}
+    redundant : bool
     """
-    order = layers(model, upto)
-    if model.edges:
+    shown, order = kind(model, wanted), layers(model, upto)
+    if shown == "measured":
         drawn = {column for _, columns in order for column in columns}
-        return [
+        found = [
             Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"])))
             for edge in model.edges
             if edge["from"] in drawn and edge["to"] in drawn and edge["strength"] > 0
         ]
-    if model.beam:
+        return found if redundant else _needed(found)
+    if shown == "none" or model.beam or model.masks:
         return []
     pairs = itertools.pairwise(order)
-    return [Edge(before[-1], column, 1.0) for (_, before), (_, after) in pairs for column in after]
+    return [
+        Edge(min(before, key=lambda other: (abs(other - column), -other)), column, 1.0)
+        for (_, before), (_, after) in pairs
+        for column in after
+    ]
 
 
-def meaning(model: TraceModel) -> str:
+def _needed(found: list[Edge]) -> list[Edge]:
+    """Edges without those that a way of edges at least as strong replaces; edges lead from left to right."""
+    into: dict[int, list[Edge]] = {}
+    for edge in found:
+        into.setdefault(edge.target, []).append(edge)
+
+    def replaced(edge: Edge) -> bool:
+        waiting = [other.source for other in into[edge.target] if _between(other, edge)]
+        seen = set(waiting)
+        while waiting:
+            for other in into.get(waiting.pop(), []):
+                if other.strength >= edge.strength and other.source >= edge.source and other.source not in seen:
+                    seen.add(other.source)
+                    waiting.append(other.source)
+        return edge.source in seen
+
+    return [edge for edge in found if not replaced(edge)]
+
+
+def _between(other: Edge, edge: Edge) -> bool:
+    return other.source > edge.source and other.strength >= edge.strength
+
+
+def meaning(model: TraceModel, wanted: str = "auto") -> str:
     """What an edge of this trace says, for the legend."""
-    return MEASURED if model.edges else ORDER
+    if kind(model, wanted) == "measured":
+        return MEASURED
+    return ORDER_INWARD if model.right else ORDER
 
 
 def to_networkx(trace: Any) -> "networkx.DiGraph":
@@ -97,6 +155,6 @@ def to_networkx(trace: Any) -> "networkx.DiGraph":
             known = {} if cell.probability is None else {"probability": cell.probability}
             number = model.iterations[row].call + 1
             graph.add_node(column, position=column, token=cell.label.text, **{"pass": number}, **known)
-    for edge in edges(model):
+    for edge in edges(model, redundant=True):
         graph.add_edge(edge.source, edge.target, strength=edge.strength)
     return graph

@@ -8,9 +8,11 @@ from ddgviz.trace import TraceModel
 
 TOKEN_SIZE = 12.5
 GAP = 4.0
+LINK = 22.0
 NARROWEST = 36.0
 WIDEST = 150.0
 WIDEST_DRAFT = 64.0
+WIDEST_LANE = 96.0
 COMFORTABLE = 80.0
 PADDING = 16.0
 ROOM = 840.0
@@ -49,17 +51,26 @@ def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) ->
     """
     natural = dict.fromkeys(shown, NARROWEST)
     for row in range(model.rows):
-        for cell in model.cells(row, [slot for slot in model.iterations[row].slots if slot in shown]):
+        for cell in model.cells(row, _seen(model, row, shown)):
             if cell.kind != "settled":
                 fresh = cell.kind == "new"
                 need = min(WIDEST if fresh else WIDEST_DRAFT, width(cell.label.text, TOKEN_SIZE, fresh) + PADDING)
                 natural[cell.column] = max(natural[cell.column], need)
-    floor = _floor(list(natural.values()), room - GAP * len(natural))
+    for column, nodes in enumerate(model.lattice() if model.beam else []):
+        if column in natural:
+            needs = [min(WIDEST_LANE, width(node.label.text, TOKEN_SIZE, node.best) + PADDING) for node in nodes]
+            natural[column] = max(natural[column], *needs)
+    gap = LINK if model.beam else GAP
+    floor = _floor(list(natural.values()), room - gap * len(natural))
     placed = {}
     for column, need in natural.items():
         placed[column] = Column(round(left, 2), round(max(need, floor), 2))
-        left += max(need, floor) + GAP
+        left += max(need, floor) + gap
     return placed
+
+
+def _seen(model: TraceModel, row: int, shown: range) -> list[int]:
+    return [column for column in map(model.column, model.iterations[row].slots) if column in shown]
 
 
 def _floor(widths: list[float], room: float) -> float:
@@ -83,7 +94,7 @@ def graph_height(edges: list[Edge], placed: dict[int, Column]) -> float:
 def row_height(model: TraceModel) -> float:
     """Height of a row, its gap included; lower where no probability is known."""
     known = any(p is not None for iteration in model.iterations for p in iteration.probabilities)
-    return 44.0 if known else 32.0
+    return 44.0 if known or model.beam else 32.0
 
 
 def lines(text: str, size: float, room: float, most: int) -> list[str]:

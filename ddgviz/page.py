@@ -12,7 +12,19 @@ from ddgviz.trace import read
 
 _BOOT = """
 const data = JSON.parse(document.getElementById("trace").textContent);
-mount(document.getElementById("picture")).load(data.trace, { subtitle: data.subtitle });
+const asked = {};
+for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
+  try {
+    asked[key] = JSON.parse(value);
+  } catch {
+    continue;
+  }
+}
+const onView = (view) => {
+  const said = Object.entries(view).map(([key, value]) => [key, JSON.stringify(value)]);
+  history.replaceState(null, "", "#" + new URLSearchParams(said));
+};
+mount(document.getElementById("picture"), { onView }).load(data.trace, { words: data.words, view: asked });
 """
 _STYLE = """
 body { margin: 0; padding: 24px; background: #ffffff; }
@@ -29,8 +41,8 @@ def html(trace: Any) -> str:
     trace : anything that `read` takes
     """
     model = read(trace)
-    data = {"trace": json.loads(model.to_json()), "subtitle": words.subtitle(model)}
-    code = script().replace("export default { render };\n", "") + _BOOT
+    data = {"trace": json.loads(model.to_json()), "words": words.spoken(model, range(model.rows))}
+    code = script().removesuffix("export default{render};") + _BOOT
     style = styles() + _STYLE
     policy = f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; base-uri 'none'"
     return "\n".join(

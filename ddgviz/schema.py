@@ -15,6 +15,15 @@ AGAIN = "Record the trace again; its form is in docs/trace.md."
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """A hypothesis of a beam after a pass."""
+
+    tokens: tuple[int, ...]
+    score: float | None
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Iteration:
     """One pass of the decoder network; lists have one entry per slot computed."""
 
@@ -26,7 +35,9 @@ class Iteration:
     status: tuple[str, ...]
     probabilities: tuple[float | None, ...]
     margins: tuple[float | None, ...]
-    lanes: int
+    num_active: tuple[int | None, ...]
+    cluster: tuple[int | None, ...]
+    lanes: tuple[Lane, ...]
 
 
 def fail(wrong: str, received: object, remedy: str = AGAIN) -> ValueError:
@@ -126,8 +137,9 @@ def check_iteration(data: Any, number: int) -> Iteration:
     if not _is_integer(call) or call < 0:
         raise fail(f'{where} needs its number "call"', call)
     slots = integers(data.get("slots"), f'"slots" of {where}')
-    if any(not 0 <= slot <= MAX_SLOT for slot in slots) or any(a >= b for a, b in itertools.pairwise(slots)):
-        raise fail(f'"slots" of {where} must be ascending positions from 0 to {MAX_SLOT}', list(slots))
+    if any(abs(slot) > MAX_SLOT for slot in slots) or any(_place(a) >= _place(b) for a, b in itertools.pairwise(slots)):
+        wrong = f'"slots" of {where} must be ascending positions from 0 to {MAX_SLOT}, then those counted from the end'
+        raise fail(wrong, list(slots))
     status = _strings(data, "status", where)
     if unknown := [item for item in status if item not in STATUSES]:
         raise fail(f'"status" of {where} knows {", ".join(STATUSES)}', unknown[0])
@@ -138,13 +150,42 @@ def check_iteration(data: Any, number: int) -> Iteration:
         "status": status,
         "probabilities": _numbers(data, "probabilities", where, len(slots)),
         "margins": _numbers(data, "margins", where, len(slots)),
+        "num_active": _numbers(data, "num_active", where, len(slots)),
+        "cluster": _numbers(data, "cluster", where, len(slots)),
     }
     for key, values in lists.items():
         if len(values) != len(slots):
             wrong = f'"{key}" of {where} needs one entry for each of its {len(slots)} slots'
             raise fail(wrong, f"{len(values)} entries")
-    lanes = data.get("lanes")
-    return Iteration(call=call, slots=slots, lanes=len(lanes) if isinstance(lanes, list) else 0, **lists)
+    lanes = tuple(_lane(lane, where) for lane in data.get("lanes") or ())
+    return Iteration(call=call, slots=slots, lanes=lanes, **lists)
+
+
+def _place(slot: int) -> tuple[bool, int]:
+    """Its order among slots: those counted from the end come last."""
+    return slot < 0, slot
+
+
+def _lane(value: Any, where: str) -> Lane:
+    if not isinstance(value, dict):
+        raise fail(f'A lane of {where} has "tokens", "score" and "finished"', value)
+    score = value.get("score")
+    if score is not None and not isinstance(score, (int, float)):
+        raise fail(f'"score" of a lane of {where} is a number or null', score)
+    return Lane(integers(value.get("tokens"), f'"tokens" of a lane of {where}'), score, bool(value.get("finished")))
+
+
+def check_clusters(value: Any) -> dict[int, dict[str, Any]]:
+    """Active sets by number of their cluster: ``size`` and ``tokens``, the best known of them first."""
+    clusters = value or {}
+    if not isinstance(clusters, dict):
+        raise fail('"clusters" is an object', value)
+    for key, item in clusters.items():
+        known = isinstance(item, dict) and _is_integer(item.get("size")) and item["size"] >= 0
+        if not known or not re.fullmatch(r"[0-9]{1,9}", key):
+            raise fail('"clusters" gives "size" and "tokens" for each number of a cluster', {key: item})
+        integers(item.get("tokens"), f'"tokens" of cluster {key}')
+    return {int(key): item for key, item in clusters.items()}
 
 
 def integers(value: Any, what: str) -> tuple[int, ...]:

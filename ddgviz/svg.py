@@ -1,35 +1,40 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from ddgviz import graph, layout, words
+from ddgviz import layout, words
+from ddgviz.cells import draw_box, draw_mark, draw_token
 from ddgviz.drawing import LEFT, MARGIN, Page, escape, number
+from ddgviz.graph import edges, kind, layers, meaning, pills
 from ddgviz.layout import Column
 from ddgviz.schema import fail
-from ddgviz.text import ELLIPSIS, fit, width
+from ddgviz.text import fit, width
 from ddgviz.theme import FONT, theme_named
-from ddgviz.trace import Cell, TraceModel, read
+from ddgviz.trace import TraceModel, read
+from ddgviz.views import active_sets, grid, lattice
 
 MAX_CELLS = 20_000
-BAR_UNIT = 22.0
-LONGEST_BAR = 72.0
 
 Window = tuple[tuple[int, int], tuple[int, int]]
 
 
-def svg(trace: Any, *, theme: str = "light", upto: int | None = None, window: Window | None = None) -> str:
+def svg(
+    trace: Any, *, theme: str = "light", upto: int | None = None, window: Window | None = None, graph: str = "auto"
+) -> str:
     """Draw a trace.
 
     Parameters
     ----------
     trace : anything that `read` takes
-    theme : {"light", "dark"}
+    theme : str
+        ``light``, ``dark``, or another of `ddgviz.theme.THEMES`.
     upto : int, optional
         Draw the state after this many passes; all of them by default.
     window : ((first row, end row), (first column, end column)), optional
         Draw a part; needed above 20,000 cells. Rows and columns count from 0, ends are left out.
+    graph : {"auto", "measured", "order", "none"}
+        Which edges: measured dependencies, those of the settling order, or none; ``auto`` draws what was measured.
 
     Returns
     -------
@@ -45,10 +50,12 @@ def svg(trace: Any, *, theme: str = "light", upto: int | None = None, window: Wi
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
     placed = layout.columns(model, columns, LEFT)
-    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), [])
+    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), [])
     y = _header(page)
     y = _graph(page, y)
-    y = _grid(page, y)
+    y = lattice(page, y) if model.beam else grid(page, y)
+    if model.grouped:
+        y = active_sets(page, y + 24)
     y = _caption(page, y + 30)
     y = _legend(page, y + 30)
     return _document(page, y + 26)
@@ -107,20 +114,20 @@ def _header(page: Page) -> float:
 
 def _graph(page: Page, top: float) -> float:
     model, theme, placed = page.model, page.theme, page.placed
-    drawn = [e for e in graph.edges(model, page.upto) if e.source in placed and e.target in placed]
+    drawn = [e for e in edges(model, page.upto, page.graph) if e.source in placed and e.target in placed]
     pill = top + layout.graph_height(drawn, placed) + 4
     for edge in sorted(drawn, key=lambda e: e.strength):
         strength = edge.strength
         path = _arc(placed[edge.source], placed[edge.target], pill - 1)
-        weight, alpha = (0.8 + 2 * strength, 0.3 + 0.5 * strength) if model.edges else (1.6, 0.65)
+        weight, alpha = (0.8 + 2 * strength, 0.3 + 0.5 * strength) if page.graph == "measured" else (1.6, 0.65)
         page.element("path", d=path, fill="none", stroke=theme.settled, stroke_width=weight, stroke_opacity=alpha)
-    for row, columns in graph.layers(model, page.upto):
-        for run in graph.pills(model, [column for column in columns if column in placed]):
+    for row, columns in layers(model, page.upto):
+        for run in pills(model, [column for column in columns if column in placed]):
             _pill(page, row, run, pill)
     for column in _unsettled(page):
         place = placed[column]
         page.element("circle", cx=place.middle, cy=pill + 13, r=1.6, fill=theme.muted, fill_opacity=0.5)
-    several = any(len(graph.pills(model, columns)) < len(columns) for _, columns in graph.layers(model))
+    several = any(len(pills(model, columns)) < len(columns) for _, columns in layers(model))
     return pill + 26 + (28 if several else 14)
 
 
@@ -131,7 +138,8 @@ def _arc(source: Column, target: Column, foot: float) -> str:
 
 
 def _unsettled(page: Page) -> list[int]:
-    return [c for c in page.placed if c not in page.model.settled or page.model.settled[c][0] >= page.upto]
+    known = {column for _, columns in layers(page.model, page.upto) for column in columns}
+    return [column for column in page.placed if column not in known]
 
 
 def _pill(page: Page, row: int, run: list[int], top: float) -> None:
@@ -141,81 +149,10 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
     alpha = 0.18 if together else 0.1
     page.element("rect", x=x, y=top, width=right - x, height=26, rx=13, fill=theme.settled, fill_opacity=alpha)
     for cell in page.model.cells(row, run):
-        _token(page, cell, top + 17.5, 13, theme.ink, True)
+        draw_token(page, cell, top + 17.5, 13, theme.ink, True)
     if together:
         label = f"{len(run)} at once"
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
-
-
-def _token(page: Page, cell: Cell, y: float, size: float, fill: str, bold: bool, **attributes: object) -> None:
-    place = page.placed[cell.column]
-    text = fit(cell.label.text, place.width - 8, size, bold)
-    weight = {"font_weight": 600} if bold else {}
-    content = escape(text)
-    if text.endswith(ELLIPSIS) and text != cell.label.text:
-        content = f"<title>{escape(cell.label.text)}</title>{content}"
-    where = {"x": place.middle, "y": y, "font_size": size, "fill": fill, "text_anchor": "middle"}
-    page.element("text", content, **where, **weight, **attributes)
-    if cell.label.continues:
-        x = place.x + 1 if cell.kind != "settled" or bold else place.x
-        page.element("path", d=f"M{number(x)} {number(y - 4)}h4", stroke=page.theme.muted, stroke_width=1.4)
-
-
-def _grid(page: Page, top: float) -> float:
-    theme, model = page.theme, page.model
-    most = max((len(model.new_columns(row)) for row in range(model.rows)), default=0)
-    unit = min(BAR_UNIT, LONGEST_BAR / max(most, 1))
-    for index, row in enumerate(page.rows):
-        y = top + index * page.pitch
-        middle = y + (page.pitch - 4) / 2
-        page.text(LEFT - 16, middle + 4, words.pass_name(model, row), 12, theme.muted, text_anchor="end")
-        for cell in model.cells(row, page.placed):
-            draw_cell(page, cell, y)
-        if count := len(model.new_columns(row)):
-            x, long = page.right + 18, unit * count
-            page.element("rect", x=x, y=middle - 8, width=long, height=16, rx=4, fill=theme.accent, fill_opacity=0.85)
-            page.text(x + long + 7, middle + 4.5, f"+{count}", 12, theme.ink, font_weight=600)
-    return top + len(page.rows) * page.pitch - 4
-
-
-def draw_cell(page: Page, cell: Cell, y: float) -> None:
-    """One cell with its top at `y`."""
-    theme, place, high = page.theme, page.placed[cell.column], page.pitch - 4
-    if cell.kind == "empty":
-        page.element("circle", cx=place.middle, cy=y + high / 2, r=1.6, fill=theme.muted, fill_opacity=0.45)
-        return
-    _box(page, cell.kind, place, y, high, 0.8 if cell.probability is None else cell.probability)
-    settled = cell.kind in ("settled", "new")
-    baseline = y + (high / 2 + 4.5 if cell.probability is None else 18)
-    style = {} if settled else {"font_style": "italic"}
-    shown = replace(cell, label=replace(cell.label, text="·")) if cell.kind == "masked" else cell
-    _token(page, shown, baseline, layout.TOKEN_SIZE, theme.ink if settled else theme.muted, cell.kind == "new", **style)
-    if cell.probability is not None:
-        ink = theme.ink if cell.kind == "new" else theme.muted
-        page.text(place.middle, y + 33, probability(cell.probability), 10, ink, text_anchor="middle")
-    if cell.moved:
-        x = place.middle - 4.5
-        page.element("path", d=f"M{number(x - 3)} {number(y + 0.5)}h15", stroke=theme.paper, stroke_width=3)
-        line = f"M{number(x)} {number(y - 1.5)}l4.5 4l4.5 -4"
-        page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
-
-
-def _box(page: Page, kind: str, place: Column, y: float, high: float, sure: float, rx: float = 6) -> None:
-    theme = page.theme
-    inset = {"x": place.x + 0.5, "y": y + 0.5, "width": place.width - 1, "height": high - 1, "rx": rx}
-    if kind == "settled":
-        where = {"x": place.x, "y": y, "width": place.width, "height": high, "rx": rx}
-        page.element("rect", **where, fill=theme.settled, fill_opacity=0.1 + 0.13 * sure)
-    elif kind == "new":
-        fill = {"fill": theme.settled, "fill_opacity": 0.26 + 0.22 * sure}
-        page.element("rect", **inset, **fill, stroke=theme.accent, stroke_width=1.8)
-    else:
-        page.element("rect", **inset, fill="none", stroke=theme.muted, stroke_opacity=0.6, stroke_dasharray="2.5 3")
-
-
-def probability(value: float) -> str:
-    """``.97``; ``1.0`` when it rounds to one."""
-    return "1.0" if value >= 0.995 else f"{value:.2f}".removeprefix("0")
 
 
 def _caption(page: Page, y: float) -> float:
@@ -247,31 +184,61 @@ def _part(page: Page) -> str:
 
 
 def _legend(page: Page, y: float) -> float:
-    theme = page.theme
-    cells = [cell for row in page.rows for cell in page.model.cells(row, page.placed)]
-    kinds = {cell.kind for cell in cells}
-    box = Column(0, 16)
-    items: list[tuple[str, Callable[[], None]]] = []
-    for kind, said in (("settled", "settled"), ("new", "settled in this pass"), ("draft", "draft"), ("masked", "open")):
-        if kind in kinds:
-            items.append((said, lambda kind=kind: _box(page, kind, box, -12, 14, 0.8, 4)))  # type: ignore[misc]
-    if any(cell.moved for cell in cells):
-        line = {"d": "M4 -8l4 5l4 -5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
-        items.append(("draft changed since the last pass", lambda: page.element("path", **line)))
-    if any(cell.label.continues for cell in cells):
-        tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
-        items.append(("continues the word", lambda: page.element("path", **tick)))
-    if graph.edges(page.model, page.upto):
-        arc = {"d": "M-4 -1C0 -12 14 -12 19 -1", "fill": "none", "stroke": theme.settled, "stroke_width": 2}
-        items.append((graph.meaning(page.model), lambda: page.element("path", **arc)))
     x = LEFT
-    for said, draw in items:
+    for said, draw in _lattice_legend(page) if page.model.beam else _grid_legend(page):
         need = 22 + width(said, 11) + 22
         if x + need > page.total - MARGIN + 22 and x > LEFT:
             x, y = LEFT, y + 22
         page.out.append(f'<g transform="translate({number(x)} {number(y)})">')
         draw()
         page.out.append("</g>")
-        page.text(x + 24, y - 1, said, 11, theme.muted)
+        page.text(x + 24, y - 1, said, 11, page.theme.muted)
         x += need
     return y
+
+
+Entry = tuple[str, Callable[[], None]]
+
+
+def _grid_legend(page: Page) -> list[Entry]:
+    theme, model = page.theme, page.model
+    cells = [cell for row in page.rows for cell in model.cells(row, page.placed)]
+    kinds = {cell.kind for cell in cells}
+    items: list[Entry] = []
+    again = "masked again" if any(cell.token >= 0 for cell in cells if cell.kind == "masked") else "open"
+    for name, said in (("settled", "settled"), ("new", "settled in this pass"), ("draft", "draft"), ("masked", again)):
+        if name in kinds:
+            items.append((said, lambda name=name: draw_box(page, name, Column(0, 16), -12, 14, 0.8, 4)))  # type: ignore[misc]
+    if any(cell.moved for cell in cells):
+        line = {"d": "M4 -8l4 5l4 -5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
+        items.append(("draft changed since the last pass", lambda: page.element("path", **line)))
+    told = [cell for cell in cells if cell.guess]
+    for origin in sorted({cell.origin for cell in told}):
+        right = any(cell.guess == "right" for cell in told if cell.origin == origin)
+        said = f"drafted by {words.origin(origin)}" if origin in words.TABLES else words.origin(origin)
+        items.append((said, lambda origin=origin, right=right: draw_mark(page, origin, right, 4, -9)))  # type: ignore[misc]
+    if {cell.guess for cell in told} == {"right", "wrong"}:
+        items.append(("filled: the draft was right", lambda: None))
+    if any(cell.label.continues for cell in cells):
+        tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
+        items.append(("continues the word", lambda: page.element("path", **tick)))
+    if any(block.end_column - block.column > 1 for block in model.blocks()):
+        frame = {"x": -2, "y": -13, "width": 20, "height": 16, "rx": 5, "fill": "none", "stroke": theme.muted}
+        items.append(("computed together", lambda: page.element("rect", **frame, stroke_opacity=0.55)))
+    if edges(model, page.upto, page.graph):
+        arc = {"d": "M-4 -1C0 -12 14 -12 19 -1", "fill": "none", "stroke": theme.settled, "stroke_width": 2}
+        items.append((meaning(model, page.graph), lambda: page.element("path", **arc)))
+    return items
+
+
+def _lattice_legend(page: Page) -> list[Entry]:
+    theme, box = page.theme, Column(0, 16)
+    nodes = [node for column in page.model.lattice()[: page.upto] for node in column]
+    line = {"d": "M-2 -8C8 -8 8 -2 18 -2", "fill": "none", "stroke": theme.settled, "stroke_width": 2.4}
+    items: list[Entry] = [("the best hypothesis", lambda: page.element("path", **line))]
+    if any(not node.best for node in nodes):
+        items.append(("another hypothesis, with its score", lambda: draw_box(page, "draft", box, -12, 14, 0.8, 4)))
+    if any(node.finished and not node.best for node in nodes):
+        edge = {"x": 0.5, "y": -11.5, "width": 15, "height": 13, "rx": 4, "fill": "none", "stroke": theme.muted}
+        items.append(("finished", lambda: page.element("rect", **edge)))
+    return items

@@ -60,15 +60,15 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= code <= high for low, high in ranges)
 
 
-def visible(text: str) -> str:
-    """Replace control, bidirectional and zero-width characters by escapes such as ``⟨U+202E⟩``.
+def visible(text: str, keep: str = "") -> str:
+    """Replace control, bidirectional and zero-width characters by escapes such as ``⟨U+202E⟩``, but for those in `keep`.
 
     Joiners stay where they join: between two characters of a script or of emoji beyond the European alphabets.
     """
     codes = [ord(character) for character in text]
     shown = []
     for index, code in enumerate(codes):
-        if not _within(code, _HIDDEN) or _joins(codes, index):
+        if not _within(code, _HIDDEN) or text[index] in keep or _joins(codes, index):
             shown.append(text[index])
         else:
             shown.append(f"⟨U+{code:04X}⟩")

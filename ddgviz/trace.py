@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddgviz.schema import (
     AGAIN,
     Iteration,
+    check_clusters,
     check_edges,
     check_header,
     check_hypotheses,
@@ -22,6 +23,8 @@ from ddgviz.text import Label, label
 NOTHING = Label("", False)
 LIVE_COLUMNS = 40
 LIVE_AHEAD = 12
+PLAIN = frozenset({"", "pad", "recycled", "mask"})
+"""Origins that a row of the picture shows without a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Cell:
         Where that draft came from.
     moved : bool
         Whether the pass replaced a draft that was more than padding.
+    guess : str
+        ``right`` or ``wrong`` where a draft from more than the pass before met this pass, else empty.
     """
 
     row: int
@@ -58,6 +63,51 @@ class Cell:
     draft: int = -1
     origin: str = ""
     moved: bool = False
+    guess: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A token that a beam search appended to a hypothesis.
+
+    Attributes
+    ----------
+    token : int
+    label : Label
+    score : float or None
+        Of the hypothesis that ends here.
+    parent : int
+        Its place among the nodes one column to the left; -1 for none.
+    finished, best : bool
+        Whether the hypothesis ends here for good, and whether the best one runs through here.
+    """
+
+    token: int
+    label: Label
+    score: float | None
+    parent: int
+    finished: bool
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Neighbouring cells that one pass computed together, or several passes until all were settled; ends left out."""
+
+    row: int
+    end_row: int
+    column: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The cluster that a pass picked at a position, and how many tokens it scored there."""
+
+    column: int
+    cluster: int
+    active: int | None
+    settled: bool
 
 
 class TraceModel:
@@ -70,7 +120,7 @@ class TraceModel:
     iterations : list of Iteration
         The passes so far: the grid's rows.
     settled : dict of int to (int, int)
-        For each settled position, the row and the entry within it that settled it.
+        For each settled slot, the row and the entry within it that settled it. Slots below 0 count from the end.
     finished : bool
         Whether the last event has come.
     """
@@ -86,7 +136,10 @@ class TraceModel:
         self.hypotheses: list[dict[str, Any]] = []
         self.greedy: dict[str, Any] | None = None
         self.edges: list[dict[str, Any]] = []
-        self.finished = False
+        self.clusters: dict[int, dict[str, Any]] = {}
+        self.finished = self.beam = self.masks = self.grouped = False
+        self.origins: set[str] = set()
+        self.right = 0
         self._rows: list[dict[str, Any]] = []
         self._reach = 0
         self._end: frozenset[int] = frozenset()
@@ -136,10 +189,16 @@ class TraceModel:
         self.iterations.append(iteration)
         self._rows.append(body)
         self._reach = max(self._reach, *(slot + 1 for slot in iteration.slots), 0)
+        self.right = max(self.right, *(-slot for slot in iteration.slots), 0)
+        self.beam = self.beam or bool(iteration.lanes)
+        self.masks = self.masks or "masked" in iteration.status
+        self.grouped = self.grouped or any(cluster is not None for cluster in iteration.cluster)
+        self.origins.update(iteration.origins)
 
     def _finish(self, body: dict[str, Any]) -> None:
         self.hypotheses = check_hypotheses(body.get("hypotheses"))
         self.edges = check_edges(body.get("edges"))
+        self.clusters = check_clusters(body.get("clusters"))
         greedy = body.get("greedy")
         if greedy is not None and not (isinstance(greedy, dict) and {"calls", "identical"} <= greedy.keys()):
             raise fail('"greedy" is null, or has "calls" and "identical"', greedy)
@@ -165,23 +224,28 @@ class TraceModel:
         return tuple(self.hypotheses[0]["tokens"]) if self.hypotheses else ()
 
     @property
-    def beam(self) -> bool:
-        """Whether passes carry a beam's hypotheses."""
-        return any(iteration.lanes for iteration in self.iterations)
-
-    @property
     def columns(self) -> int:
         """Positions to draw: the output's length, or while it is unknown those within reach."""
         if self.complete:
             return len(self.tokens)
+        if self.right:
+            return self._reach + 1 + self.right
         if self.beam:
             return self._reach
         return min(self._reach, max(LIVE_COLUMNS, len(self.settled) + LIVE_AHEAD))
 
+    def slot(self, column: int) -> int:
+        """What stands in a column: a position, or one counted from the end where decoding grows from both."""
+        return column if not self.right or column < self._reach else column - self.columns
+
+    def column(self, slot: int) -> int:
+        """Where a slot is drawn; slots counted from the end move until the output's length is known."""
+        return slot if slot >= 0 else slot + self.columns
+
     @property
     def beyond(self) -> int:
         """Positions that passes computed and that are not drawn."""
-        return max(0, self._reach - self.columns)
+        return max(0, self._reach + self.right - self.columns) if self.complete or not self.right else 0
 
     def label(self, token: int) -> Label:
         """How `token` is written."""
@@ -193,10 +257,10 @@ class TraceModel:
         """One pass of the grid, a cell for each of `columns`, or for all."""
         places = {slot: index for index, slot in enumerate(self.iterations[row].slots)}
         wanted = range(self.columns) if columns is None else columns
-        return [self._cell(row, column, places.get(column)) for column in wanted]
+        return [self._cell(row, column, places.get(self.slot(column))) for column in wanted]
 
     def _cell(self, row: int, column: int, index: int | None) -> Cell:
-        known = self.settled.get(column)
+        known = self.settled.get(self.slot(column))
         if known is not None and known[0] <= row:
             origin_row, index = known
             kind = "new" if origin_row == row else "settled"
@@ -207,7 +271,8 @@ class TraceModel:
             kind = "masked" if self.iterations[row].status[index] == "masked" else "draft"
         from_ = self.iterations[origin_row]
         draft, origin = from_.drafts[index], from_.origins[index]
-        token = -1 if kind == "masked" else from_.tokens[index]
+        token = from_.tokens[index]
+        told = kind != "settled" and draft >= 0 and origin not in PLAIN
         return Cell(
             row=row,
             column=column,
@@ -219,11 +284,75 @@ class TraceModel:
             draft=draft,
             origin=origin,
             moved=kind == "draft" and draft >= 0 and origin != "pad" and draft != token,
+            guess=("right" if draft == token else "wrong") if told else "",
         )
 
     def new_columns(self, row: int) -> list[int]:
         """Positions within the picture that the pass settled, ascending."""
-        return sorted(slot for slot, (origin, _) in self.settled.items() if origin == row and slot < self.columns)
+        found = (self.column(slot) for slot, (origin, _) in self.settled.items() if origin == row)
+        return sorted(column for column in found if column < self.columns)
+
+    def blocks(self) -> list[Block]:
+        """What passes computed as one: a window pass by pass, a block of the output until it is settled."""
+        found: list[Block] = []
+        reach = -1
+        for row, iteration in enumerate(self.iterations):
+            slots = iteration.slots
+            if len(slots) < 2 or slots[-1] < 0 or self.beam or self.masks or slots[0] >= self.columns:
+                reach = -1 if len(slots) > 1 else reach
+                if len(slots) == 1 and slots[0] == reach:
+                    found[-1] = replace(found[-1], end_row=row + 1)
+                continue
+            if slots[-1] == reach:
+                found[-1] = replace(found[-1], end_row=row + 1)
+            else:
+                found.append(Block(row, row + 1, slots[0], min(slots[-1] + 1, self.columns)))
+            reach = slots[-1]
+        return found
+
+    def lattice(self) -> list[list[Node]]:
+        """A beam's hypotheses: for each pass the tokens it appended, open hypotheses before finished ones."""
+        best = self.tokens if self.complete else self.iterations[-1].tokens if self.iterations else ()
+        columns: list[list[Node]] = []
+        before: dict[tuple[int, ...], int] = {(): -1}
+        for row, iteration in enumerate(self.iterations):
+            lanes = {lane.tokens: lane for lane in iteration.lanes if len(lane.tokens) == row + 1}
+            grown = sorted(lanes.values(), key=lambda lane: lane.finished)
+            columns.append(
+                [
+                    Node(
+                        token=lane.tokens[-1],
+                        label=self.label(lane.tokens[-1]),
+                        score=lane.score,
+                        parent=before.get(lane.tokens[:-1], -1),
+                        finished=lane.finished,
+                        best=lane.tokens == best[: row + 1],
+                    )
+                    for lane in grown
+                ]
+            )
+            before = {lane.tokens: index for index, lane in enumerate(grown)}
+        return columns
+
+    def picks(self, upto: int | None = None) -> list[Pick]:
+        """Clusters picked in the first `upto` passes: those that drafts picked, then those of settled tokens."""
+        limit = self.rows if upto is None else upto
+        found: dict[tuple[int, int], Pick] = {}
+        for row, iteration in enumerate(self.iterations[:limit]):
+            for index, slot in enumerate(iteration.slots):
+                cluster, column = iteration.cluster[index], self.column(slot)
+                if cluster is None or column >= self.columns:
+                    continue
+                settled = self.settled.get(slot) == (row, index)
+                if settled or (column, cluster) not in found:
+                    found[column, cluster] = Pick(column, cluster, iteration.num_active[index], settled)
+        return sorted(found.values(), key=lambda pick: (pick.settled, pick.column, pick.cluster))
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Tokens that an exact projection scores, where the trace says so."""
+        value = self.header.get("settings", {}).get("vocabulary")
+        return value if isinstance(value, int) and value > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as docs/trace.md describes it."""
@@ -233,6 +362,8 @@ class TraceModel:
             "greedy": self.greedy,
             "edges": self.edges,
         }
+        if self.clusters:
+            footer["clusters"] = {str(number): self.clusters[number] for number in sorted(self.clusters)}
         return self.header | footer | {"iterations": self._rows}
 
     def to_json(self) -> str:
@@ -271,7 +402,7 @@ def read(source: Any) -> TraceModel:
         if not isinstance(iteration, dict):
             raise fail("A pass is an object", iteration)
         model.append(iteration | {"event": "iteration"})
-    footer = {key: data.get(key) for key in ("target", "hypotheses", "greedy", "edges")}
+    footer = {key: data.get(key) for key in ("target", "hypotheses", "greedy", "edges", "clusters")}
     model.append(footer | {"event": "end"})
     return model
 

@@ -42,7 +42,7 @@ class Picture(anywidget.AnyWidget):
     _esm = script()
     _css = styles()
     trace_json = traitlets.Unicode("").tag(sync=True)
-    subtitle = traitlets.Unicode("").tag(sync=True)
+    words = traitlets.Dict(words.spoken(TraceModel(), range(0))).tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
     seq = traitlets.Int(0).tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
@@ -61,6 +61,10 @@ class Picture(anywidget.AnyWidget):
         self.model = TraceModel()
         if trace is not None:
             self.show(trace)
+
+    @traitlets.validate("notice")
+    def _spell(self, proposal: dict[str, Any]) -> str:
+        return visible(proposal["value"], keep="\n")
 
     def show(self, trace: Any) -> None:
         """Replace what is drawn by a whole trace."""
@@ -106,7 +110,11 @@ class Picture(anywidget.AnyWidget):
                 return
             self._sent = time.monotonic()
             first = self._number - len(self._pending) + 1
-            self.send({"k": "rows", "seq": first, "subtitle": words.subtitle(self.model), "events": self._pending})
+            rows = sum(event["event"] == "iteration" for event in self._pending)
+            fresh = range(0 if self.model.finished else self.model.rows - rows, self.model.rows)
+            spelled = {int(token) for event in self._pending for token in event.get("pieces", {})}
+            said = words.spoken(self.model, fresh, spelled)
+            self.send({"k": "rows", "seq": first, "words": said, "events": self._pending})
             self._pending = []
             if self._sent - self._sealed >= SEAL_EVERY:
                 self._seal()
@@ -116,7 +124,7 @@ class Picture(anywidget.AnyWidget):
         self._sealed = time.monotonic()
         with self.hold_sync():
             self.trace_json = self.model.to_json() if self.model.header else ""
-            self.subtitle = words.subtitle(self.model)
+            self.words = words.spoken(self.model, range(self.model.rows))
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
 

@@ -1,9 +1,11 @@
 """What the picture says in words: headline, subtitle, and one sentence for each pass."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from ddgviz.text import ELLIPSIS, END, join, visible
-from ddgviz.trace import Cell, TraceModel
+from ddgviz.trace import PLAIN, Cell, TraceModel
 
 _NAMES = """
 ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et Estonian,
@@ -96,20 +98,135 @@ def pass_name(model: TraceModel, row: int) -> str:
     return f"pass {model.iterations[row].call + 1}"
 
 
+def progress(model: TraceModel, upto: int) -> str:
+    """How far the first `upto` passes came: ``4 of 7 passes · 9 tokens · 2.25 a pass``."""
+    if not upto:
+        return ""
+    shown = f"{upto} of {_count(model.rows, 'pass', 'es')}"
+    if model.beam or model.masks:
+        return shown
+    tokens = sum(row < upto and model.column(slot) < model.columns for slot, (row, _) in model.settled.items())
+    rate = int(100 * tokens / upto + 0.5) / 100
+    return f"{shown} · {_count(tokens, 'token', 's')} · {rate:.2f} a pass"
+
+
 def caption(model: TraceModel, row: int) -> str:
     """What the pass did, as the rest of a sentence that begins with its name."""
     cells = model.cells(row)
     new = [cell for cell in cells if cell.kind == "new"]
     if model.beam:
-        lanes = _count(model.iterations[row].lanes, "hypothesis", "", "hypotheses")
-        return "settled the best hypothesis." if new else f"kept {lanes} open."
+        return _beam_caption(model, row)
+    if model.masks:
+        return _mask_caption(model, row, cells)
     moved = sum(cell.moved for cell in cells)
     change = f"changed {_count(moved, 'draft', 's')}" if moved else ""
     if not new:
         return f"settled nothing and {change}." if change else "changed nothing: what stands is confirmed."
     if len(new) == 1:
         return f"settled {_quoted(new)}" + (f" and {change}." if change else ".")
+    if model.right:
+        return f"settled {' and '.join(_quoted([cell]) for cell in new)}: one token from each end."
+    told = sorted({cell.origin for cell in new[:-1]} - PLAIN)
+    if told:
+        right = f"the drafts {_quoted(new[:-1])} were" if len(new) > 2 else f"the draft {_quoted(new[:1])} was"
+        return f"settled {_quoted(new)} in one pass: {right} right ({', '.join(map(origin, told))})."
     return f"settled {_quoted(new)} in one pass: {_rest(new)} did not have to wait for {_quoted(new[:1])}."
+
+
+def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) -> dict[str, Any]:
+    """All that a picture says of a trace, for a view that draws it.
+
+    Parameters
+    ----------
+    model : TraceModel
+    rows : range
+        Passes to speak about.
+    tokens : iterable of int, optional
+        Tokens to spell; all by default.
+
+    Returns
+    -------
+    dict
+        ``title, headline, subtitle, comparison, beyond``; ``passes``: by row, its caption and the progress after it;
+        ``labels``: by token, how it is written, and whether it continues a word; ``clusters``: by number, its size and words.
+    """
+    written = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
+    labels = {str(token): [label.text, label.continues] for token, label in written.items()}
+    passes = {str(row): [caption(model, row), progress(model, row + 1)] for row in rows}
+    return {
+        "title": title(model),
+        "headline": headline(model) if model.header else "",
+        "subtitle": subtitle(model),
+        "comparison": comparison(model),
+        "beyond": beyond(model) if model.rows else "",
+        "passes": passes,
+        "labels": labels,
+        "clusters": {
+            str(n): [share(model, known["size"]), cluster_words(model, n)] for n, known in model.clusters.items()
+        },
+    }
+
+
+def _beam_caption(model: TraceModel, row: int) -> str:
+    lanes = model.iterations[row].lanes
+    done = sum(lane.finished for lane in lanes)
+    kept = f"kept {_count(len(lanes) - done, 'hypothesis', '', 'hypotheses')} open"
+    if row + 1 == model.rows and model.complete:
+        return f"ended the search with {_count(done, 'finished hypothesis', '', 'finished hypotheses')}."
+    return f"{kept}, {done} finished." if done else f"{kept}."
+
+
+def _mask_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
+    again = sum(cell.kind == "masked" for cell in cells)
+    if again:
+        return f"predicted {_count(len(cells), 'token', 's')}; the {again} least sure will be masked again."
+    return f"settled {'the' if len(cells) == 1 else 'all'} {_count(len(cells), 'token', 's')}."
+
+
+_ORIGINS = {
+    "source": "copied from the source",
+    "prompt": "copied from the source",
+    "ngram": "n-gram",
+    "lexicon": "lexicon",
+    "pool": "seen earlier in the sentence",
+}
+
+
+TABLES = frozenset({"ngram", "lexicon", "ngram+lexicon"})
+"""Origins that are tables, which draft rather than copy."""
+
+
+def origin(name: str) -> str:
+    """Where drafts came from, in words: ``ngram+lexicon`` as ``n-gram + lexicon``."""
+    return " + ".join(_ORIGINS.get(part, visible(part)) for part in name.split("+"))
+
+
+def lane_name(index: int) -> str:
+    """``best``, ``2nd``, ``3rd`` and so on: hypotheses of a beam by rank."""
+    rank = index + 1
+    if rank == 1:
+        return "best"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th") if rank % 100 not in (11, 12, 13) else "th"
+    return f"{rank}{ending}"
+
+
+def share(model: TraceModel, active: int | None) -> str:
+    """Tokens scored, and what share of the vocabulary: ``312 · 4.3%``."""
+    if active is None:
+        return ""
+    known = f" · {100 * active / model.vocabulary:.1f}%" if model.vocabulary else ""
+    return f"{active:,}{known}"
+
+
+def cluster_words(model: TraceModel, cluster: int, most: int = 60) -> str:
+    """The words of a cluster's active set as one line; what is not listed is counted."""
+    known = model.clusters.get(cluster)
+    if known is None:
+        return "The trace does not say which tokens its active set holds."
+    tokens = known["tokens"][:most]
+    more = known["size"] - len(tokens)
+    listed = "  ".join(model.label(token).text for token in tokens)
+    return f"{listed}  and {more:,} more" if more > 0 else listed
 
 
 def _quoted(cells: list[Cell]) -> str:
@@ -140,7 +257,7 @@ def beyond(model: TraceModel) -> str:
 def summary(model: TraceModel, rows: range) -> tuple[str, str]:
     """What a still picture of a whole run says: a pass by name, or nothing, and the sentence."""
     row = highlight(model, rows)
-    if len(model.new_columns(row)) == 1 and not model.beam:
+    if len(model.new_columns(row)) == 1 and not model.beam and not model.masks:
         return "", "No pass settled more than one token."
     return pass_name(model, row), caption(model, row)
 

@@ -7,30 +7,31 @@ export function createFeed(view, read) {
   const waiting = new Map();
   const release = () => {
     const events = [];
-    let subtitle = "";
+    let words = {};
     while (waiting.has(done + 1)) {
       done += 1;
       const item = waiting.get(done);
       waiting.delete(done);
       events.push(item.event);
-      subtitle = item.subtitle || subtitle;
+      const { labels, passes } = { ...item.words };
+      words = { ...words, ...item.words, labels: { ...words.labels, ...labels }, passes: { ...words.passes, ...passes } };
     }
-    if (events.length) view.receive(events, subtitle);
+    if (events.length) view.receive(events, words);
   };
   return {
     sealed() {
-      const { seq, trace, subtitle, running, state } = read();
+      const { seq, trace, words, running, state } = read();
       if (seq <= done) return;
       done = seq;
       for (const key of waiting.keys()) if (key <= seq) waiting.delete(key);
-      view.load(trace, { subtitle, running, view: state });
+      view.load(trace, { words, running, view: state });
       release();
     },
     message(content) {
       if (!content || content.k !== "rows") return;
       content.events.forEach((event, index) => {
         const seq = content.seq + index;
-        if (seq > done) waiting.set(seq, { event, subtitle: content.subtitle });
+        if (seq > done) waiting.set(seq, { event, words: content.words });
       });
       release();
     },
@@ -45,17 +46,22 @@ function render({ model, el }) {
     },
   });
   const feed = createFeed(view, () => ({
-    seq: model.get("seq"), trace: JSON.parse(model.get("trace_json") || "null"), subtitle: model.get("subtitle"),
+    seq: model.get("seq"), trace: JSON.parse(model.get("trace_json") || "null"), words: model.get("words"),
     running: model.get("running"), state: model.get("view"),
   }));
   const sealed = () => feed.sealed();
   const message = (content) => feed.message(content);
   const viewed = () => view.setView(model.get("view"));
   const noticed = () => view.setNotice(model.get("notice"));
+  const configured = () =>
+    view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette") });
+  const places = ["change:group", "change:match", "change:palette"];
   model.on("change:seq", sealed);
   model.on("msg:custom", message);
   model.on("change:view", viewed);
   model.on("change:notice", noticed);
+  places.forEach((name) => model.on(name, configured));
+  configured();
   sealed();
   noticed();
   return () => {
@@ -63,6 +69,7 @@ function render({ model, el }) {
     model.off("msg:custom", message);
     model.off("change:view", viewed);
     model.off("change:notice", noticed);
+    places.forEach((name) => model.off(name, configured));
     view.destroy();
   };
 }

@@ -1,63 +1,36 @@
-// The trace as a grid: reads events, carries settled tokens down, and says in words what a pass did.
+// The trace as a grid: reads events and carries settled tokens down. How tokens are written is told by Python (`labels`).
 
-const HIDDEN = [
-  [0x0000, 0x001f], [0x007f, 0x009f], [0x00ad, 0x00ad], [0x034f, 0x034f], [0x061c, 0x061c], [0x115f, 0x1160],
-  [0x17b4, 0x17b5], [0x180b, 0x180f], [0x200b, 0x200f], [0x2028, 0x202e], [0x2060, 0x206f], [0x3164, 0x3164],
-  [0xd800, 0xdfff], [0xfeff, 0xfeff], [0xffa0, 0xffa0], [0xfff0, 0xfffb], [0xfffe, 0xffff], [0x1d173, 0x1d17a],
-  [0xe0000, 0xe0fff],
-];
 const LIVE_COLUMNS = 40;
 const LIVE_AHEAD = 12;
-const WORD_START = "▁";
+const PLAIN = ["", "pad", "recycled", "mask"];
+const ORIGINS = {
+  source: "copied from the source", prompt: "copied from the source", ngram: "n-gram", lexicon: "lexicon",
+  pool: "seen earlier in the sentence",
+};
 const NOTHING = { text: "", continues: false };
-export const END = "‹end›";
-
-const hidden = (code) => HIDDEN.some(([low, high]) => low <= code && code <= high);
-const wordlike = (text) => /[\p{L}\p{N}]/u.test(text);
-const count = (number, one, ending, many) => `${number} ${number === 1 ? one : many || one + ending}`;
-
-export function visible(text) {
-  const codes = Array.from(text, (character) => character.codePointAt(0));
-  const script = (code) => code >= 0x0590 && !hidden(code);
-  const joins = (index) =>
-    (codes[index] === 0x200c || codes[index] === 0x200d) &&
-    index > 0 && index + 1 < codes.length && script(codes[index - 1]) && script(codes[index + 1]);
-  return codes
-    .map((code, index) =>
-      hidden(code) && !joins(index)
-        ? `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`
-        : String.fromCodePoint(code))
-    .join("");
-}
-
-export function label(piece, isEnd) {
-  if (isEnd) return { text: END, continues: false };
-  const starts = piece.startsWith(WORD_START);
-  if (starts && piece.length > 1) return { text: visible(piece.slice(1)), continues: false };
-  if (!piece) return { text: "‹empty›", continues: false };
-  return { text: visible(piece), continues: !starts && wordlike(piece) };
-}
-
-function joined(labels) {
-  return labels.reduce(
-    (text, item) => text + (item.continues || !wordlike(item.text) || !text ? "" : " ") + item.text, "");
-}
 
 export function emptyModel() {
   return {
-    header: null, pieces: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
-    beam: false, reach: 0,
+    header: null, labels: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], clusters: {}, finished: false,
+    beam: false, masks: false, grouped: false, reach: 0, right: 0, known: new Map(),
   };
+}
+
+// What has been worked out of a model stays until the next event.
+function once(model, key, make) {
+  if (!model.known.has(key)) model.known.set(key, make());
+  return model.known.get(key);
 }
 
 export function append(model, event) {
   if (event.event === "start") return Object.assign(emptyModel(), { header: event });
-  Object.assign(model.pieces, event.pieces || {});
+  model.known.clear();
   if (event.event === "iteration") appendRow(model, event);
   if (event.event === "end") {
     model.hypotheses = event.hypotheses || [];
     model.greedy = event.greedy || null;
     model.edges = event.edges || [];
+    model.clusters = event.clusters || {};
     if (event.target) model.header = { ...model.header, target: event.target };
     model.finished = true;
   }
@@ -71,15 +44,18 @@ function appendRow(model, event) {
   for (const [slot, index] of places) {
     if (event.status[index] === "settled" && !model.settled.has(slot)) model.settled.set(slot, [row, index]);
     model.reach = Math.max(model.reach, slot + 1);
+    model.right = Math.max(model.right, -slot);
   }
-  if (event.lanes && event.lanes.length) model.beam = true;
+  model.beam = model.beam || Boolean(event.lanes && event.lanes.length);
+  model.masks = model.masks || event.status.includes("masked");
+  model.grouped = model.grouped || Boolean(event.cluster && event.cluster.some((cluster) => cluster !== null));
 }
 
-export function fromTrace(trace, running) {
+export function fromTrace(trace, running, labels) {
   if (!trace || !trace.format) return emptyModel();
   let model = append(emptyModel(), { ...trace, event: "start" });
-  model.pieces = { ...trace.pieces };
-  for (const row of trace.iterations) model = append(model, { ...row, pieces: {}, event: "iteration" });
+  model.labels = { ...labels };
+  for (const row of trace.iterations) model = append(model, { ...row, event: "iteration" });
   return running ? model : append(model, { ...trace, event: "end" });
 }
 
@@ -87,38 +63,46 @@ export const complete = (model) => model.hypotheses.length > 0 && model.hypothes
 
 export function columnCount(model) {
   if (complete(model)) return model.hypotheses[0].tokens.length;
+  if (model.right) return model.reach + 1 + model.right;
   if (model.beam) return model.reach;
   return Math.min(model.reach, Math.max(LIVE_COLUMNS, model.settled.size + LIVE_AHEAD));
 }
 
+export const slotOf = (model, column) =>
+  !model.right || column < model.reach ? column : column - columnCount(model);
+
+export const columnOf = (model, slot) => (slot >= 0 ? slot : slot + columnCount(model));
+
 export function labelOf(model, token) {
   if (token < 0) return NOTHING;
-  const piece = model.pieces[token];
-  return label(piece === undefined ? `#${token}` : piece, model.header.end.includes(token));
+  const [text, continues] = model.labels[token] || [`#${token}`, false];
+  return { text, continues };
 }
 
 export function cell(model, row, column) {
-  const known = model.settled.get(column);
+  const slot = slotOf(model, column);
+  const known = model.settled.get(slot);
   const carried = known !== undefined && known[0] <= row;
   const from = carried ? known[0] : row;
-  const index = carried ? known[1] : model.rows[row].places.get(column);
+  const index = carried ? known[1] : model.rows[row].places.get(slot);
   if (index === undefined) {
     return {
       row, column, kind: "empty", token: -1, ...NOTHING, probability: null, margin: null, draft: -1, origin: "",
-      moved: false, from,
+      moved: false, guess: "", from,
     };
   }
   const pass = model.rows[from];
   const kind = carried ? (from === row ? "new" : "settled") : pass.status[index] === "masked" ? "masked" : "draft";
-  const token = kind === "masked" ? -1 : pass.tokens[index];
+  const token = pass.tokens[index];
   const draft = pass.drafts[index];
+  const told = kind !== "settled" && draft >= 0 && !PLAIN.includes(pass.origins[index]);
   return {
     row, column, kind, token, ...labelOf(model, token),
     probability: pass.probabilities ? pass.probabilities[index] : null,
     margin: pass.margins ? pass.margins[index] : null,
     draft, origin: pass.origins[index],
     moved: kind === "draft" && draft >= 0 && pass.origins[index] !== "pad" && draft !== token,
-    from,
+    guess: told ? (draft === token ? "right" : "wrong") : "", from,
   };
 }
 
@@ -127,97 +111,156 @@ export function cells(model, row) {
 }
 
 export function newColumns(model, row) {
-  const limit = columnCount(model);
-  const found = [];
-  for (const [slot, [from]] of model.settled) if (from === row && slot < limit) found.push(slot);
-  return found.sort((a, b) => a - b);
+  const layer = layers(model, row + 1).find((found) => found.row === row);
+  return layer ? layer.columns : [];
 }
 
-export function layers(model, upto) {
+export const layers = (model, upto) => once(model, `layers ${upto}`, () => {
   const limit = columnCount(model);
   const found = new Map();
   for (const [slot, [row]] of model.settled) {
-    if (row >= upto || slot >= limit) continue;
+    const column = columnOf(model, slot);
+    if (row >= upto || column >= limit) continue;
     if (!found.has(row)) found.set(row, []);
-    found.get(row).push(slot);
+    found.get(row).push(column);
   }
   return [...found.keys()].sort((a, b) => a - b).map((row) => ({ row, columns: found.get(row).sort((a, b) => a - b) }));
-}
+});
 
 export function pills(model, columns) {
   const runs = [];
   for (const column of columns) {
     const last = runs[runs.length - 1];
-    if (last && last[last.length - 1] === column - 1 && !model.beam) last.push(column);
+    if (last && last[last.length - 1] === column - 1 && !model.beam && !model.masks) last.push(column);
     else runs.push([column]);
   }
   return runs;
 }
 
-export function edges(model, upto) {
+export const edgeKind = (model, wanted = "auto") => (wanted === "auto" ? (model.edges.length ? "measured" : "order") : wanted);
+
+export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto} ${wanted}`, () => {
   const order = layers(model, upto);
-  if (model.edges.length) {
+  const kind = edgeKind(model, wanted);
+  if (kind === "measured") {
     const drawn = new Set(order.flatMap((layer) => layer.columns));
-    return model.edges
+    const found = model.edges
       .filter((edge) => drawn.has(edge.from) && drawn.has(edge.to) && edge.strength > 0)
       .map((edge) => ({ source: edge.from, target: edge.to, strength: Math.min(1, edge.strength) }));
+    return needed(found);
   }
-  if (model.beam) return [];
-  return order.slice(1).flatMap((layer, index) => {
-    const before = order[index].columns;
-    return layer.columns.map((target) => ({ source: before[before.length - 1], target, strength: 1 }));
+  if (kind === "none" || model.beam || model.masks) return [];
+  return order.slice(1).flatMap((layer, index) => layer.columns.map((target) => {
+    const far = (other) => Math.abs(other - target);
+    const source = order[index].columns.reduce((best, other) => (far(other) <= far(best) ? other : best));
+    return { source, target, strength: 1 };
+  }));
+});
+
+// Leaves out the edges that a way of edges at least as strong replaces.
+function needed(found) {
+  const into = new Map();
+  for (const edge of found) into.set(edge.target, [...(into.get(edge.target) || []), edge]);
+  return found.filter((edge) => {
+    const strong = (other) => other.strength >= edge.strength;
+    const waiting = into.get(edge.target).filter((other) => other.source > edge.source && strong(other)).map((other) => other.source);
+    const seen = new Set(waiting);
+    while (waiting.length) {
+      for (const other of into.get(waiting.pop()) || []) {
+        if (strong(other) && other.source >= edge.source && !seen.has(other.source)) {
+          seen.add(other.source);
+          waiting.push(other.source);
+        }
+      }
+    }
+    return !seen.has(edge.source);
   });
 }
 
-export const meaning = (model) =>
-  model.edges.length ? "changing the left token would change the right one" : "the right token had to wait for the left one";
+export function meaning(model, wanted) {
+  if (edgeKind(model, wanted) === "measured") return "changing the left token would change the right one";
+  return model.right ? "the inner token had to wait for the outer one" : "the right token had to wait for the left one";
+}
+
+// What passes computed as one: a window pass by pass, a block of the output until it is settled.
+export const blocks = (model) => once(model, "blocks", () => {
+  const limit = columnCount(model);
+  const found = [];
+  let reach = -1;
+  model.rows.forEach(({ slots }, row) => {
+    const last = slots[slots.length - 1];
+    const extend = () => (found[found.length - 1].end_row = row + 1);
+    if (slots.length < 2 || last < 0 || model.beam || model.masks || slots[0] >= limit) {
+      if (slots.length > 1) reach = -1;
+      if (slots.length === 1 && last === reach) extend();
+      return;
+    }
+    if (last === reach) extend();
+    else found.push({ row, end_row: row + 1, column: slots[0], end_column: Math.min(last + 1, limit) });
+    reach = last;
+  });
+  return found;
+});
+
+// A beam's hypotheses: for each pass the tokens it appended, open hypotheses before finished ones.
+export const lattice = (model) => once(model, "lattice", () => {
+  const rows = model.rows;
+  const best = complete(model) ? model.hypotheses[0].tokens : rows.length ? rows[rows.length - 1].tokens : [];
+  let before = new Map([["", -1]]);
+  return rows.map(({ lanes }, row) => {
+    const unique = new Map((lanes || []).filter((lane) => lane.tokens.length === row + 1).map((lane) => [String(lane.tokens), lane]));
+    const grown = [...unique.values()].sort((a, b) => Boolean(a.finished) - Boolean(b.finished));
+    const nodes = grown.map((lane) => ({
+      token: lane.tokens[row], ...labelOf(model, lane.tokens[row]), score: lane.score,
+      parent: before.get(String(lane.tokens.slice(0, row))) ?? -1, finished: Boolean(lane.finished),
+      best: String(lane.tokens) === String(best.slice(0, row + 1)),
+    }));
+    before = new Map(grown.map((lane, index) => [String(lane.tokens), index]));
+    return nodes;
+  });
+});
+
+// Clusters picked in the first passes: those that drafts picked, then those of settled tokens.
+export const picks = (model, upto) => once(model, `picks ${upto}`, () => {
+  const found = new Map();
+  const limit = columnCount(model);
+  model.rows.slice(0, upto).forEach((pass, row) => pass.slots.forEach((slot, index) => {
+    const cluster = pass.cluster ? pass.cluster[index] : null;
+    const column = columnOf(model, slot);
+    if (cluster === null || column >= limit) return;
+    const known = model.settled.get(slot);
+    const settled = known !== undefined && known[0] === row && known[1] === index;
+    const key = `${column} ${cluster}`;
+    if (settled || !found.has(key)) found.set(key, { column, cluster, active: pass.num_active ? pass.num_active[index] : null, settled });
+  }));
+  return [...found.values()].sort((a, b) => a.settled - b.settled || a.column - b.column || a.cluster - b.cluster);
+});
+
+export const clusterRows = (model) => once(model, "clusters", () => {
+  const order = [...picks(model, model.rows.length)].sort((a, b) => b.settled - a.settled || a.column - b.column || a.cluster - b.cluster);
+  return [...new Set(order.map((pick) => pick.cluster))];
+});
+
+const vocabulary = (model) => {
+  const value = model.header ? model.header.settings.vocabulary : 0;
+  return Number.isInteger(value) && value > 0 ? value : 0;
+};
+
+export function percent(model, active) {
+  if (!vocabulary(model)) return active.toLocaleString("en-US");
+  const part = (100 * active) / vocabulary(model);
+  return `${part.toFixed(part >= 9.95 ? 0 : 1)}%`;
+}
+
+export function laneName(index) {
+  const rank = index + 1;
+  if (rank === 1) return "best";
+  const ending = [11, 12, 13].includes(rank % 100) ? "th" : ["th", "st", "nd", "rd"][rank % 10] || "th";
+  return rank + ending;
+}
 
 export const passName = (model, row) => `pass ${model.rows[row].call + 1}`;
 
 export const probabilityText = (value) => (value >= 0.995 ? "1.0" : value.toFixed(2).replace(/^0/, ""));
 
-export const title = (model) =>
-  visible(((model.header && model.header.source.text) || "").split(/\s+/u).filter(Boolean).join(" "));
-
-export function headline(model) {
-  if (!model.header) return "";
-  const tokens = complete(model) ? model.hypotheses[0].tokens.length : model.settled.size;
-  const said = `${count(model.rows.length, "pass", "es")} for ${count(tokens, "token", "s")}`;
-  return complete(model) ? said : said + (model.finished ? ", stopped" : " so far");
-}
-
-export function comparison(model) {
-  if (!model.greedy) return "";
-  return `greedy needs ${model.greedy.calls} · ${model.greedy.identical ? "identical output" : "output differs from greedy's"}`;
-}
-
-export function beyond(model) {
-  const more = Math.max(0, model.reach - columnCount(model));
-  if (!more) return "";
-  return complete(model)
-    ? `+${count(more, "position", "s")} beyond the end ${more === 1 ? "was" : "were"} drafted too.`
-    : `+${count(more, "more position", "s")}.`;
-}
-
-function quoted(list) {
-  const labels = list.filter((item) => item.text !== END);
-  const text = joined(labels);
-  const parts = labels.length ? [`“${text.length > 48 ? text.slice(0, 47) + "…" : text}”`] : [];
-  if (labels.length < list.length) parts.push("the end");
-  return parts.join(" and ");
-}
-
-export function caption(model, row) {
-  const list = cells(model, row);
-  const fresh = list.filter((item) => item.kind === "new");
-  if (model.beam) {
-    const lanes = (model.rows[row].lanes || []).length;
-    return fresh.length ? "settled the best hypothesis." : `kept ${count(lanes, "hypothesis", "", "hypotheses")} open.`;
-  }
-  const moved = list.filter((item) => item.moved).length;
-  const change = moved ? `changed ${count(moved, "draft", "s")}` : "";
-  if (!fresh.length) return change ? `settled nothing and ${change}.` : "changed nothing: what stands is confirmed.";
-  if (fresh.length === 1) return `settled ${quoted(fresh)}${change && ` and ${change}`}.`;
-  const rest = fresh.length > 3 ? `the other ${fresh.length - 1}` : fresh.slice(1).map((item) => quoted([item])).join(" and ");
-  return `settled ${quoted(fresh)} in one pass: ${rest} did not have to wait for ${quoted(fresh.slice(0, 1))}.`;
-}
+export const origin = (name) => name.split("+").map((part) => ORIGINS[part] || part).join(" + ");

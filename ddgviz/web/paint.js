@@ -1,15 +1,27 @@
-// Draws the cells in view on a canvas; text goes through fillText only.
+// Draws the cells in view on a canvas; text goes through fillText only. `SHAPES` are the marks of Python's cells.
 
-import { GAP, inView } from "./layout.js";
-import { cell, probabilityText } from "./model.js";
+import { CLUSTER, inView, STRIP } from "./layout.js";
+import { blocks, cell, lattice, percent, picks, probabilityText } from "./model.js";
 
 const ELLIPSIS = "…";
+const KEPT = 20000;
+const cut = new Map();
+const marks = new Map();
 
 export function font(colors, size, { bold = false, italic = false } = {}) {
   return `${italic ? "italic " : ""}${bold ? 600 : 400} ${size}px ${colors.font}`;
 }
 
 export function fitted(context, text, room) {
+  const key = `${context.font}\n${Math.round(room)}\n${text}`;
+  if (!cut.has(key)) {
+    if (cut.size > KEPT) cut.clear();
+    cut.set(key, cutText(context, text, room));
+  }
+  return cut.get(key);
+}
+
+function cutText(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const characters = Array.from(text);
   let low = 0;
@@ -29,107 +41,238 @@ export function paint(context, state) {
   context.clearRect(0, 0, size.width, size.height);
   context.save();
   context.beginPath();
-  context.rect(geo.left - 2, geo.top - 3, Math.max(0, size.width - geo.left - 2), size.height - geo.top + 3);
+  context.rect(geo.left - 3, geo.top - 3, Math.max(0, size.width - geo.left - 1), size.height - geo.top + 3);
   context.clip();
-  context.textAlign = "center";
-  context.textBaseline = "alphabetic";
-  context.direction = "ltr";
+  Object.assign(context, { textAlign: "center", textBaseline: "alphabetic", direction: "ltr" });
+  context.translate(geo.left - scroll.left, geo.top - scroll.top);
   const view = inView(geo, scroll, size);
-  for (let row = view.first; row < Math.min(view.end, shown); row++) {
-    const y = geo.top + row * geo.pitch - scroll.top;
-    for (const column of view.columns) {
-      const place = geo.places[column];
-      drawCell(context, state, cell(model, row, column), geo.left + place.x - scroll.left, y, place.width);
+  if (model.beam) lanes(context, state, view);
+  else {
+    const end = Math.min(view.end, shown);
+    for (let row = view.first; row < end; row++) {
+      for (const column of view.columns) drawCell(context, state, cell(model, row, column), geo.places[column], row * geo.pitch);
     }
+    outlines(context, state, view);
+    if (state.fade < 1 && end === shown) veil(context, state, (shown - 1) * geo.pitch);
   }
+  if (geo.clusters.length) activeSets(context, state, view);
   context.restore();
   context.globalAlpha = 1;
 }
 
-function drawCell(context, state, item, x, y, width) {
-  const { colors, geo } = state;
-  const high = geo.pitch - GAP;
+const stroke = (context, color, width, alpha = 1, dash = []) => {
+  Object.assign(context, { strokeStyle: color, lineWidth: width, globalAlpha: alpha });
+  context.setLineDash(dash);
+  context.stroke();
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+};
+
+const fill = (context, color, alpha) => {
+  Object.assign(context, { fillStyle: color, globalAlpha: alpha });
+  context.fill();
+  context.globalAlpha = 1;
+};
+
+// The newest pass comes in softly: paper over it that clears.
+function veil(context, { colors, geo, fade }, y) {
+  Object.assign(context, { fillStyle: colors.paper, globalAlpha: 1 - fade });
+  context.fillRect(-2, y - 2, geo.grid + 4, geo.pitch);
+  context.globalAlpha = 1;
+}
+
+function drawCell(context, state, item, place, y) {
+  const { colors, geo, find } = state;
+  const { x, width } = place;
+  const high = geo.pitch - geo.gap;
   if (item.kind === "empty") {
-    dot(context, colors, x + width / 2, y + high / 2);
+    if (geo.readable) dot(context, colors, x + width / 2, y + high / 2);
     return;
   }
   box(context, colors, item, x, y, width, high);
-  const settled = item.kind === "settled" || item.kind === "new";
-  const bold = item.kind === "new";
-  context.font = font(colors, 12.5, { bold, italic: !settled });
-  context.fillStyle = settled ? colors.ink : colors.muted;
-  const known = item.probability !== null;
-  const baseline = y + (known ? 18 : high / 2 + 4.5);
-  const text = item.kind === "masked" ? "·" : fitted(context, item.text, width - 8);
-  context.fillText(text, x + width / 2, baseline);
-  if (known) {
-    context.font = font(colors, 10);
-    context.fillStyle = bold ? colors.ink : colors.muted;
-    context.fillText(probabilityText(item.probability), x + width / 2, y + 33);
+  if (find && item.text.toLowerCase().includes(find)) {
+    context.beginPath();
+    context.roundRect(x + 2.5, y + 2.5, width - 5, high - 5, 4);
+    stroke(context, colors.ink, 1.4);
   }
-  if (item.continues) tick(context, colors, x, baseline - 4);
+  if (!geo.readable) return;
+  const known = item.probability !== null && !geo.quiet;
+  const baseline = y + (known ? 0.41 * geo.pitch : high / 2 + 4.5);
+  const settled = item.kind === "settled" || item.kind === "new";
+  words(context, state, item, { place, baseline, bold: item.kind === "new", settled });
+  if (known) small(context, state, probabilityText(item.probability), x + width / 2, y + 0.75 * geo.pitch, item.kind === "new");
   if (item.moved) chevron(context, colors, x + width / 2, y);
+  if (item.guess) mark(context, colors, item, x + 4, y + high - 11);
+}
+
+function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
+  context.font = font(colors, 12.5 * geo.type, { bold, italic: !settled });
+  context.fillStyle = settled ? colors.ink : colors.muted;
+  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - 8);
+  context.fillText(text, place.middle, baseline);
+  if (!item.continues) return;
+  context.beginPath();
+  context.moveTo(place.x, baseline - 4);
+  context.lineTo(place.x + 4, baseline - 4);
+  stroke(context, colors.muted, 1.4);
+}
+
+function small(context, { colors, geo }, text, x, y, strong) {
+  context.font = font(colors, Math.max(9, 10 * geo.type));
+  context.fillStyle = strong ? colors.ink : colors.muted;
+  context.fillText(text, x, y);
 }
 
 function box(context, colors, item, x, y, width, high) {
-  const sure = item.probability === null ? 0.8 : item.probability;
+  const sure = item.probability === null || item.probability === undefined ? 0.8 : item.probability;
+  const radius = Math.min(6, high / 4);
   context.beginPath();
   if (item.kind === "settled") {
-    context.roundRect(x, y, width, high, 6);
-    context.fillStyle = colors.settled;
-    context.globalAlpha = 0.1 + 0.13 * sure;
-    context.fill();
-  } else if (item.kind === "new") {
-    context.roundRect(x + 0.5, y + 0.5, width - 1, high - 1, 6);
-    context.fillStyle = colors.settled;
-    context.globalAlpha = 0.26 + 0.22 * sure;
-    context.fill();
-    context.globalAlpha = 1;
-    context.strokeStyle = colors.accent;
-    context.lineWidth = 1.8;
-    context.stroke();
-  } else {
-    context.roundRect(x + 0.5, y + 0.5, width - 1, high - 1, 6);
-    context.strokeStyle = colors.muted;
-    context.globalAlpha = 0.6;
-    context.lineWidth = 1;
-    context.setLineDash([2.5, 3]);
-    context.stroke();
-    context.setLineDash([]);
+    context.roundRect(x, y, width, high, radius);
+    fill(context, colors.settled, 0.1 + 0.13 * sure);
+    return;
   }
-  context.globalAlpha = 1;
+  context.roundRect(x + 0.5, y + 0.5, width - 1, high - 1, radius);
+  if (item.kind === "new") {
+    fill(context, colors.settled, 0.26 + 0.22 * sure);
+    stroke(context, colors.accent, high < 16 ? 1 : 1.8);
+  } else {
+    stroke(context, colors.muted, 1, 0.6, [2.5, 3]);
+    if (item.kind === "masked") hatch(context, colors, x + 1, y + 1, x + width - 1, y + high - 1);
+  }
+}
+
+function hatch(context, colors, x, y, right, foot) {
+  const step = Math.min(right - x, foot - y) / 6;
+  context.beginPath();
+  for (const by of [step, 2 * step]) {
+    context.moveTo(x, y + by);
+    context.lineTo(x + by, y);
+    context.moveTo(right - by, foot);
+    context.lineTo(right, foot - by);
+  }
+  stroke(context, colors.muted, 1, 0.6);
 }
 
 function dot(context, colors, x, y) {
   context.beginPath();
   context.arc(x, y, 1.6, 0, 2 * Math.PI);
-  context.fillStyle = colors.muted;
-  context.globalAlpha = 0.45;
-  context.fill();
-  context.globalAlpha = 1;
-}
-
-function tick(context, colors, x, y) {
-  context.beginPath();
-  context.moveTo(x, y);
-  context.lineTo(x + 4, y);
-  context.strokeStyle = colors.muted;
-  context.lineWidth = 1.4;
-  context.stroke();
+  fill(context, colors.muted, 0.45);
 }
 
 function chevron(context, colors, x, y) {
   context.beginPath();
   context.moveTo(x - 7.5, y + 0.5);
   context.lineTo(x + 7.5, y + 0.5);
-  context.strokeStyle = colors.paper;
-  context.lineWidth = 3;
-  context.stroke();
+  stroke(context, colors.paper, 3);
   context.beginPath();
   context.moveTo(x - 4.5, y - 1.5);
   context.lineTo(x, y + 2.5);
   context.lineTo(x + 4.5, y - 1.5);
-  context.strokeStyle = colors.accent;
-  context.lineWidth = 1.6;
-  context.stroke();
+  stroke(context, colors.accent, 1.6);
+}
+
+function mark(context, colors, item, x, y) {
+  const shape = SHAPES[item.origin] || SHAPES.other;
+  if (!marks.has(shape)) marks.set(shape, new Path2D(shape));
+  context.save();
+  context.translate(x, y);
+  Object.assign(context, { globalAlpha: 0.7, lineWidth: 0.9, strokeStyle: colors.ink, fillStyle: colors.ink });
+  if (item.guess === "right") context.fill(marks.get(shape));
+  context.stroke(marks.get(shape));
+  context.restore();
+}
+
+function outlines(context, { model, geo, colors, shown }, view) {
+  for (const block of blocks(model)) {
+    const end = Math.min(block.end_row, shown);
+    if (block.row >= Math.min(shown, view.end) || end <= view.first) continue;
+    const inside = geo.places.slice(block.column, block.end_column).filter((place) => !place.hidden);
+    if (inside.length < 2) continue;
+    const [first, last] = [inside[0], inside[inside.length - 1]];
+    const pad = geo.gap / 2;
+    context.beginPath();
+    context.roundRect(first.x - pad, block.row * geo.pitch - pad, last.right - first.x + 2 * pad, (end - block.row) * geo.pitch, 8);
+    stroke(context, colors.muted, 1, 0.55);
+  }
+}
+
+function lanes(context, state, { columns }) {
+  const { model, geo, shown, colors } = state;
+  const drawn = lattice(model);
+  const high = geo.pitch - geo.gap;
+  const lit = lineage(state);
+  for (const column of columns.filter((place) => place < shown)) {
+    const place = geo.places[column];
+    drawn[column].forEach((item, lane) => {
+      const y = lane * geo.pitch;
+      const traced = lit ? lit.has(`${column} ${lane}`) : item.best;
+      if (item.parent >= 0 && !geo.places[column - 1].hidden) {
+        const from = geo.places[column - 1].right;
+        const [start, end] = [item.parent * geo.pitch + high / 2, y + high / 2];
+        const bend = (from + place.x) / 2;
+        context.beginPath();
+        context.moveTo(from, start);
+        context.bezierCurveTo(bend, start, bend, end, place.x, end);
+        stroke(context, traced ? colors.settled : colors.muted, traced ? 2.4 : 1, traced ? 0.9 : 0.5);
+      }
+      const kind = item.best ? (item.finished ? "new" : "settled") : "draft";
+      box(context, colors, { kind, probability: 0.8 }, place.x, y, place.width, high);
+      if ((item.finished && !item.best) || (lit && traced)) {
+        context.beginPath();
+        context.roundRect(place.x + 0.5, y + 0.5, place.width - 1, high - 1, 6);
+        stroke(context, traced ? colors.settled : colors.muted, traced ? 2 : 1);
+      }
+      if (!geo.readable) return;
+      words(context, state, item, { place, baseline: y + 0.41 * geo.pitch, bold: item.best, settled: item.best });
+      if (item.score !== null) small(context, state, scoreText(item.score), place.middle, y + 0.75 * geo.pitch, false);
+    });
+  }
+}
+
+export const scoreText = (score) => score.toFixed(1).replace("-", "−");
+
+// The hypothesis under the pointer, as keys of its cells.
+function lineage({ model, over }) {
+  if (!over || over.row === null) return null;
+  const found = new Set();
+  let lane = over.row;
+  for (let column = over.column; column >= 0 && lane >= 0; column--) {
+    found.add(`${column} ${lane}`);
+    lane = lattice(model)[column][lane].parent;
+  }
+  return found;
+}
+
+function activeSets(context, state, { columns }) {
+  const { model, geo, colors, shown, cluster } = state;
+  const seen = new Set(columns);
+  const most = Math.max(1, ...picks(model, model.rows.length).map((pick) => pick.active || 0));
+  const top = geo.active - geo.top;
+  const end = geo.places.length ? geo.grid : 0;
+  geo.clusters.forEach((number, index) => {
+    const y = top + STRIP + 8 + index * CLUSTER;
+    context.beginPath();
+    context.moveTo(0, y + 8);
+    context.lineTo(end, y + 8);
+    stroke(context, number === cluster ? colors.accent : colors.muted, 1, number === cluster ? 0.9 : 0.25);
+  });
+  for (const pick of picks(model, shown)) {
+    if (!seen.has(pick.column)) continue;
+    const place = geo.places[pick.column];
+    const part = (pick.active || 0) / most;
+    if (pick.settled && pick.active !== null) {
+      const high = Math.max(1.5, (STRIP - 14) * part);
+      context.beginPath();
+      context.roundRect(place.x, top + STRIP - high, place.width, high, 1.5);
+      fill(context, colors.settled, 0.55);
+      if (place.width > 26) small(context, state, percent(model, pick.active), place.middle, top + STRIP - high - 3, false);
+    }
+    const y = top + STRIP + 8 + geo.clusters.indexOf(pick.cluster) * CLUSTER;
+    context.beginPath();
+    context.roundRect(place.x + 0.5, y + 0.5, place.width - 1, 15, 4);
+    fill(context, colors.paper, 1);
+    if (pick.settled) fill(context, colors.settled, 0.3 + 0.5 * part);
+    else stroke(context, colors.muted, 1, 0.6, [2.5, 3]);
+  }
 }

@@ -1,7 +1,9 @@
 // Draws what lies around the cells as SVG: the graph, row names, bars, highlights and the focus ring.
 
-import { arcHeight, GAP, inView } from "./layout.js";
-import { cell, edges, labelOf, layers, newColumns, passName, pills } from "./model.js";
+import { arcHeight, CLUSTER, inView, STRIP } from "./layout.js";
+import {
+  cell, edgeKind, edges, labelOf, laneName, lattice, layers, newColumns, origin, passName, pills,
+} from "./model.js";
 import { fitted, font } from "./paint.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -51,11 +53,12 @@ function graphNodes(state, context) {
   const { columns } = inView(geo, state.scroll, state.size);
   const [first, last] = [columns[0], columns[columns.length - 1]];
   const near = (one, other) => Math.max(one, other) >= first && Math.min(one, other) <= last;
+  const drawable = ({ source, target }) => near(source, target) && !geo.places[source].hidden && !geo.places[target].hidden;
   const related = relatives(state);
-  const made = edges(model, shown).filter((edge) => near(edge.source, edge.target)).map((edge) => arc(state, edge));
+  const made = edges(model, shown, state.graph).filter(drawable).map((edge) => arc(state, edge));
   const drawn = new Set();
   for (const layer of layers(model, shown)) {
-    for (const run of pills(model, layer.columns)) {
+    for (const run of pills(model, layer.columns.filter((column) => !geo.places[column].hidden))) {
       if (!near(run[0], run[run.length - 1])) continue;
       run.forEach((column) => drawn.add(column));
       made.push(...pill(state, layer.row, run, context, related));
@@ -63,7 +66,7 @@ function graphNodes(state, context) {
   }
   columns.forEach((column) => {
     const place = geo.places[column];
-    if (!drawn.has(column)) made.push(node("circle", { cx: place.middle, cy: geo.pill + 13, r: 1.6, class: "ddg-dot" }));
+    if (!drawn.has(column) && geo.readable) made.push(node("circle", { cx: place.middle, cy: geo.pill + 13, r: 1.6, class: "ddg-dot" }));
   });
   return made;
 }
@@ -74,7 +77,7 @@ function arc(state, edge) {
   const to = geo.places[edge.target];
   const foot = geo.pill - 1;
   const lift = foot - (arcHeight(from, to) * 4) / 3;
-  const measured = model.edges.length > 0;
+  const measured = edgeKind(model, state.graph) === "measured";
   const weight = measured ? 0.8 + 2 * edge.strength : 1.6;
   const alpha = measured ? 0.3 + 0.5 * edge.strength : 0.65;
   const lit = hot !== null && (edge.source === hot || edge.target === hot);
@@ -88,13 +91,15 @@ function arc(state, edge) {
 
 function pill(state, row, run, context, related) {
   const { geo, model, hot } = state;
-  const x = geo.places[run[0]].x + 2;
-  const width = geo.places[run[run.length - 1]].right - 2 - x;
+  const pad = geo.readable ? 2 : 0;
+  const x = geo.places[run[0]].x + pad;
+  const width = geo.places[run[run.length - 1]].right - pad - x;
   const together = run.length > 1;
   const made = [
     node("rect", { x, y: geo.pill, width, height: 26, rx: 13, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
   ];
-  context.font = font(state.colors, 13, { bold: true });
+  const size = 13 * Math.min(1, geo.type);
+  context.font = font(state.colors, size, { bold: true });
   for (const column of run) {
     const place = geo.places[column];
     const item = cell(model, row, column);
@@ -102,12 +107,15 @@ function pill(state, row, run, context, related) {
       const kind = column === hot ? "ddg-lit ddg-self" : "ddg-lit";
       made.push(node("rect", { x: place.x + 2, y: geo.pill, width: place.width - 4, height: 26, rx: 13, class: kind }));
     }
-    const text = node("text", { x: place.middle, y: geo.pill + 17.5, class: "ddg-token" });
+    if (differs(state, column)) made.push(node("path", { d: `M${place.middle - 5} ${geo.pill + 31}h10m-10 4h10m-2.5 -6.5l-5 9`, class: "ddg-differs" }));
+    if (find(state, item)) made.push(node("rect", { x: place.x + 4, y: geo.pill + 2, width: place.width - 8, height: 22, rx: 11, class: "ddg-found" }));
+    if (!geo.readable) continue;
+    const text = node("text", { x: place.middle, y: geo.pill + 17.5, class: "ddg-token", "font-size": size });
     text.textContent = fitted(context, item.text, place.width - 8);
     made.push(text);
     if (item.continues) made.push(node("path", { d: `M${place.x + 1} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
   }
-  if (together) {
+  if (together && width > 50) {
     const said = node("text", { x: x + width / 2, y: geo.pill + 41, class: "ddg-at-once" });
     said.textContent = `${run.length} at once`;
     made.push(said);
@@ -115,10 +123,14 @@ function pill(state, row, run, context, related) {
   return made;
 }
 
+const find = (state, item) => state.find && item.text.toLowerCase().includes(state.find);
+
+export const differs = (state, column) => state.match.length > column && state.match[column] < 0;
+
 function relatives(state) {
   const found = new Set();
   if (state.hot === null) return found;
-  for (const edge of edges(state.model, state.shown)) {
+  for (const edge of edges(state.model, state.shown, state.graph)) {
     if (edge.source === state.hot) found.add(edge.target);
     if (edge.target === state.hot) found.add(edge.source);
   }
@@ -140,63 +152,100 @@ function rowNodes(scene, state) {
     }
     if (scroll.left > 1) made.push(node("rect", { ...cover, x: geo.left - 4, width: 28, fill: `url(#${scene.id}-left)` }));
   }
-  for (let row = view.first; row < Math.min(view.end, model.rows.length); row++) {
-    const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - GAP) / 2;
+  const named = Math.ceil(13 / geo.pitch);
+  for (let row = view.first; row < Math.min(view.end, geo.lines); row++) {
+    const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - geo.gap) / 2;
     if (middle < geo.top - 4) continue;
+    if (model.beam) {
+      made.push(rowName(geo, middle, laneName(row), "ddg-row"));
+      continue;
+    }
+    if (row >= model.rows.length) break;
     const current = row === shown - 1;
-    const name = node("text", { x: geo.left - 14, y: middle + 4, class: current ? "ddg-row ddg-now" : "ddg-row" });
-    name.textContent = passName(model, row);
-    if (row >= shown) name.setAttribute("opacity", 0.45);
-    made.push(name);
+    if (row % named === 0 || current) {
+      const name = rowName(geo, middle, passName(model, row), current ? "ddg-row ddg-now" : "ddg-row");
+      if (row >= shown) name.setAttribute("opacity", 0.45);
+      made.push(name);
+    }
     const count = newColumns(model, row).length;
     if (row >= shown || !count) continue;
-    made.push(node("rect", { x: barX, y: middle - 8, width: geo.unit * count, height: 16, rx: 4, class: "ddg-bar" }));
+    const bar = Math.max(2, Math.min(16, geo.pitch - 2));
+    made.push(node("rect", { x: barX, y: middle - bar / 2, width: geo.unit * count, height: bar, rx: bar / 4, class: "ddg-bar" }));
+    if (geo.pitch < 13) continue;
     const said = node("text", { x: barX + geo.unit * count + 7, y: middle + 4.5, class: "ddg-count" });
     said.textContent = `+${count}`;
     made.push(said);
   }
+  made.push(...clusterNames(state, barX));
+  return made;
+}
+
+function rowName(geo, middle, text, kind) {
+  const name = node("text", { x: geo.left - 14, y: middle + 4, class: kind });
+  name.textContent = text;
+  return name;
+}
+
+function clusterNames({ geo, scroll, size, cluster, sizes }, x) {
+  const top = geo.active - scroll.top;
+  const within = (y) => y > geo.top && y < size.height;
+  const made = geo.clusters.length && within(top + STRIP - 10) ? [rowName(geo, top + STRIP - 8, "scored", "ddg-row")] : [];
+  geo.clusters.forEach((number, index) => {
+    const y = top + STRIP + 8 + index * CLUSTER + 8;
+    if (!within(y)) return;
+    made.push(rowName(geo, y, `cluster ${number}`, number === cluster ? "ddg-row ddg-now" : "ddg-row"));
+    const said = node("text", { x, y: y + 4, class: "ddg-row ddg-size" });
+    said.textContent = (sizes[number] || [""])[0];
+    made.push(said);
+  });
   return made;
 }
 
 export function drawMarks(scene, state) {
-  const { geo, scroll, size, hot, focus, focused, shown } = state;
+  const { geo, scroll, size, hot, focus, focused, shown, brushing } = state;
   const made = [];
-  if (hot !== null && geo.places[hot]) {
+  const left = geo.left - scroll.left;
+  if (hot !== null && geo.places[hot] && !geo.places[hot].hidden) {
     const place = geo.places[hot];
-    const end = Math.min(size.height, geo.top + shown * geo.pitch - scroll.top);
-    made.push(
-      node("rect", {
-        x: geo.left + place.x - scroll.left - 2, y: geo.top - 4, width: place.width + 4,
-        height: Math.max(0, end - geo.top + 4), rx: 8, class: "ddg-band",
-      }));
+    const end = Math.min(size.height, geo.top + (state.model.beam ? geo.lines : shown) * geo.pitch - scroll.top);
+    const height = Math.max(0, (geo.clusters.length ? size.height : end) - geo.top + 4);
+    made.push(node("rect", { x: left + place.x - 2, y: geo.top - 4, width: place.width + 4, height, rx: 8, class: "ddg-band" }));
   }
-  if (focus && focused && geo.places[focus.column] && focus.row < shown) {
+  if (focus && focused && geo.places[focus.column] && focus.row < geo.lines) {
     const place = geo.places[focus.column];
     const y = geo.top + focus.row * geo.pitch - scroll.top;
-    if (y >= geo.top - 4) {
-      made.push(
-        node("rect", {
-          x: geo.left + place.x - scroll.left - 2, y: y - 2, width: place.width + 4, height: geo.pitch - GAP + 4, rx: 8,
-          class: "ddg-ring",
-        }));
-    }
+    const ring = { x: left + place.x - 2, y: y - 2, width: place.width + 4, height: geo.pitch - geo.gap + 4, rx: 8, class: "ddg-ring" };
+    if (y >= geo.top - 4) made.push(node("rect", ring));
+  }
+  if (brushing) {
+    const [from, to] = brushing.map((column) => geo.places[column]);
+    made.push(node("rect", { x: left + from.x - 2, y: 0, width: to.right - from.x + 4, height: size.height, rx: 4, class: "ddg-brush" }));
   }
   scene.marks.replaceChildren(...made);
 }
 
 export function describe(model, row, column) {
+  if (model.beam) return describeNode(model, row, column);
   const item = cell(model, row, column);
   const where = `Position ${column + 1}, ${passName(model, row)}`;
   if (item.kind === "empty") return { head: "nothing yet", lines: [where] };
   const lines = [where];
   const settledIn = item.kind === "settled" || item.kind === "new" ? `settled in ${passName(model, item.from)}` : "";
-  lines.push(settledIn || (item.kind === "masked" ? "open" : "draft, not settled"));
+  lines.push(settledIn || (item.kind === "masked" ? (item.token < 0 ? "open" : "to be masked again") : "draft, not settled"));
   if (item.token >= 0) lines.push(`token id ${item.token}`);
   if (item.probability !== null) lines.push(`probability ${item.probability.toPrecision(3)}`);
-  if (item.margin !== null) lines.push(`margin ${item.margin.toPrecision(3)}`);
-  if (item.draft >= 0) {
-    const draft = labelOf(model, item.draft).text;
-    lines.push(`draft before: ${draft}${item.origin ? ` (${item.origin})` : ""}`);
-  }
+  if (item.margin !== null) lines.push(`margin to the runner-up ${item.margin.toPrecision(3)}`);
+  if (item.draft >= 0) lines.push(`draft before: ${labelOf(model, item.draft).text}${item.origin ? ` (${origin(item.origin)})` : ""}`);
   return { head: item.text || "open", lines };
+}
+
+function describeNode(model, lane, column) {
+  const nodes = lattice(model)[column] || [];
+  const item = nodes[lane];
+  const where = `Position ${column + 1}, ${laneName(lane)} hypothesis`;
+  if (!item) return { head: "no hypothesis", lines: [where] };
+  const lines = [where, item.finished ? "finished" : "open", `token id ${item.token}`];
+  if (item.score !== null) lines.push(`score ${item.score.toPrecision(4).replace("-", "−")}`);
+  if (item.best) lines.push("part of the best hypothesis");
+  return { head: item.text, lines };
 }

@@ -1,21 +1,24 @@
 // Light or dark, and the reader's wish for less motion.
 
-export function followTheme(root, changed) {
+export function followTheme(root, chosen, changed) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
     const said = document.body.getAttribute("data-jp-theme-light");
     const theme = said === null ? (dark.matches ? "dark" : "light") : said === "true" ? "light" : "dark";
-    root.setAttribute("data-theme", theme);
+    const palette = chosen();
+    root.setAttribute("data-theme", palette === "auto" ? theme : palette);
+    root.toggleAttribute("data-own", palette !== "auto");
     changed();
   };
   const observer = new MutationObserver(apply);
   observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
   dark.addEventListener("change", apply);
   apply();
-  return () => {
+  const stop = () => {
     observer.disconnect();
     dark.removeEventListener("change", apply);
   };
+  return { apply, stop };
 }
 
 export function colorsOf(root) {

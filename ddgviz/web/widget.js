@@ -1,17 +1,23 @@
 // The picture on a page: holds the state, draws on the next frame, and listens to reader and kernel.
 
-import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable } from "./frame.js";
-import { geometry, hit, survey } from "./layout.js";
-import { append, caption, emptyModel, fromTrace, newColumns, passName, visible } from "./model.js";
+import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable, writeWords } from "./frame.js";
+import { columnAt, geometry, hit, survey, TALLEST } from "./layout.js";
+import { link } from "./link.js";
+import { append, cell, edgeKind, edges, emptyModel, fromTrace, newColumns } from "./model.js";
 import { font, paint } from "./paint.js";
 import { createScene, describe, drawMarks, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
 
-const TALLEST = 760;
 const PACE = 333;
 const WHOLE_RUN = 8000;
+const REST = 1400;
+const FADE = 160;
 const QUIET = 250;
 const EDGE = 40;
+const SPEEDS = [1, 2, 4, 0.5];
+const ZOOMS = [0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
+const NO_WORDS = { passes: {} };
+const PLAIN_VIEW = { graph: "auto", zoom: 0, brush: null, find: "", cluster: null, speed: 1, loop: false };
 
 export function mount(host, options = {}) {
   const root = element("div", "ddgviz");
@@ -26,21 +32,39 @@ export function mount(host, options = {}) {
 
 class View {
   constructor(root, onView) {
-    Object.assign(this, { root, onView, model: emptyModel(), subtitle: "", shown: 0, playing: false, stale: true });
-    Object.assign(this, { hot: null, focus: null, focused: false, frame: 0, timer: 0, geo: null, told: "" });
+    Object.assign(this, { root, onView, model: emptyModel(), words: NO_WORDS, clock: 0, playing: false, stale: true, ...PLAIN_VIEW });
+    Object.assign(this, { hot: null, over: null, focus: null, frame: 0, timer: 0, born: 0, geo: null, told: "" });
+    Object.assign(this, { group: "", match: [], palette: "auto", peer: { total: 0, natural: [] }, brushing: null });
     this.part = createFrame(root);
     this.scene = createScene();
     this.part.stage.append(this.scene.svg);
     this.context = this.part.canvas.getContext("2d");
     this.stops = new AbortController();
+    this.link = link((said) => this.hear(said));
+  }
+
+  // Passes shown. The clock may run on for a longer picture of the group.
+  get shown() {
+    return Math.min(this.clock, this.model.rows.length);
+  }
+
+  get total() {
+    return Math.max(this.model.rows.length, this.group ? this.peer.total : 0);
   }
 
   start() {
-    const on = (target, name, handler) => target.addEventListener(name, handler, { signal: this.stops.signal });
-    const { play, back, on: forward, line, scroll, stage } = this.part;
-    on(play, "click", () => this.toggle());
-    on(back, "click", () => this.step(-1));
-    on(forward, "click", () => this.step(1));
+    const on = (target, name, handler, more = {}) => target.addEventListener(name, handler, { signal: this.stops.signal, ...more });
+    const { part } = this;
+    const { line, stage, search } = part;
+    on(part.play, "click", () => this.toggle());
+    on(part.back, "click", () => this.step(-1));
+    on(part.on, "click", () => this.step(1));
+    on(part.speed, "click", () => this.set({ speed: SPEEDS[(SPEEDS.indexOf(this.speed) + 1) % SPEEDS.length] }));
+    on(part.loop, "click", () => this.set({ loop: !this.loop }));
+    on(part.graph, "click", () => this.nextGraph());
+    on(part.out, "click", () => this.zoomBy(-1));
+    on(part.in, "click", () => this.zoomBy(1));
+    on(search, "input", () => this.set({ find: search.value.toLowerCase() }));
     on(line, "pointerdown", (event) => {
       line.setPointerCapture(event.pointerId);
       this.goTo(passAt(line, this.model.rows.length, event.clientX));
@@ -48,122 +72,205 @@ class View {
     on(line, "pointermove", (event) => {
       if (event.buttons) this.goTo(passAt(line, this.model.rows.length, event.clientX));
     });
-    on(scroll, "scroll", () => this.draw());
-    on(stage, "pointermove", (event) => this.hover(event));
+    on(part.scroll, "scroll", () => this.draw());
+    on(part.scroll, "wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      this.zoomBy(event.deltaY < 0 ? 1 : -1);
+    }, { passive: false });
+    on(stage, "pointerdown", (event) => this.brushFrom(event));
+    on(stage, "pointermove", (event) => (this.brushStart ? this.brushTo(event) : this.hover(event)));
+    on(stage, "pointerup", (event) => this.brushEnd(event));
     on(stage, "pointerleave", () => this.leave());
-    on(stage, "click", (event) => this.pin(event));
+    on(stage, "dblclick", () => this.set({ brush: null }));
     on(this.root, "keydown", (event) => this.key(event));
-    on(this.root, "focus", () => this.setFocused(true));
-    on(this.root, "blur", () => this.setFocused(false));
     this.resize = new ResizeObserver(() => this.draw(true));
     this.resize.observe(this.root);
-    this.forget = followTheme(this.root, () => this.draw(true));
+    this.theme = followTheme(this.root, () => this.palette, () => this.draw(true));
   }
 
   destroy() {
     this.stops.abort();
     this.resize.disconnect();
-    this.forget();
+    this.theme.stop();
+    this.link.stop();
     clearTimeout(this.timer);
     clearTimeout(this.idle);
     cancelAnimationFrame(this.frame);
     this.root.remove();
   }
 
-  load(trace, { subtitle = "", running = false, view = {} } = {}) {
-    if (!running) Object.assign(this, { shown: 0, focus: null, hot: null, held: false });
-    this.model = fromTrace(trace, running);
-    this.subtitle = subtitle;
-    this.shown = Math.min(this.shown, this.model.rows.length);
-    if (Number.isInteger(view.pass)) this.setView(view);
-    else if (!this.playing) this.follow();
+  configure({ group = "", match = [], palette = "auto" }) {
+    Object.assign(this, { group, match, palette });
+    this.theme.apply();
     this.draw(true);
   }
 
-  receive(events, subtitle) {
-    if (subtitle) this.subtitle = subtitle;
+  // What the other pictures of the group should know: the cursor, and the pass while this one leads.
+  share(more = {}) {
+    if (this.group) this.link.say({ group: this.group, total: this.model.rows.length, playing: this.playing, ...more });
+  }
+
+  hear({ id, group, total, playing, hot, pass, natural }) {
+    if (group !== this.group || !group) return;
+    this.peer.total = total;
+    if (natural && this.match.every((column, index) => column === index)) Object.assign(this.peer, { natural });
+    if (hot !== undefined) {
+      const found = hot === null ? -1 : this.match.length ? this.match.indexOf(hot) : hot;
+      this.hot = this.geo && this.geo.places[found] ? found : this.focus ? this.focus.column : null;
+    }
+    if (pass !== undefined && !(this.playing && playing && this.link.id < id)) {
+      if (this.playing) this.halt();
+      this.clock = pass;
+      this.held = true;
+    }
+    this.draw(natural !== undefined);
+  }
+
+  load(trace, { words = NO_WORDS, running = false, view = {} } = {}) {
+    if (!running) Object.assign(this, { clock: 0, focus: null, hot: null, held: false });
+    this.model = fromTrace(trace, running, words.labels);
+    this.words = words;
+    this.clock = Math.min(this.clock, this.total);
+    this.setView(view);
+    if (!Number.isInteger(view.pass) && !this.playing) this.follow();
+    this.share();
+    this.draw(true);
+  }
+
+  receive(events, words) {
     for (const event of events) {
       const fresh = event.event === "start";
       this.model = append(this.model, event);
-      if (fresh) Object.assign(this, { shown: 0, focus: null, hot: null, held: false });
+      if (fresh) Object.assign(this, { clock: 0, focus: null, hot: null, held: false, brush: null, cluster: null, words: NO_WORDS });
     }
+    Object.assign(this.model.labels, words.labels);
+    this.words = { ...this.words, ...words, passes: { ...this.words.passes, ...words.passes } };
+    this.share();
     this.follow();
     this.draw(true);
   }
 
   follow() {
     if (this.held) return;
-    if (calm()) this.shown = this.model.rows.length;
+    if (calm()) this.clock = this.model.rows.length;
     else this.setPlaying(this.model.rows.length > 0);
   }
 
+  get interval() {
+    return Math.max(60, Math.min(PACE, WHOLE_RUN / Math.max(1, this.total))) / this.speed;
+  }
+
+  halt() {
+    clearTimeout(this.timer);
+    Object.assign(this, { timer: 0, playing: false });
+  }
+
   setPlaying(playing) {
-    if (playing && !this.timer) this.timer = setTimeout(() => this.tick(), Math.min(PACE, 120));
-    if (!playing) {
-      clearTimeout(this.timer);
-      this.timer = 0;
-    }
+    if (playing && !this.timer) this.timer = setTimeout(() => this.tick(), Math.min(this.interval, 120));
+    if (!playing) this.halt();
     this.playing = playing;
     this.draw();
   }
 
   tick() {
     this.timer = 0;
-    const total = this.model.rows.length;
-    if (this.shown < total) {
-      this.shown += 1;
-      this.followNewest();
+    if (this.clock < this.total) {
+      this.clock += 1;
+      if (this.interval > 120 && !calm()) this.born = performance.now();
+      if (this.clock <= this.model.rows.length) this.followNewest();
     }
-    if (this.shown >= total) {
+    const over = this.clock >= this.total;
+    if (!over || this.loop) {
+      this.timer = setTimeout(() => (over ? this.restart() : this.tick()), over ? REST : this.interval);
+    } else {
       this.setPlaying(false);
       if (this.model.finished) this.tell();
-    } else {
-      this.timer = setTimeout(() => this.tick(), Math.max(60, Math.min(PACE, WHOLE_RUN / total)));
     }
+    this.share({ pass: this.clock });
     this.draw();
+  }
+
+  restart() {
+    Object.assign(this, { timer: 0, clock: 0 });
+    this.setPlaying(true);
   }
 
   toggle() {
     this.held = this.playing;
-    if (!this.playing && this.shown >= this.model.rows.length) this.shown = 0;
-    this.setPlaying(!this.playing && this.model.rows.length > 0);
+    if (!this.playing && this.clock >= this.total) this.clock = 0;
+    this.setPlaying(!this.playing && this.total > 0);
     this.tell();
+    this.share({ pass: this.clock });
   }
 
   goTo(pass) {
     this.held = true;
     this.setPlaying(false);
-    this.shown = Math.max(0, Math.min(this.model.rows.length, pass));
-    if (this.focus && this.shown > 0) this.focus = { ...this.focus, row: this.shown - 1 };
+    this.clock = Math.max(0, Math.min(this.total, pass));
+    if (this.focus && this.shown > 0 && !this.model.beam) this.focus = { ...this.focus, row: this.shown - 1 };
     this.tell();
+    this.share({ pass: this.clock });
     this.draw();
   }
 
   step(by) {
-    this.goTo(this.shown + by);
+    this.goTo(this.clock + by);
     if (this.shown < 1) return;
     this.followNewest();
-    this.say(`${passName(this.model, this.shown - 1)} ${caption(this.model, this.shown - 1)}`);
+    const { name, said } = this.part;
+    writeHead(this.part, this.model, this.words, this.shown);
+    this.say(`${name.textContent} ${said.textContent}`);
+  }
+
+  set(change) {
+    Object.assign(this, change);
+    this.tell();
+    this.draw(true);
+  }
+
+  nextGraph() {
+    const kinds = this.model.edges.length ? ["measured", "order", "none"] : ["order", "none"];
+    this.set({ graph: kinds[(kinds.indexOf(edgeKind(this.model, this.graph)) + 1) % kinds.length] });
+  }
+
+  zoomBy(by) {
+    const now = this.zoom || this.state().geo.type;
+    const next = by > 0 ? ZOOMS.find((zoom) => zoom > now + 0.01) : ZOOMS.findLast((zoom) => zoom < now - 0.01);
+    if (next) this.set({ zoom: next });
+  }
+
+  // The reader's view as a small record; what is as usual is left out.
+  view() {
+    const changed = Object.entries(PLAIN_VIEW).filter(([key, usual]) => this[key] !== usual).map(([key]) => [key, this[key]]);
+    return { pass: this.shown, ...(this.focus || {}), ...Object.fromEntries(changed) };
   }
 
   setView(view) {
-    if (JSON.stringify(view) === this.told || !Number.isInteger(view.pass)) return;
-    this.told = JSON.stringify(view);
-    this.held = true;
-    clearTimeout(this.timer);
-    Object.assign(this, { timer: 0, playing: false });
-    this.shown = Math.max(0, Math.min(this.model.rows.length, view.pass));
-    this.focus = Number.isInteger(view.row) ? { row: view.row, column: view.column } : null;
-    this.hot = this.focus ? this.focus.column : null;
-    this.draw();
+    if (JSON.stringify(view) === this.told) return;
+    const known = Object.keys(PLAIN_VIEW).map((key) => [key, view[key] === undefined ? PLAIN_VIEW[key] : view[key]]);
+    Object.assign(this, Object.fromEntries(known));
+    const last = this.model.rows.length;
+    const { brush } = this;
+    if (!Array.isArray(brush) || !brush.every(Number.isInteger) || brush[0] > brush[1] || brush[0] < 0) this.brush = null;
+    if (this.part.search.value.toLowerCase() !== this.find) this.part.search.value = this.find;
+    if (Number.isInteger(view.pass)) {
+      this.told = JSON.stringify(view);
+      this.held = true;
+      this.halt();
+      this.clock = Math.max(0, Math.min(last, view.pass));
+      this.focus = Number.isInteger(view.row) && Number.isInteger(view.column) ? { row: view.row, column: view.column } : null;
+      this.hot = this.focus ? this.focus.column : null;
+    }
+    this.draw(true);
   }
 
   setNotice(text) {
-    this.part.notice.textContent = visible(text);
+    this.part.notice.textContent = text;
   }
 
   tell() {
-    const view = { pass: this.shown, ...(this.focus || {}) };
+    const view = this.view();
     const said = JSON.stringify(view);
     if (said === this.told) return;
     this.told = said;
@@ -174,18 +281,51 @@ class View {
     this.part.live.textContent = text;
   }
 
-  hover(event) {
+  at(event) {
     const box = this.part.stage.getBoundingClientRect();
     const state = this.state();
-    const found = hit(state.geo, this.model, this.shown, state.scroll, event.clientX - box.left, event.clientY - box.top);
-    const column = found ? found.column : null;
-    if (column !== this.hot) {
-      this.hot = column;
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    return { state, x, y, found: hit(state.geo, this.model, this.shown, state.scroll, x, y) };
+  }
+
+  hover(event) {
+    const { found, y, state } = this.at(event);
+    this.part.stage.style.cursor = y < state.geo.top && !found ? "col-resize" : found ? "pointer" : "";
+    const column = found ? found.column : this.focus ? this.focus.column : null;
+    const key = found && `${found.row} ${column}`;
+    if (key !== this.overKey || column !== this.hot) {
+      Object.assign(this, { hot: column, over: found, overKey: key });
+      this.share({ hot: column });
       this.draw();
     }
     if (found && found.row !== null) this.showTip(found, event.clientX, event.clientY);
     else this.part.tip.hidden = true;
-    return found;
+  }
+
+  // A drag above the cells chooses positions; without one, a press is a click.
+  brushFrom(event) {
+    const { state, x, y, found } = this.at(event);
+    const column = columnAt(state.geo, state.scroll, x);
+    this.pressed = found;
+    if (y >= state.geo.top || column === null) return;
+    this.brushStart = { column, x: event.clientX };
+    this.part.stage.setPointerCapture(event.pointerId);
+  }
+
+  brushTo(event) {
+    const { state, x } = this.at(event);
+    const column = columnAt(state.geo, state.scroll, x);
+    if (column === null || Math.abs(event.clientX - this.brushStart.x) < 6) return;
+    this.brushing = [Math.min(column, this.brushStart.column), Math.max(column, this.brushStart.column)];
+    this.draw();
+  }
+
+  brushEnd() {
+    const chosen = this.brushing;
+    Object.assign(this, { brushStart: null, brushing: null });
+    if (chosen) this.set({ brush: chosen });
+    else if (this.pressed) this.pin(this.pressed);
+    this.pressed = null;
   }
 
   showTip(place, clientX, clientY) {
@@ -208,49 +348,79 @@ class View {
   }
 
   leave() {
-    this.hot = this.focus && this.focused ? this.focus.column : null;
+    Object.assign(this, { hot: this.focus ? this.focus.column : null, over: null, overKey: null });
     this.part.tip.hidden = true;
+    this.share({ hot: this.hot });
     this.draw();
   }
 
-  pin(event) {
-    const found = this.hover(event);
-    if (!found || found.row === null) return;
-    this.focus = found;
+  pin({ row, column, cluster }) {
+    if (cluster !== undefined) {
+      this.set({ cluster: this.cluster === cluster ? null : cluster });
+      return;
+    }
+    const place = { row: row === null ? Math.max(0, this.shown - 1) : row, column };
+    const same = this.focus && this.focus.column === column && this.focus.row === place.row;
+    this.focus = same ? null : place;
+    this.hot = this.focus ? column : null;
+    this.share({ hot: this.hot });
     this.tell();
-    this.draw();
-  }
-
-  setFocused(focused) {
-    this.focused = focused;
-    if (!focused) this.hot = null;
     this.draw();
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
+    event.stopPropagation();
+    const { search } = this.part;
     if (event.key === "Escape") {
+      search.value = "";
+      Object.assign(this, { focus: null, hot: null });
       this.part.tip.hidden = true;
+      this.root.focus();
+      this.set({ find: "", brush: null, cluster: null });
       return;
     }
-    event.stopPropagation();
+    if (event.target === search) {
+      if (event.key === "Enter") this.findNext();
+      return;
+    }
     const acts = {
       " ": () => this.toggle(), "[": () => this.step(-1), "]": () => this.step(1), Home: () => this.goTo(0),
       End: () => this.goTo(this.model.rows.length), ArrowLeft: () => this.move(0, -1), ArrowRight: () => this.move(0, 1),
-      ArrowUp: () => this.move(-1, 0), ArrowDown: () => this.move(1, 0),
+      ArrowUp: () => this.move(-1, 0), ArrowDown: () => this.move(1, 0), "/": () => search.focus(),
+      "+": () => this.zoomBy(1), "-": () => this.zoomBy(-1), 0: () => this.set({ zoom: 0 }), l: () => this.set({ loop: !this.loop }),
     };
     if (!acts[event.key]) return;
     event.preventDefault();
     acts[event.key]();
   }
 
+  matches() {
+    const { places } = this.state().geo;
+    if (!this.find || !this.shown) return [];
+    const row = this.shown - 1;
+    return [...places.keys()].filter((column) => cell(this.model, row, column).text.toLowerCase().includes(this.find));
+  }
+
+  findNext() {
+    const found = this.matches();
+    if (!found.length) return;
+    const now = this.focus ? this.focus.column : -1;
+    this.focus = { row: this.shown - 1, column: found.find((column) => column > now) ?? found[0] };
+    this.move(0, 0);
+  }
+
   move(rows, columns) {
     const { geo } = this.state();
     if (!this.shown || !geo.places.length) return;
     const within = (value, end) => Math.max(0, Math.min(end - 1, value));
-    const from = this.focus || { row: this.shown - 1 - rows, column: -columns };
-    this.focus = { row: within(from.row + rows, this.shown), column: within(from.column + columns, geo.places.length) };
-    this.hot = this.focus.column;
+    const { beam } = this.model;
+    const first = this.brush ? this.brush[0] : 0;
+    const from = this.focus || { row: beam ? 0 : this.shown - 1 - rows, column: first - columns };
+    const [deep, end] = beam ? [geo.lines, this.shown] : [this.shown, this.brush ? this.brush[1] + 1 : geo.places.length];
+    this.focus = { row: within(from.row + rows, deep), column: Math.max(first, within(from.column + columns, end)) };
+    Object.assign(this, { hot: this.focus.column, over: this.focus });
+    this.share({ hot: this.hot });
     this.reveal(geo, this.focus);
     const { head, lines } = describe(this.model, this.focus.row, this.focus.column);
     this.say(`${head}. ${lines.join(", ")}.`);
@@ -293,15 +463,22 @@ class View {
         this.context.font = font(this.colors, 12.5, { bold });
         return this.context.measureText(text).width;
       };
+      const before = this.survey && this.survey.rows;
       this.survey = survey(this.model, this.survey, measure);
-      this.geo = geometry(this.model, { width }, this.survey.natural);
-      writeLegend(this.part.legend, this.model, this.survey);
+      const { natural } = this.survey;
+      if (this.survey.rows !== before) this.share({ natural });
+      const wide = this.group ? Array.from(natural, (need, column) => Math.max(need || 0, this.peer.natural[column] || 0)) : natural;
+      this.differ = this.match.includes(-1);
+      this.geo = geometry(this.model, { width }, wide, this);
+      writeLegend(this.part.legend, this.model, this.survey, this.graph, this.differ);
+      writeWords(this.part.words, this.words.clusters || {}, this.cluster);
       this.tabled = -1;
     }
     return {
-      model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, focus: this.focus,
-      focused: this.focused, ratio: devicePixelRatio || 1, size: { width, height: Math.min(TALLEST, this.geo.height) },
-      scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
+      model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, over: this.over, focus: this.focus,
+      focused: true, graph: this.graph, find: this.find, cluster: this.cluster, sizes: this.words.clusters || {}, match: this.match, brushing: this.brushing,
+      fade: Math.min(1, (performance.now() - this.born) / FADE), ratio: devicePixelRatio || 1,
+      size: { width, height: Math.min(TALLEST, this.geo.height) }, scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
     };
   }
 
@@ -323,14 +500,31 @@ class View {
     paint(this.context, state);
     drawScene(this.scene, state, this.context);
     drawMarks(this.scene, state);
-    writeHead(part, this.model, this.subtitle, this.shown);
+    writeHead(part, this.model, this.words, this.shown);
     drawLine(part.line, this.model.rows.length, this.shown);
-    setIcon(part.play, this.playing ? "pause" : "play", this.playing ? "Pause" : "Play");
+    this.drawControls();
     this.root.dataset.pass = this.shown;
     this.root.dataset.passes = this.model.rows.length;
+    if (state.fade < 1) this.draw();
     if (this.tabled === this.shown) return;
     this.tabled = this.shown;
     clearTimeout(this.idle);
     this.idle = setTimeout(() => writeTable(part.table, this.model, this.shown), QUIET);
+  }
+
+  drawControls() {
+    const { part, model } = this;
+    const said = `${this.playing} ${this.speed} ${this.loop} ${this.graph} ${this.find} ${model.edges.length} ${this.shown}`;
+    if (said === this.controls) return;
+    this.controls = said;
+    setIcon(part.play, this.playing ? "pause" : "play", this.playing ? "Pause" : "Play");
+    part.speed.textContent = `${this.speed}×`;
+    part.loop.setAttribute("aria-pressed", this.loop);
+    const kind = edgeKind(model, this.graph);
+    part.graph.hidden = !model.edges.length && !edges(model, model.rows.length, "order").length;
+    part.graph.setAttribute("aria-pressed", kind !== "none");
+    part.graph.title = { measured: "Arcs: measured dependencies", order: "Arcs: settling order", none: "Arcs: none" }[kind];
+    part.graph.setAttribute("aria-label", part.graph.title);
+    part.search.classList.toggle("ddg-none", Boolean(this.find) && !this.matches().length);
   }
 }

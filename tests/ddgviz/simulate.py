@@ -138,16 +138,31 @@ def long_block() -> dict[str, Any]:
 
 
 def beam() -> dict[str, Any]:
-    """Six tokens by beam search: the best hypothesis at each pass, settled by the last."""
-    trace = jacobi(
-        ["▁Das", "▁Haus", "▁ist", "▁sehr", "▁alt"], {}, width=1, decoder="beam:size=4", source="The house is very old."
-    )
-    best = [[2], [2, 3], [2, 4, 3], [2, 3, 4, 5], [2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 1]]
+    """Six tokens by beam search: open hypotheses before finished ones change places at every pass."""
+    words = ["▁Das", "▁Haus", "▁ist", "▁sehr", "▁alt"]
+    trace = jacobi(words, {}, width=1, decoder="beam:size=3", source="The house is very old.")
+    das, haus, ist, sehr, alt, end = 2, 3, 4, 5, 6, END
+    open_lanes = [
+        [[das], [haus], [sehr]],
+        [[das, haus], [das, ist], [haus, ist]],
+        [[das, haus, ist], [haus, ist, sehr], [das, haus, sehr]],
+        [[das, haus, ist, sehr], [das, haus, ist, alt], [haus, ist, sehr, alt]],
+        [[das, haus, ist, sehr, alt], [das, haus, ist, alt, alt]],
+        [[das, haus, ist, sehr, alt, alt]],
+    ]
+    done_lanes = [[], [], [], [], [[das, haus, ist, alt, end]], [[das, haus, ist, sehr, alt, end]]]
     trace["iterations"] = []
-    for call, tokens in enumerate(best):
-        before = best[call - 1] if call else []
+    done: list[dict[str, Any]] = []
+    before: list[int] = []
+    for call, lanes in enumerate(open_lanes):
+        live = [_lane(tokens, open_lanes[call - 1] if call else [[]], False, i) for i, tokens in enumerate(lanes)]
+        done += [_lane(tokens, open_lanes[call - 1], True, 0) for tokens in done_lanes[call]]
+        done.sort(key=lambda lane: -lane["score"])
+        last = call == len(open_lanes) - 1
+        tokens = done[0]["tokens"] if last else lanes[0]
         drafts = [before[i] if i < len(before) else -1 for i in range(len(tokens))]
-        last = call == len(best) - 1
+        before = tokens
+        changed = ["draft" if d == t else "changed" for d, t in zip(drafts, tokens, strict=True)]
         trace["iterations"].append(
             {
                 "call": call,
@@ -155,18 +170,86 @@ def beam() -> dict[str, Any]:
                 "drafts": drafts,
                 "origins": ["recycled" if d >= 0 else "" for d in drafts],
                 "tokens": tokens,
-                "status": [
-                    "settled" if last else "draft" if d == t else "changed" for d, t in zip(drafts, tokens, strict=True)
-                ],
+                "status": ["settled"] * len(tokens) if last else changed,
                 "probabilities": None,
                 "margins": None,
                 "num_active": None,
                 "cluster": None,
-                "lanes": [{"parent": 0, "tokens": tokens, "score": -1.5, "finished": last}] * 4,
+                "lanes": [*done, *live],
                 "seconds": 0.01,
             }
         )
+    trace["hypotheses"] = [{"tokens": lane["tokens"], "score": lane["score"], "stop": "end"} for lane in done]
     trace["greedy"] = {"calls": 6, "identical": False}
+    return trace
+
+
+def _lane(tokens: list[int], parents: list[list[int]], finished: bool, rank: int) -> dict[str, Any]:
+    score = -0.31 * len(tokens) - 0.45 * rank
+    score = round(score / len(tokens) - (0.2 if 5 not in tokens else 0), 4) if finished else round(score, 4)
+    return {"parent": parents.index(tokens[:-1]), "tokens": tokens, "score": score, "finished": finished}
+
+
+def both_ends() -> dict[str, Any]:
+    """Ten tokens, two a pass: one from the left, one from the right."""
+    words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁alten", "▁Schule", "."]
+    trace = jacobi(words, {}, width=1, decoder="double_token", source="The children play in the old garden.")
+    target = trace["hypotheses"][0]["tokens"] = [2 + i for i in range(len(words))]
+    trace["iterations"] = []
+    for call in range(len(target) // 2):
+        slots = [call, -1 - call]
+        row = _row(call, slots, [(-1, ""), (-1, "")], [target[slot] for slot in slots], 2, True)
+        trace["iterations"].append(row | {"status": ["settled", "settled"]})
+    return trace
+
+
+def masks() -> dict[str, Any]:
+    """Nine tokens by mask-predict in three passes: the least sure are masked and predicted again."""
+    words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁Schule", "."]
+    trace = jacobi(
+        words, {}, width=1, decoder="mask_predict:iterations=3", source="The children play behind the school."
+    )
+    said = [[2, 3, 5, 5, 6, 7, 8, 8, 10], [2, 3, 4, 5, 6, 6, 8, 9, 10], [2, 3, 4, 5, 6, 7, 8, 9, 10]]
+    again = [{2, 3, 5, 7}, {3, 5}, set()]
+    trace["iterations"] = []
+    for call, tokens in enumerate(said):
+        masked = again[call - 1] if call else set(range(9))
+        before = said[call - 1] if call else [-1] * 9
+        row = _row(call, list(range(9)), [(-1, "")] * 9, tokens, 9, True)
+        row["drafts"] = before
+        row["origins"] = ["mask" if slot in masked else "recycled" for slot in range(9)]
+        row["status"] = ["settled" if call == 2 else "masked" if slot in again[call] else "draft" for slot in range(9)]
+        row["probabilities"] = [round(0.93 - 0.5 * (slot in again[call]) - 0.01 * slot, 3) for slot in range(9)]
+        trace["iterations"].append(row)
+    trace["hypotheses"] = [{"tokens": said[-1], "score": -3.1, "stop": "end"}]
+    trace["greedy"] = {"calls": 10, "identical": False}
+    return trace
+
+
+def clustered() -> dict[str, Any]:
+    """The garden with a projection that scores a cluster's active set only."""
+    trace = garden()
+    trace["settings"] = trace["settings"] | {"projection": "clustered:k=16", "vocabulary": 7200}
+    sizes = {0: 212, 3: 640, 7: 388, 12: 95}
+    order = list(sizes)
+    for row in trace["iterations"]:
+        row["cluster"] = [
+            order[(token * 7 + slot // 3) % 4] for slot, token in zip(row["slots"], row["tokens"], strict=True)
+        ]
+        row["num_active"] = [sizes[cluster] for cluster in row["cluster"]]
+    ids = sorted(int(token) for token in trace["pieces"])
+    trace["clusters"] = {str(n): {"size": size, "tokens": ids[:-2] if n != 7 else ids} for n, size in sizes.items()}
+    return trace
+
+
+def drafted() -> dict[str, Any]:
+    """The garden drafted by tables as well as by the pass before."""
+    trace = garden()
+    cycle = ["ngram+lexicon", "recycled", "lexicon", "ngram", "source"]
+    for row in trace["iterations"]:
+        row["origins"] = [
+            o and cycle[(slot + row["call"]) % 5] for slot, o in zip(row["slots"], row["origins"], strict=True)
+        ]
     return trace
 
 
@@ -191,7 +274,7 @@ def measured() -> dict[str, Any]:
 def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """The same content as a decoder would send it while it runs."""
     start = {key: trace[key] for key in ("format", "version", "source", "target", "settings", "end")}
-    end = {key: trace[key] for key in ("target", "pieces", "hypotheses", "greedy", "edges")}
+    end = {key: trace[key] for key in ("target", "pieces", "hypotheses", "greedy", "edges", "clusters") if key in trace}
     rows = [{"event": "iteration", "pieces": trace["pieces"]} | row for row in trace["iterations"]]
     return [
         {"event": "start"} | start | {"target": {"text": "", "language": trace["target"]["language"]}},

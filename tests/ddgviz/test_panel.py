@@ -15,6 +15,7 @@ from ddgviz.panel import Panel
 WINDOW = {"from": "en", "to": "de", "decoder": "window", "width": 5}
 BLOCKS = {"from": "en", "to": "de", "decoder": "gauss_seidel", "width": 6}
 REFUSAL = "No such decoder, got <b>broken\u202e. Choose another."
+SHOWN = "No such decoder, got <b>broken⟨U+202E⟩. Choose another."
 
 
 class Runner:
@@ -114,7 +115,7 @@ def test_run_waits_and_returns_the_trace(panel: Panel, runner: Runner) -> None:
 def test_errors_are_shown_as_text(panel: Panel) -> None:
     panel.controls.choice["decoder"].value = "broken"
     assert panel.run("A sentence.") is None
-    assert panel.error == REFUSAL and not panel.busy
+    assert panel.error == SHOWN and not panel.busy
     panel.controls.choice["decoder"].value = "window"
     assert panel.run("A sentence.") == simulate.garden()
     assert panel.error == ""
@@ -137,7 +138,7 @@ def test_code_that_cannot_be_had_is_a_comment(panel: Panel, monkeypatch: pytest.
 
     monkeypatch.setattr(panel.runner, "code", refuse)
     panel._box.value = "Else."
-    assert panel._code.value == f"# {REFUSAL}"
+    assert panel._code.value == f"# {SHOWN}"
 
 
 # ------------------------------------------------------------------------------------------------------------- buttons
@@ -270,7 +271,7 @@ def test_two_decoders_are_compared(panel: Panel, runner: Runner) -> None:
 def test_an_error_of_the_second_is_shown(panel: Panel) -> None:
     panel.controls.choice["against"].value = "broken"
     panel.run("A sentence.")
-    assert panel.comparison.b.notice == panel.error == REFUSAL
+    assert panel.comparison.b.notice == panel.error == SHOWN
     assert panel.comparison.b.layout.visibility == "visible" and panel.comparison.a.model.complete
 
 
@@ -293,7 +294,7 @@ def test_history_draws_a_run_again_without_running(panel: Panel, runner: Runner)
     first = len(panel.history.options) - 1
     newest, *_, oldest = [label for label, _ in panel.history.options]
     assert oldest == "sliding window, 5 wide: 6 passes, 10 tokens · The first."
-    assert newest.endswith("tokens · The second, which is rather lon…") and panel.history.value == 0
+    assert newest.endswith("tokens · The second, which is rather…") and panel.history.value == 0
     panel.history.value = first
     assert panel.settings == WINDOW | {"projection": "exact"} and panel._box.value == "The first."
     assert panel.picture.to_dict() == panel.trace == simulate.garden()

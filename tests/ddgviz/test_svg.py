@@ -30,6 +30,11 @@ def test_golden(small: dict[str, Any], theme: str) -> None:
     assert svg(small, theme=theme) == (GOLDEN / f"small-{theme}.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["beam", "both_ends", "masks", "clustered", "drafted", "measured"])
+def test_golden_views(name: str) -> None:
+    assert svg(getattr(simulate, name)()) == (GOLDEN / f"{name}-light.svg").read_text(encoding="utf-8")
+
+
 def test_same_trace_same_bytes(any_trace: dict[str, Any]) -> None:
     assert svg(any_trace) == svg(any_trace)
     ET.fromstring(svg(any_trace))
@@ -76,7 +81,7 @@ def test_window_draws_a_part(garden: dict[str, Any]) -> None:
     ("options", "message"),
     [
         ({"upto": 9}, r"upto is a number of passes from 0 to 4, got 9\. Leave it out"),
-        ({"theme": "sepia"}, r"ddgviz draws in light or dark, got 'sepia'\. Use"),
+        ({"theme": "sepia"}, r"ddgviz draws in light, dark, print, .*, got 'sepia'\. Use"),
         ({"window": ((9, 12), (0, 2))}, r"window must lie within 4 passes .*, got .*\. Choose a part"),
     ],
 )

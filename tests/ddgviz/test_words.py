@@ -64,8 +64,8 @@ def test_captions(small: dict[str, Any]) -> None:
 
 def test_beam_captions() -> None:
     model = read(simulate.beam())
-    assert words.caption(model, 0) == "kept 4 hypotheses open."
-    assert words.caption(model, 5) == "settled the best hypothesis."
+    assert words.caption(model, 0) == "kept 3 hypotheses open."
+    assert words.caption(model, 5) == "ended the search with 2 finished hypotheses."
 
 
 def test_a_run_in_progress_says_so(small: dict[str, Any]) -> None:

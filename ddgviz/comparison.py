@@ -33,6 +33,7 @@ class Comparison(ipywidgets.VBox):
         self.agreement: float | None = None
         self._verdict = Plain("verdict")
         self._names = Plain("name", "A"), Plain("name", "B")
+        self._names[1].layout = self.b.layout  # they come and go together
         super().__init__([self._verdict, self._names[0], self.a, self._names[1], self.b])
         self.match()
 
@@ -55,8 +56,8 @@ class Comparison(ipywidgets.VBox):
         """Get ready for new runs: of two decoders, the second out of sight until it begins, or of one, drawn alone."""
         self.a.match = self.b.match = []
         self.agreement, self._verdict.value = None, ""
-        for widget in (*self._names, self.b):
-            widget.layout.display = None if two else "none"
+        for name in self._names:
+            name.layout.display = None if two else "none"
         self.b.layout.visibility = "hidden"
 
     def __repr__(self) -> str:

@@ -296,7 +296,7 @@ class Panel(ipywidgets.VBox):
             against = {"against": others[0]} if others else {}
             self._code.value = self.runner.code({**chosen, **against, "text": self._box.value})
         except Exception as error:  # a choice that cannot be had is shown, not raised into a callback
-            self._code.value = f"# {error}"
+            self._code.value = f"# {visible(str(error))}"
 
 
 def explore(runner: Runner, text: str = FIRST, *, start: bool = True) -> Panel:

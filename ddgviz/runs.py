@@ -7,7 +7,7 @@ from typing import Any
 from ddgviz import words
 from ddgviz.text import ELLIPSIS, visible
 
-START = 32
+START = 28
 
 
 class Pace:

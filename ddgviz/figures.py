@@ -87,7 +87,7 @@ def curves(
     y_title: str | None = None,
     theme: str = "auto",
 ) -> go.Figure:
-    """One curve for each group of rows, over a number.
+    """One curve for each group of rows, over a number or over names in the table's order.
 
     Rows whose column ``kind`` is *measured*, or that have none, are solid lines with filled marks; *model* is dashed and
     *paper* dotted, both with open marks. A group has one colour in all kinds.
@@ -112,19 +112,23 @@ def curves(
         If a column is missing, or no row has a value.
     """
     colors = _theme(theme)
-    rows = _points(frame, x, y, group, "A chart of curves")
+    rows = _points(frame, x, y, group, "A chart of curves", numbers=(y,))
+    named = any(isinstance(row[x], str) for row in rows)
+    order = list(dict.fromkeys(row[x] for row in rows)) if named else sorted({row[x] for row in rows})
     groups = list(dict.fromkeys(row[group] for row in rows))
     figure = go.Figure()
     for kind, (number, name) in product(_KINDS, enumerate(groups)):
         chosen = [row for row in rows if row[group] == name and row["kind"] == kind]
         if chosen:
-            chosen.sort(key=lambda row: row[x])
+            chosen.sort(key=lambda row: order.index(row[x]))
             figure.add_trace(_curve(chosen, x, y, group, number, colors))
     if reference is not None:
         figure.add_hline(y=reference, line={"color": colors.muted, "width": 1, "dash": "dot"})
     _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
     if log_x:
-        _log_axis(figure, sorted({row[x] for row in rows}), x)
+        _log_axis(figure, order, x)
+    elif named:
+        figure.update_xaxes(type="category", categoryorder="array", categoryarray=[esc(value) for value in order])
     else:
         figure.update_xaxes(**_whole_steps(row[x] for row in rows))
     figure.update_yaxes(**_whole_steps(row[y] for row in rows))
@@ -139,7 +143,7 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
         dash = "longdash"
     name = esc(rows[0][group]) + said
     return go.Scatter(
-        x=[row[x] for row in rows],
+        x=[esc(row[x]) if isinstance(row[x], str) else row[x] for row in rows],
         y=[row[y] for row in rows],
         mode="lines+markers",
         name=name,
@@ -186,7 +190,7 @@ def frontier(
         If a column is missing, or no row has both values.
     """
     colors = _theme(theme)
-    rows = _points(frame, x, y, name, "A frontier")
+    rows = _points(frame, x, y, name, "A frontier", numbers=(x, y))
     front = _pareto([row for row in rows if row["kind"] == "measured"], x, y)
     sides = [_range(rows, key) for key in (x, y)]
     figure = go.Figure()
@@ -257,7 +261,7 @@ def _range(rows: list[dict[str, Any]], key: str) -> list[float]:
     return [min(known) - room, max(known) + room]
 
 
-def _points(frame: Any, x: str, y: str, name: str, what: str) -> list[dict[str, Any]]:
+def _points(frame: Any, x: str, y: str, name: str, what: str, numbers: Sequence[str]) -> list[dict[str, Any]]:
     """Rows that have both values, each with its kind."""
     rows = _records(frame, (x, y, name), f"{what} needs", "Name columns of the table.")
     for row in rows:
@@ -268,7 +272,7 @@ def _points(frame: Any, x: str, y: str, name: str, what: str) -> list[dict[str, 
         for key in (x, y):
             if row["kind"] == "paper" and row[key] is None:
                 row[key] = row.get(f"paper_{key}")
-            if row[key] is not None and not isinstance(row[key], (int, float)):
+            if key in numbers and row[key] is not None and not isinstance(row[key], (int, float)):
                 raise fail(f"{what} needs numbers in the column {key!r}", row[key], "Name another column.")
     rows = [row for row in rows if row[x] is not None and row[y] is not None]
     if not rows:
@@ -318,10 +322,10 @@ def _bars(rows: list[dict[str, Any]], key: str, color: str) -> dict[str, Any] | 
     return {"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.2, "width": 3}
 
 
-def _log_axis(figure: go.Figure, values: list[float], x: str) -> None:
+def _log_axis(figure: go.Figure, values: list[Any], x: str) -> None:
     """A logarithmic axis with a tick at each value of the table."""
-    if values[0] <= 0:
-        raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", values[0], "Leave log_x out.")
+    if wrong := [value for value in values if isinstance(value, str) or value <= 0]:
+        raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", wrong[0], "Leave log_x out.")
     figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:g}" for value in values])
 
 

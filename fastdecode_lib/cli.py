@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -10,7 +11,8 @@ from typing import Any, NoReturn
 
 from fastdecode_lib import __version__
 
-PICTURES = ("html", "svg", "pdf", "png")
+PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
+"""What ddgviz.save writes of one sentence, besides the trace itself."""
 
 
 class UsageError(ValueError):
@@ -87,6 +89,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from ddgviz.theme import THEMES
+
     parser: argparse.ArgumentParser = _Parser(
         prog="fastdecode", description="Faster decoding for neural machine translation, exact and measured."
     )
@@ -121,11 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
     translate.add_argument("--projection", default="exact", metavar="NAME:key=value", help="default: exact")
     for picture in PICTURES:
-        translate.add_argument(f"--{picture}", metavar="FILE", help=f"write the picture as {picture.upper()}")
-    translate.add_argument(
-        "--theme", choices=("light", "dark"), default="light", help="of the picture (default: light)"
-    )
+        translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
     translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
+    translate.add_argument("--theme", choices=tuple(THEMES), default="light", help="of a picture (default: light)")
+    translate.add_argument(
+        "--window", metavar="A:B,C:D", type=_window, help="draw a part: passes A to B, positions C to D, from 1"
+    )
     translate.set_defaults(run=_translate)
 
     compare = commands.add_parser("compare", parents=[model, table], help="compare decoders on the same sentences")
@@ -199,11 +204,20 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--data", metavar="DIR", help="the corpus folder for --beam (default: FASTDECODE_DATA)")
     check.set_defaults(run=_check)
 
-    figures = commands.add_parser("figures", help="write every figure as SVG, HTML, PDF and PNG, and every table")
+    figures = commands.add_parser("figures", help="write every figure in every form, and every table")
     figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
     figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
     figures.set_defaults(run=_figures)
     return parser
+
+
+def _window(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """``1:10,5:20`` as ddgviz counts: from 0, ends left out."""
+    match = re.fullmatch(r"(\d+):(\d+),(\d+):(\d+)", typed)
+    if match is None or min(numbers := [int(number) for number in match.groups()]) < 1:
+        raise argparse.ArgumentTypeError(f"expected passes and positions from 1, as in 1:10,5:20, got {typed!r}")
+    first, last, left, right = numbers
+    return (first - 1, last), (left - 1, right)
 
 
 def _load(options: argparse.Namespace) -> Any:
@@ -258,6 +272,8 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
         )
+    if options.window and not pictures:
+        raise UsageError("--window draws a part of a picture: got it without one. Add --svg FILE.")
     texts = _read_lines(options.file) if options.file is not None else [options.text]
     model = _load(options)
     session = Session.of(
@@ -272,9 +288,11 @@ def _translate(options: argparse.Namespace) -> int:
         result = session.translate(texts[0], verify=True)
         tokens = [result.tokens]
         for path in pictures:
-            import ddgviz
+            from ddgviz.export import PICTURES as PARTLY
+            from ddgviz.export import save
 
-            ddgviz.save(result.trace, path, theme=options.theme)
+            window = options.window if Path(path).suffix.lower() in PARTLY else None
+            save(result.trace, path, options.theme, window=window)
         if options.trace:
             with atomic_file(options.trace) as temporary:
                 temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
@@ -588,6 +606,7 @@ def _machine() -> list[str]:
 
 def _figures(options: argparse.Namespace) -> int:
     import ddgviz
+    from ddgviz.figures import frontier
     from fastdecode_lib.corpus import CorpusNotFound
     from fastdecode_lib.dashboard import DECODERS
     from fastdecode_lib.experiments import Scale, experiments, start_here
@@ -614,18 +633,37 @@ def _figures(options: argparse.Namespace) -> int:
             figures[stem] = _curves(frame, e.chart)
         elif e.compares:
             figures[stem] = ddgviz.speed_accuracy(frame)
+            if frame.get("bleu") is not None and frame["bleu"].notna().any():
+                figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
+    browser = _has_browser()
     for stem, figure in figures.items():
-        for path in ddgviz.save_chart(figure, stem):
-            print(path)
+        try:
+            paths = ddgviz.save_chart(figure, stem)
+        except ValueError:
+            if browser:
+                raise
+            paths = [Path(f"{stem}.html")]
+        print(*paths, sep="\n")
     model = load()
     sentence = start_here.SENTENCES[-1][0]
     for decoder in DECODERS:
         found = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
         traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
     for label, trace in traces.items():
-        for suffix in ("svg", "html", "pdf", "png", "json"):
+        for suffix in ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ())):
             print(ddgviz.save(trace, folder / f"{label}.{suffix}"))
     return 0
+
+
+def _has_browser() -> bool:
+    from ddgviz.browser import find_browser
+
+    try:
+        find_browser()
+    except ValueError as error:
+        print(f"fastdecode: PDF and PNG are left out. {_one_line(error)}", file=sys.stderr)
+        return False
+    return True
 
 
 def _result(e: Any, scale: Any) -> Any:

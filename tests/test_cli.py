@@ -124,6 +124,122 @@ def test_pictures(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tm
     assert "<b>." not in html.read_text(encoding="utf-8")
 
 
+def test_every_kind_of_file_has_an_option() -> None:
+    from ddgviz.export import SUFFIXES
+
+    assert {f".{kind}" for kind in cli.PICTURES} == set(SUFFIXES) - {".json"}
+
+
+WITHOUT_BROWSER = ("svg", "html", "tex", "graphml", "gexf")
+
+
+@pytest.mark.parametrize("kind", WITHOUT_BROWSER)
+def test_files_that_need_no_browser(
+    capsys: pytest.CaptureFixture[str],
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
+    file, trace = tmp_path / f"a.{kind}", tmp_path / "a.json"
+    succeed(capsys, "translate", "a b", *model, *DIRECTION, f"--{kind}", file, "--trace", trace, "--theme", "print")
+    import ddgviz
+
+    again = ddgviz.save(trace, tmp_path / f"again.{kind}", "print")
+    assert file.read_bytes() == again.read_bytes()
+
+
+def test_a_part_of_the_picture(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
+    svg, html, trace = tmp_path / "a.svg", tmp_path / "a.html", tmp_path / "a.json"
+    common = ("translate", SENTENCES["en"][0], *model, *DIRECTION)
+    succeed(capsys, *common, "--window", "1:2,2:3", "--svg", svg, "--html", html, "--trace", trace)
+    import ddgviz
+
+    assert svg.read_text(encoding="utf-8") == ddgviz.svg(trace, window=((0, 2), (1, 3)))
+    assert html.read_text(encoding="utf-8") == ddgviz.save(trace, tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"),
+    [
+        ("1:2", ("--window", "as in 1:10,5:20", "'1:2'", "--help")),
+        ("0:2,1:2", ("--window", "from 1", "'0:2,1:2'")),
+        ("a:b,c:d", ("--window", "'a:b,c:d'")),
+        ("90:99,1:2", ("window must lie within", "Choose a part")),
+    ],
+)
+def test_parts_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, typed: str, parts: tuple[str, ...]
+) -> None:
+    message = fail(capsys, "translate", "a b", *model, "--window", typed, "--svg", tmp_path / "a.svg")
+    assert all(part in message for part in parts), message
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["pdf", "png", "gif"])
+def test_without_a_browser_one_line_names_the_way_out(
+    capsys: pytest.CaptureFixture[str],
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
+    message = fail(capsys, "translate", "a b", *model, *DIRECTION, f"--{kind}", tmp_path / f"a.{kind}")
+    assert "BROWSER_PATH must name" in message and "'/nowhere/chrome'" in message and ".svg or .html" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_pictures_need_no_jupyter(model: tuple[str, ...], tmp_path: Path) -> None:
+    files = [str(part) for kind in WITHOUT_BROWSER for part in (f"--{kind}", tmp_path / f"a.{kind}")]
+    code = """
+import sys
+from fastdecode_lib import cli
+status = cli.main(sys.argv[1:])
+found = {"anywidget", "ipywidgets", "IPython", "jupyterlab"} & set(sys.modules)
+sys.exit(f"imported {found}" if found else status)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", "a b", *model, *DIRECTION, *files],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(os.listdir(tmp_path)) == len(WITHOUT_BROWSER)
+
+
+def test_figures_say_what_they_wrote_and_what_is_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    import fastdecode_lib.experiments as experiments_module
+    from fastdecode_lib import dashboard
+
+    known = experiments_module.experiments()
+    chosen = {name: e for name, e in known.items() if name in ("start_here.comparison", "parallel_decoding.batch")}
+    bars = {"speedup": [1.0, 1.2], "speedup_low": [0.9, 1.1], "speedup_high": [1.1, 1.3]}
+    compared = {"name": ["greedy", "jacobi"], "agreement": 1.0, "calls": [9, 7], "bleu": [30.0, 30.0], **bars}
+    tables = {
+        "start_here.comparison": pd.DataFrame(compared),
+        "parallel_decoding.batch": pd.DataFrame({"name": ["a", "a"], "batch": [1, 2], "speedup": [1.0, 1.2]}),
+    }
+    monkeypatch.setattr(experiments_module, "experiments", lambda: chosen)
+    monkeypatch.setattr(cli, "_result", lambda e, scale: tables[e.name])
+    monkeypatch.setattr(dashboard, "DECODERS", ("jacobi",))
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
+    status = cli.main(["figures", "--out", str(tmp_path), "--scale", "tiny"])
+    captured = capsys.readouterr()
+    assert status == 0 and "PDF and PNG are left out. BROWSER_PATH must name" in captured.err
+    tabled = [f"{name}.tiny" for name in tables]
+    charts = [f"{stem}.html" for stem in (*tabled, "start_here.comparison.tiny.frontier")]
+    passes = [f"passes.jacobi.{kind}" for kind in ("svg", "html", "tex", "json")]
+    written = [f"{stem}.{kind}" for stem in tabled for kind in ("csv", "tex", "json")]
+    assert sorted(os.listdir(tmp_path)) == sorted(charts + passes + written)
+    said = captured.out.replace(" .tex .json", "").splitlines()
+    assert sorted(said) == sorted(str(tmp_path / name) for name in [f"{s}.csv" for s in tabled] + charts + passes)
+
+
 # ------------------------------------------------------------------------------------------------------------- compare
 
 

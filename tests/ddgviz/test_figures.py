@@ -213,12 +213,20 @@ def test_every_chart_in_every_theme(draw: str, theme: str) -> None:
     ("changes", "options", "message"),
     [
         ({"cores": [0, 1, 1, 1, 8, 8]}, {"log_x": True}, r"numbers above 0 in 'cores', got 0\. Leave log_x out"),
-        ({"cores": ["two"] * 6}, {}, r"needs numbers in the column 'cores', got 'two'\. Name another"),
+        ({"cores": ["two"] * 6}, {"log_x": True}, r"numbers above 0 in 'cores', got 'two'\. Leave log_x out"),
+        ({"speedup": ["two"] * 6}, {}, r"needs numbers in the column 'speedup', got 'two'\. Name another"),
     ],
 )
 def test_axes_that_cannot_be(changes: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ddgviz.curves(curve_table(**changes), "cores", "speedup", **options)
+
+
+def test_names_stand_in_the_tables_order() -> None:
+    table = pd.DataFrame({"name": "a", "distance": ["1", "5-8", "<9+>"], "share": [0.3, 0.2, 0.1]})
+    figure = ddgviz.curves(table, "distance", "share")
+    assert figure.layout.xaxis.type == "category"
+    assert list(figure.data[0].x) == list(figure.layout.xaxis.categoryarray) == ["1", "5-8", "&lt;9+&gt;"]
 
 
 def test_missing_integers_are_missing_rows() -> None:

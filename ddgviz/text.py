@@ -1,5 +1,6 @@
 """How a token is written: hidden characters made visible, width estimated, long text elided."""
 
+import re
 from dataclasses import dataclass
 
 WORD_START = "▁"
@@ -27,6 +28,7 @@ _HIDDEN = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
+_ANY_HIDDEN = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _HIDDEN) + "]")
 _JOINERS = (0x200C, 0x200D)
 _NO_WIDTH = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x064B, 0x065F), (0x200C, 0x200D), (0xFE00, 0xFE0F))
 _WIDE = (
@@ -65,6 +67,8 @@ def visible(text: str, keep: str = "") -> str:
 
     Joiners stay where they join: between two characters of a script or of emoji beyond the European alphabets.
     """
+    if not _ANY_HIDDEN.search(text):
+        return text
     codes = [ord(character) for character in text]
     shown = []
     for index, code in enumerate(codes):

@@ -1,7 +1,7 @@
 """Reads a trace, whole or event by event, into a grid of passes and positions."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,7 @@ class TraceModel:
         self.finished = self.beam = self.masks = self.grouped = False
         self.origins: set[str] = set()
         self.right = 0
+        self._labels: dict[int, Label] = {}
         self._rows: list[dict[str, Any]] = []
         self._reach = 0
         self._end: frozenset[int] = frozenset()
@@ -251,16 +252,22 @@ class TraceModel:
         """How `token` is written."""
         if token < 0:
             return NOTHING
-        return label(self.pieces.get(token, f"#{token}"), token in self._end)
+        if token not in self._labels:
+            known = label(self.pieces.get(token, f"#{token}"), token in self._end)
+            if token not in self.pieces:
+                return known
+            self._labels[token] = known
+        return self._labels[token]
 
-    def cells(self, row: int, columns: Iterable[int] | None = None) -> list[Cell]:
+    def cells(self, row: int, columns: Collection[int] | None = None) -> list[Cell]:
         """One pass of the grid, a cell for each of `columns`, or for all."""
         places = {slot: index for index, slot in enumerate(self.iterations[row].slots)}
         wanted = range(self.columns) if columns is None else columns
-        return [self._cell(row, column, places.get(self.slot(column))) for column in wanted]
+        slots = map(self.slot, wanted) if self.right else wanted
+        return [self._cell(row, column, slot, places.get(slot)) for column, slot in zip(wanted, slots, strict=True)]
 
-    def _cell(self, row: int, column: int, index: int | None) -> Cell:
-        known = self.settled.get(self.slot(column))
+    def _cell(self, row: int, column: int, slot: int, index: int | None) -> Cell:
+        known = self.settled.get(slot)
         if known is not None and known[0] <= row:
             origin_row, index = known
             kind = "new" if origin_row == row else "settled"

@@ -90,10 +90,7 @@ class Picture(anywidget.AnyWidget):
             self._number += 1
             self._pending.append(plain(event))
             wait = self._sent + SEND_EVERY - time.monotonic()
-            if self.model.finished:
-                self.flush()
-                self._seal()
-            elif wait <= 0:
+            if self.model.finished or wait <= 0:
                 self.flush()
             elif self._timer is None:
                 self._timer = threading.Timer(wait, self.flush)
@@ -111,20 +108,22 @@ class Picture(anywidget.AnyWidget):
             self._sent = time.monotonic()
             first = self._number - len(self._pending) + 1
             rows = sum(event["event"] == "iteration" for event in self._pending)
-            fresh = range(0 if self.model.finished else self.model.rows - rows, self.model.rows)
             spelled = {int(token) for event in self._pending for token in event.get("pieces", {})}
-            said = words.spoken(self.model, fresh, spelled)
+            if self.model.finished:
+                said = whole = words.spoken(self.model, range(self.model.rows))
+            else:
+                said, whole = words.spoken(self.model, range(self.model.rows - rows, self.model.rows), spelled), None
             self.send({"k": "rows", "seq": first, "words": said, "events": self._pending})
             self._pending = []
-            if self._sent - self._sealed >= SEAL_EVERY:
-                self._seal()
+            if self.model.finished or self._sent - self._sealed >= SEAL_EVERY:
+                self._seal(whole)
 
-    def _seal(self) -> None:
+    def _seal(self, said: dict[str, Any] | None = None) -> None:
         """Set the whole trace, so that views opened later begin with it."""
         self._sealed = time.monotonic()
         with self.hold_sync():
             self.trace_json = self.model.to_json() if self.model.header else ""
-            self.words = words.spoken(self.model, range(self.model.rows))
+            self.words = said or words.spoken(self.model, range(self.model.rows))
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
 

@@ -90,7 +90,7 @@ function drawCell(context, state, item, place, y) {
     return;
   }
   box(context, colors, item, x, y, width, high);
-  if (find && item.text.toLowerCase().includes(find)) {
+  if (find && item.kind !== "settled" && item.text.toLowerCase().includes(find)) {
     context.beginPath();
     context.roundRect(x + 2.5, y + 2.5, width - 5, high - 5, 4);
     stroke(context, colors.ink, 1.4);

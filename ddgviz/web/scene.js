@@ -96,7 +96,7 @@ function pill(state, row, run, context, related) {
   const width = geo.places[run[run.length - 1]].right - pad - x;
   const together = run.length > 1;
   const made = [
-    node("rect", { x, y: geo.pill, width, height: 26, rx: 13, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
+    node("rect", { x, y: geo.pill, width, height: 26, rx: geo.readable ? 13 : 3, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
   ];
   const size = 13 * Math.min(1, geo.type);
   context.font = font(state.colors, size, { bold: true });

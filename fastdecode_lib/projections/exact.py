@@ -10,6 +10,9 @@ from torch import Tensor
 from fastdecode_lib.core import Candidates, Model, Source
 from fastdecode_lib.kernels.products import Product
 
+FEW = 2
+"""Up to so many of the best, running over the scores once for each is faster than sorting."""
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -72,11 +75,8 @@ class Exact:
         log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None
         if banned is not None:
             _ban(scores, banned)
-        if k == 1 and scores.device.type == "cpu":
-            values = scores.numpy()
-            winners = values.argmax(1)
-            best_scores = values[np.arange(len(values)), winners]
-            return _candidates(best_scores[:, None], winners[:, None], vocabulary, log_normaliser)
+        if k <= FEW and scores.device.type == "cpu":
+            return _candidates(*_best_few(scores.numpy(), k), vocabulary, log_normaliser)
         best, ids = scores.max(1, keepdim=True) if k == 1 else _top_k_lowest_id_first(scores, k)
         return _candidates(best.cpu().numpy(), ids.cpu().numpy(), vocabulary, log_normaliser)
 
@@ -110,6 +110,17 @@ def _ban(scores: Tensor, banned: np.ndarray) -> None:
         row, column = np.nonzero(banned >= 0)
         ids = torch.from_numpy(banned[row, column]).to(scores.device)
         scores[torch.from_numpy(row).to(scores.device), ids] = -torch.inf
+
+
+def _best_few(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best scores and their ids, of equals the lowest id first; overwrites the winners' scores."""
+    rows = np.arange(len(scores))
+    best, ids = np.empty((len(scores), k), dtype=scores.dtype), np.empty((len(scores), k), dtype=np.int64)
+    for rank in range(k):
+        ids[:, rank] = scores.argmax(1)
+        best[:, rank] = scores[rows, ids[:, rank]]
+        scores[rows, ids[:, rank]] = -np.inf
+    return best, ids
 
 
 def _top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

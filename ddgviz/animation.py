@@ -101,7 +101,7 @@ def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[st
     # from the last, which is the largest: what is too large for a picture says so at once
     drawn = [svg(model, theme=theme, upto=upto, window=window) for upto in reversed(counts)][::-1]
     if (size := sum(map(len, drawn))) > MAX_BYTES:
-        remedy = "Choose a part, for example window=((0, 40), (0, 40))."
+        remedy = "Choose a smaller part, for example window=((0, 20), (0, 20))."
         raise fail(f"An animation holds at most {MAX_BYTES / 1e6:g} MB of frames", f"{size / 1e6:.1f} MB", remedy)
     parts = [re.fullmatch(r"(<svg [^>]*>)\n(.*)</svg>\n", frame, re.DOTALL) for frame in drawn]
     heads, bodies = zip(*(part.groups() for part in parts if part), strict=True)

@@ -28,6 +28,7 @@ _KINDS = {
 _MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
 """Marks of groups, so that colour is never alone; the diamond is the paper's."""
 _WHOLE_TICKS = 12
+_SPELLED = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 def esc(text: object) -> str:
@@ -311,7 +312,7 @@ def _said(value: object) -> str:
 
 
 def _title(column: str, given: str | None = None) -> str:
-    return esc(given or str(column).replace("_", " "))
+    return esc(given or _SPELLED.get(column, str(column).replace("_", " ")))
 
 
 def _bars(rows: list[dict[str, Any]], key: str, color: str) -> dict[str, Any] | None:
@@ -409,7 +410,7 @@ def _difference(high: float | None, low: float | None) -> float:
 
 def _quality(row: dict[str, Any]) -> str:
     parts = [f"{row['agreement']:.1%} of outputs as greedy's"] if row["agreement"] is not None else []
-    for key, said in (("bleu", "BLEU"), ("chrf", "chrF")):
+    for key, said in _SPELLED.items():
         if row.get(key) is not None:
             parts.append(f"{said} {row[key]:.1f}")
     return " · ".join(parts)

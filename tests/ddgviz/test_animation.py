@@ -78,7 +78,9 @@ def test_without_passes_one_frame_stands(small: dict[str, Any]) -> None:
 
 def test_what_is_too_large_asks_for_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(animation, "MAX_BYTES", 50_000)
-    with pytest.raises(ValueError, match=r"at most 0\.05 MB of frames, got '0\.\d MB'\. Choose a part, .* window="):
+    with pytest.raises(
+        ValueError, match=r"at most 0\.05 MB of frames, got '0\.\d MB'\. Choose a smaller part, .* window="
+    ):
         animated_svg(simulate.garden())
     assert animated_svg(simulate.garden(), window=((0, 2), (0, 5)))
 

@@ -290,7 +290,7 @@ def test_hover_says_all_that_was_set() -> None:
     figure = figures.frontier(systems())
     said = {row[0].split("<br>")[0]: row[0] for trace in figure.data for row in trace.customdata or ()}
     assert said["<b>&lt;s&gt;&#36;1&#36;</b>"].split("<br>")[1:] == [
-        "speedup: 1.31 (1.22–1.4)", "bleu: 31", "threads: 1", "device: cpu &#36;5",
+        "speedup: 1.31 (1.22–1.4)", "BLEU: 31", "threads: 1", "device: cpu &#36;5",
     ]  # fmt: skip
     assert "<b>Table 3, &#37;{x}, paper</b>" in said
 

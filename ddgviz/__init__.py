@@ -13,15 +13,19 @@ from ddgviz.trace import read
 
 __all__ = [
     "Picture",
+    "animated_svg",
     "compare",
     "curves",
     "explore",
+    "frontier",
+    "gif",
     "read",
     "save",
     "save_chart",
     "show",
     "speed_accuracy",
     "svg",
+    "tikz",
     "to_networkx",
 ]
 
@@ -32,6 +36,10 @@ _LATER = {
     "explore": "ddgviz.panel",
     "speed_accuracy": "ddgviz.figures",
     "curves": "ddgviz.figures",
+    "frontier": "ddgviz.figures",
+    "tikz": "ddgviz.latex",
+    "animated_svg": "ddgviz.animation",
+    "gif": "ddgviz.animation",
     "save_chart": "ddgviz.figures",
 }
 

@@ -65,7 +65,11 @@ class Comparison(ipywidgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
         data: dict[str, Any] | None = super()._repr_mimebundle_(**kwargs)
-        drawn = [still(picture.model) for picture in (self.a, self.b) if picture.model.rows and picture.model.columns]
+        drawn = [
+            still(picture.model)["text/html"]
+            for picture in (self.a, self.b)
+            if picture.model.rows and picture.model.columns
+        ]
         return data if data is None or not drawn else data | {"text/plain": repr(self), "text/html": "<br>".join(drawn)}
 
 

@@ -59,7 +59,7 @@ def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) ->
     for column, nodes in enumerate(model.lattice() if model.beam else []):
         if column in natural:
             needs = [min(WIDEST_LANE, width(node.label.text, TOKEN_SIZE, node.best) + PADDING) for node in nodes]
-            natural[column] = max(natural[column], *needs)
+            natural[column] = max([natural[column], *needs])
     gap = LINK if model.beam else GAP
     floor = _floor(list(natural.values()), room - gap * len(natural))
     placed = {}

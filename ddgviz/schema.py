@@ -157,13 +157,19 @@ def check_iteration(data: Any, number: int) -> Iteration:
         if len(values) != len(slots):
             wrong = f'"{key}" of {where} needs one entry for each of its {len(slots)} slots'
             raise fail(wrong, f"{len(values)} entries")
-    lanes = tuple(_lane(lane, where) for lane in data.get("lanes") or ())
+    lanes = tuple(_lane(lane, where) for lane in _list(data.get("lanes"), f'"lanes" of {where}'))
     return Iteration(call=call, slots=slots, lanes=lanes, **lists)
 
 
 def _place(slot: int) -> tuple[bool, int]:
     """Its order among slots: those counted from the end come last."""
     return slot < 0, slot
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise fail(f"{what} is a list or null", value)
+    return value or []
 
 
 def _lane(value: Any, where: str) -> Lane:

@@ -115,7 +115,8 @@ def _header(page: Page) -> float:
 def _graph(page: Page, top: float) -> float:
     model, theme, placed = page.model, page.theme, page.placed
     drawn = [e for e in edges(model, page.upto, page.graph) if e.source in placed and e.target in placed]
-    pill = top + layout.graph_height(drawn, placed) + 4
+    every = [e for e in edges(model, None, page.graph) if e.source in placed and e.target in placed]
+    pill = top + layout.graph_height(every, placed) + 4
     for edge in sorted(drawn, key=lambda e: e.strength):
         strength = edge.strength
         path = _arc(placed[edge.source], placed[edge.target], pill - 1)
@@ -158,7 +159,7 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
 def _caption(page: Page, y: float) -> float:
     model, theme = page.model, page.theme
     if not page.upto:
-        page.text(LEFT, y, "Before the first pass.", 13, theme.muted)
+        page.text(LEFT, y, words.nothing(model), 13, theme.muted)
         return y
     if page.upto < model.rows:
         name, said = words.pass_name(model, page.upto - 1), words.caption(model, page.upto - 1)

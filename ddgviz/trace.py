@@ -17,6 +17,7 @@ from ddgviz.schema import (
     check_pieces,
     fail,
     plain,
+    short,
 )
 from ddgviz.text import Label, label
 
@@ -423,13 +424,21 @@ def _load(source: Any) -> Any:
     if isinstance(source, str) and source.lstrip().startswith("{"):
         return _parse(source)
     if isinstance(source, (str, Path)):
-        path = Path(source)
-        if not path.is_file():
-            raise fail(
-                "A trace is read from JSON text or from a file", source, "Check the path, or pass the trace itself."
-            )
-        return _parse(path.read_text(encoding="utf-8"))
+        return _parse(_content(Path(source)))
     raise fail("Not a decoding trace: expected a dict, JSON, a path or an object with to_dict()", type(source).__name__)
+
+
+def _content(path: Path) -> str:
+    """What a file holds."""
+    expected, remedy = "A trace is read from JSON text or from a file", "Check the path, or pass the trace itself."
+    try:
+        if not path.is_file():
+            raise fail(expected, str(path), remedy)
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise fail(f"A trace is UTF-8 text, and {path.name} is not", f"byte {error.start}", AGAIN) from error
+    except OSError as error:
+        raise fail(expected, f"{short(str(path))} ({error.strerror})", remedy) from error
 
 
 def _parse(text: str) -> Any:
@@ -439,6 +448,8 @@ def _parse(text: str) -> Any:
         raise fail(
             "The trace is not whole JSON", f"{len(text)} characters with an error at {error.pos}", _CUT
         ) from error
+    except RecursionError as error:
+        raise fail("The trace is not whole JSON", f"{len(text)} characters of brackets in brackets", _CUT) from error
     if not isinstance(data, dict):
         raise fail("A trace is a JSON object", data)
     return data

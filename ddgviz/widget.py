@@ -1,6 +1,7 @@
 """The live picture for notebooks: grows with a run, plays, and answers to mouse and keys."""
 
 import base64
+import os
 import threading
 import time
 from typing import Any
@@ -10,6 +11,7 @@ import traitlets
 
 from ddgviz import words
 from ddgviz.assets import script, styles
+from ddgviz.browser import png
 from ddgviz.schema import plain
 from ddgviz.svg import svg
 from ddgviz.text import visible
@@ -22,6 +24,9 @@ STILL = 40
 
 class Picture(anywidget.AnyWidget):
     """A trace, drawn; append events to make it grow.
+
+    A notebook saved with it also holds the picture as SVG, for where no widget can run, and as PNG if the environment
+    variable DDGVIZ_PNG is set, which takes Chromium and a second or two each time.
 
     Attributes
     ----------
@@ -145,16 +150,22 @@ class Picture(anywidget.AnyWidget):
         data, metadata = bundle
         data["text/plain"] = repr(self)
         if self.model.rows and self.model.columns:
-            data["text/html"] = still(self.model)
+            data |= still(self.model)
         return data, metadata
 
 
-def still(model: TraceModel) -> str:
-    """An image element with the picture, for pages on which no widget can run; a part of it where it is large."""
+def still(model: TraceModel) -> dict[str, str]:
+    """The picture for pages on which no widget can run, by MIME type; a part of it where it is large."""
     whole = model.rows <= STILL and model.columns <= STILL
     drawn = svg(model, window=None if whole else ((0, STILL), (0, STILL)))
-    data = base64.b64encode(drawn.encode()).decode("ascii")
-    return f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{data}">'
+    shown = {
+        "text/html": f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{_base64(drawn.encode())}">'
+    }
+    return shown | {"image/png": _base64(png(drawn))} if os.environ.get("DDGVIZ_PNG") else shown
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def show(trace: Any) -> Picture:

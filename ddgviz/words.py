@@ -79,10 +79,19 @@ def title(model: TraceModel) -> str:
 def headline(model: TraceModel) -> str:
     """Passes and tokens, and whether the run was cut short."""
     count = len(model.tokens) if model.complete else len(model.settled)
+    if model.finished and not model.rows:
+        return "no passes"
     said = f"{_count(model.rows, 'pass', 'es')} for {_count(count, 'token', 's')}"
     if model.complete:
         return said
     return said + (", stopped" if model.finished else " so far")
+
+
+def nothing(model: TraceModel) -> str:
+    """What stands where no pass is shown."""
+    if model.rows:
+        return "Before the first pass."
+    return "The run made no pass." if model.finished else "Waiting for the first pass."
 
 
 def comparison(model: TraceModel) -> str:

@@ -305,7 +305,7 @@ class Iteration:
     call : int
         Number of the pass, from 0; the rows of a batch share it.
     slots : int64 array (W,)
-        Target positions this pass computed.
+        Target positions this pass computed; below 0, counted from the end (-1 is the last), where decoding grows from both.
     drafts : int64 array (W,)
         What stood at each slot before the pass; -1 where nothing did.
     origins : tuple of str, W long
@@ -314,7 +314,7 @@ class Iteration:
         What the pass says stands at each slot.
     status : tuple of str, W long
         ``settled``: known to equal greedy's token; ``changed``: differs from its draft; ``draft``: unsettled and equal to
-        its draft, or not yet confirmed; ``masked``: open.
+        its draft, or not yet confirmed; ``masked``: to be predicted again.
     probabilities, margins : float array (W,) or None
         Probability of the token, and its logit minus the runner-up's. Only when asked for.
     num_active, cluster : int array (W,) or None
@@ -485,6 +485,9 @@ class Trace:
         ``calls`` and ``identical``: what greedy decoding needed for the same sentence, and whether the tokens agree.
     edges : list of dict
         Known dependencies between slots: ``from``, ``to``, ``strength`` (0 to 1). Empty if none were measured.
+    clusters : dict of int to dict
+        Active sets by number of their cluster: ``size`` and ``tokens`` (the best known first, not all where there are
+        many). Empty for a projection without clusters.
     """
 
     source: dict[str, Any]
@@ -496,6 +499,7 @@ class Trace:
     hypotheses: tuple[Hypothesis, ...] = ()
     greedy: dict[str, Any] | None = None
     edges: list[dict[str, Any]] = field(default_factory=list)
+    clusters: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -528,7 +532,7 @@ class Trace:
             ],
             "greedy": self.greedy,
             "edges": self.edges,
-        }
+        } | ({"clusters": {str(n): known for n, known in sorted(self.clusters.items())}} if self.clusters else {})
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as specified in ``docs/trace.md``."""
@@ -568,6 +572,7 @@ class Trace:
                 hypotheses=tuple(Hypothesis(tuple(h["tokens"]), h["score"], h["stop"]) for h in data["hypotheses"]),
                 greedy=data.get("greedy"),
                 edges=list(data.get("edges") or []),
+                clusters={int(number): known for number, known in (data.get("clusters") or {}).items()},
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(

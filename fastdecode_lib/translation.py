@@ -461,6 +461,7 @@ class Session:
                 "engine": self.model.engine,
                 "dtype": self.model.dtype,
                 "device": self.model.device,
+                "vocabulary": self.model.network.outputs[0].vocabulary,
             },
             end=self.constraints.end,
         )

@@ -40,7 +40,8 @@ def test_environment_has_every_dependency_in_the_same_range(pyproject: dict) -> 
         [line for line in [*conda, *pip] if not line.startswith(("--", "python ", "pip", "make"))]
     )
     project = pyproject["project"]
-    wanted = requirements([*project["dependencies"], *project["optional-dependencies"]["figures"]])
+    extras = project["optional-dependencies"]
+    wanted = requirements([*project["dependencies"], *extras["figures"], *extras["app"]])
     assert environment == wanted
     assert "--editable ." in pip
 

@@ -49,6 +49,7 @@ def test_translate(marian: TranslationModel, name: str) -> None:
     assert trace.source["pieces"][0] == ">>deu<<" and trace.source["pieces"][-1] == "</s>"
     assert trace.settings == {
         "model": marian.name, "decoder": name, "projection": "exact", "engine": "torch", "dtype": "float64",
+        "vocabulary": marian.network.outputs[0].vocabulary,
         "device": "cpu",
     }  # fmt: skip
     greedy = translate(marian, TEXTS[0], source="en", target="de", verify=True)

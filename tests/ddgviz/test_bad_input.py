@@ -90,21 +90,16 @@ LATIN = json.dumps(simulate.garden(), ensure_ascii=False).replace("Kinder", "Kü
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00binary", LATIN], ids=["binary", "latin-1"])
-@pytest.mark.xfail(strict=True, reason="read() lets UnicodeDecodeError through, which says neither file nor remedy")
 def test_files_that_are_not_utf8(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     assert "UTF-8" in refuses("read", path, tmp_path)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=OSError, reason="read() asks the disk for a file of that name: File name too long"
-)
 def test_json_without_its_start(tmp_path: Path) -> None:
     refuses("read", json.dumps(simulate.garden())[1:], tmp_path)
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="read() lets the JSON parser's RecursionError through")
 def test_brackets_without_end(tmp_path: Path) -> None:
     refuses("read", '{"a":' + "[" * 100_000, tmp_path)
 
@@ -146,7 +141,7 @@ def words(drawn: str) -> str:
 @pytest.mark.parametrize("stop", [None, "end", "interrupted"])
 def test_the_empty_picture_speaks(stop: str | None, tmp_path: Path) -> None:
     said = words(ddgviz.svg(without_passes(stop)))
-    assert "0 passes" in said and ("first pass" in said or "no pass" in said.lower())
+    assert "no passes" in said and "The run made no pass." in said
     assert "No token is settled yet." in ddgviz.save(without_passes(stop), tmp_path / "a.tex").read_text(
         encoding="utf-8"
     )
@@ -212,9 +207,6 @@ def damage(entry: Callable[[Any], Any], trace: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.xfail(
-    strict=True, reason='"lanes" of a pass that is no list, or none in a beam: TypeError from the picture'
-)
 @pytest.mark.parametrize("name", ["small", "beam"])
 def test_every_field_broken(name: str, small: dict[str, Any]) -> None:
     trace = small if name == "small" else getattr(simulate, name)()

@@ -65,7 +65,7 @@ export function createFrame(root) {
     element("div", "ddg-head ddg-sub", [part.subtitle, part.comparison]),
     part.notice, element("div", "ddg-player", [
       part.play, part.back, part.on, part.line, part.speed, part.loop, part.graph, part.out, part.in, part.search]),
-    part.scroll, part.words, element("div", "ddg-caption", [element("span", "", [part.name, part.said]), part.progress]), part.beyond, part.legend, part.tip, part.live,
+    part.scroll, part.words, element("div", "ddg-caption", [element("span", "", [part.name, " ", part.said]), part.progress]), part.beyond, part.legend, part.tip, part.live,
     part.table);
   return part;
 }

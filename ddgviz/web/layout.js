@@ -56,8 +56,9 @@ function note(found, item, measure) {
 // Widths in pixels: as the tokens need, or as `zoom` wants; by themselves a little tighter where that lets all be seen.
 function placeColumns(model, natural, room, { zoom, brush }) {
   const gap = model.beam ? LINK : GAP;
-  const inside = (column) => !brush || (column >= brush[0] && column <= brush[1]);
-  const needs = Array.from({ length: columnCount(model) }, (_, column) => natural[column] || NARROWEST);
+  const count = columnCount(model);
+  const inside = (column) => !brush || brush[0] >= count || (column >= brush[0] && column <= brush[1]);
+  const needs = Array.from({ length: count }, (_, column) => natural[column] || NARROWEST);
   const drawn = needs.filter((_, column) => inside(column));
   const total = drawn.reduce((sum, need) => sum + need + gap, 0);
   const scale = zoom || Math.max(TIGHTEST, Math.min(1, room / total));

@@ -18,6 +18,12 @@ const SPEEDS = [1, 2, 4, 0.5];
 const ZOOMS = [0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
 const NO_WORDS = { passes: {} };
 const PLAIN_VIEW = { graph: "auto", zoom: 0, brush: null, find: "", cluster: null, speed: 1, loop: false };
+const SANE = {
+  graph: (value) => ["measured", "order", "none"].includes(value), zoom: (value) => value >= 0.1 && value <= 4,
+  brush: (value) => Array.isArray(value) && value.every(Number.isInteger) && value[0] >= 0 && value[0] <= value[1],
+  find: (value) => typeof value === "string", cluster: Number.isInteger, speed: (value) => SPEEDS.includes(value),
+  loop: (value) => value === true,
+};
 
 export function mount(host, options = {}) {
   const root = element("div", "ddgviz");
@@ -248,11 +254,8 @@ class View {
 
   setView(view) {
     if (JSON.stringify(view) === this.told) return;
-    const known = Object.keys(PLAIN_VIEW).map((key) => [key, view[key] === undefined ? PLAIN_VIEW[key] : view[key]]);
-    Object.assign(this, Object.fromEntries(known));
+    for (const [key, usual] of Object.entries(PLAIN_VIEW)) this[key] = SANE[key](view[key]) ? view[key] : usual;
     const last = this.model.rows.length;
-    const { brush } = this;
-    if (!Array.isArray(brush) || !brush.every(Number.isInteger) || brush[0] > brush[1] || brush[0] < 0) this.brush = null;
     if (this.part.search.value.toLowerCase() !== this.find) this.part.search.value = this.find;
     if (Number.isInteger(view.pass)) {
       this.told = JSON.stringify(view);

@@ -1,11 +1,16 @@
 """The page that stands alone, in a browser that reaches nothing else."""
 
+import itertools
+import json
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import simulate
+from hostile import TOKENS
+from hostile import shown as to_be_seen
 
 import ddgviz
 
@@ -18,28 +23,35 @@ PAINTED = """() => {
 Opener = Callable[..., Any]
 
 
+def page_of(url: str) -> str:
+    """An address without the view that its hash tells."""
+    return url.partition("#")[0]
+
+
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens a trace's page; afterwards, nothing was fetched and nothing complained."""
     contexts, requests, complaints = [], [], []
 
-    def open_page(trace: dict[str, Any], **options: Any) -> Any:
+    def open_page(trace: dict[str, Any], view: str = "", **options: Any) -> Any:
         path = ddgviz.save(trace, tmp_path / "picture.html")
         context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
         contexts.append(context)
-        context.route("**/*", lambda route: route.continue_() if route.request.url == path.as_uri() else route.abort())
+        context.route(
+            "**/*", lambda route: route.continue_() if page_of(route.request.url) == path.as_uri() else route.abort()
+        )
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + view)
         page.wait_for_selector(".ddgviz[data-passes]")
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert set(requests) == {(tmp_path / "picture.html").as_uri()}
+    assert set(map(page_of, requests)) == {(tmp_path / "picture.html").as_uri()}
     assert complaints == []
 
 
@@ -120,20 +132,39 @@ def test_mouse_steps_scrubs_and_asks(opened: Opener, garden: dict[str, Any]) -> 
     assert page.locator(".ddg-band").count() == 1
 
 
-def test_hostile_tokens_are_only_text(opened: Opener) -> None:
-    page = opened(simulate.hostile(), reduced_motion="reduce")
+def hostile(kind: str) -> dict[str, Any]:
+    """A run of every kind whose every text is an attack."""
+    trace = simulate.hostile() if kind == "window" else getattr(simulate, kind)()
+    pieces = sorted(trace["pieces"], key=int)
+    attacks = dict(zip(pieces[2:], itertools.cycle(TOKENS), strict=False))
+    trace["pieces"] |= {piece: "▁" + attack for piece, attack in attacks.items()}
+    origins = [row["origins"] for row in trace["iterations"]]
+    for row in origins:
+        row[:] = [origin and TOKENS[0] for origin in row] if kind == "drafted" else row
+    return trace | {"source": trace["source"] | {"text": " ".join(TOKENS)}}
+
+
+@pytest.mark.parametrize("kind", ["window", "beam", "both_ends", "masks", "clustered", "drafted", "measured"])
+def test_hostile_tokens_are_only_text(opened: Opener, kind: str) -> None:
+    page = opened(hostile(kind), '#cluster=7&find="<"', reduced_motion="reduce")
     shown(page)
     page.locator(".ddgviz").focus()
     for _ in range(18):
         page.keyboard.press("ArrowRight")
     shown(page)
+    stage = page.locator(".ddg-stage").bounding_box()
+    page.mouse.move(stage["x"] + 120, stage["y"] + stage["height"] - 60)
     assert page.evaluate("() => window.owned") is None
     assert (
         page.evaluate("() => document.querySelectorAll('.ddgviz img, .ddgviz script, .ddgviz a, .ddgviz s').length")
         == 0
     )
     page.wait_for_selector("table td", state="attached")
-    assert "⟨U+202E⟩" in page.locator("table").inner_text()
+    if kind == "window":
+        said = page.locator("table").inner_text()
+        assert [token for token in TOKENS if to_be_seen(token) not in said] == []
+    if kind == "clustered":
+        assert to_be_seen(TOKENS[0]) in page.locator(".ddg-words").inner_text()
 
 
 @pytest.mark.parametrize(("scheme", "paper"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 20, 23)")])
@@ -162,3 +193,170 @@ def test_long_runs_scroll_and_draw_only_what_is_in_view(opened: Opener) -> None:
     shown(page)
     assert page.evaluate("() => document.querySelector('.ddg-scroll').scrollLeft") > 300
     assert page.locator(".ddg-ring").count() == 1
+
+
+def record(page: Any) -> dict[str, Any]:
+    """The reader's view, as the address tells it."""
+    shown(page)
+    pairs = urllib.parse.parse_qsl(page.url.partition("#")[2])
+    return {key: json.loads(value) for key, value in pairs}
+
+
+def place(page: Any, column: int, y: float) -> tuple[float, float]:
+    """A point in a column of the garden's picture, `y` below the top of its stage."""
+    stage = page.locator(".ddg-stage").bounding_box()
+    return stage["x"] + 86 + 84 * column + 40, stage["y"] + y
+
+
+def test_a_drag_looks_at_a_part(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, reduced_motion="reduce")
+    page.mouse.move(*place(page, 2, 8))
+    page.mouse.down()
+    page.mouse.move(*place(page, 5, 10), steps=3)
+    assert page.evaluate("() => document.querySelectorAll('.ddg-brush').length") in (0, 1)
+    page.mouse.up()
+    assert record(page) == {"pass": 6, "brush": [2, 5]}
+    assert page.locator(".ddg-token").all_text_contents() == ["spielen", "im", "Garten", "hinter"]
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    assert record(page) == {"pass": 6}
+    assert page.locator(".ddg-token").count() == 10
+
+
+def test_search_finds_the_next(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, reduced_motion="reduce")
+    page.keyboard.press("Tab")
+    page.keyboard.press("/")
+    page.keyboard.type("ER")
+    assert record(page) == {"pass": 6, "find": "er"}
+    assert page.locator(".ddg-found").count() == 3
+    for column in (1, 5, 6, 1):
+        page.keyboard.press("Enter")
+        assert record(page)["column"] == column
+    page.keyboard.type("x")
+    assert record(page)["find"] == "erx"
+    assert "ddg-none" in page.locator(".ddg-search").get_attribute("class")
+
+
+def test_a_click_pins_and_a_second_lets_go(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, reduced_motion="reduce")
+    page.mouse.click(*place(page, 2, page.locator(".ddg-stage").bounding_box()["height"] - 20))
+    assert record(page) == {"pass": 6, "row": 5, "column": 2}
+    page.mouse.move(5, 5)
+    shown(page)
+    assert page.locator(".ddg-ring").count() == page.locator(".ddg-band").count() == 1
+    page.mouse.click(*place(page, 2, page.locator(".ddg-stage").bounding_box()["height"] - 20))
+    page.mouse.move(5, 5)
+    assert record(page) == {"pass": 6}
+    assert page.locator(".ddg-ring").count() == page.locator(".ddg-band").count() == 0
+
+
+def test_zoom_shrinks_to_an_overview(opened: Opener) -> None:
+    page = opened(simulate.station(), reduced_motion="reduce")
+    wide = "() => parseFloat(document.querySelector('.ddg-spread, .ddg-scroll > div').style.width)"
+    before = page.evaluate(wide)
+    for _ in range(4):
+        page.get_by_label("Smaller").click()
+    assert record(page)["zoom"] == 0.25
+    assert page.evaluate(wide) < before
+    assert page.locator(".ddg-token").count() == 0
+    assert page.evaluate(PAINTED) > 5_000
+    page.keyboard.press("0")
+    assert "zoom" not in record(page)
+
+
+def test_speed_and_loop(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, "#loop=true&speed=4")
+    page.wait_for_function("() => document.querySelector('.ddgviz').dataset.pass === '6'")
+    page.wait_for_function("() => document.querySelector('.ddgviz').dataset.pass === '1'")
+    page.get_by_label("Play again and again").click()
+    page.get_by_title("Speed").click()
+    page.wait_for_selector('[aria-label="Play"]')
+    assert record(page) == {"pass": 6, "speed": 0.5}
+
+
+def test_an_address_shows_the_same_view(opened: Opener) -> None:
+    view = '#pass=3&row=2&column=1&brush=[0,4]&zoom=1.25&graph="order"&find="k"'
+    page = opened(simulate.measured(), view, reduced_motion="reduce")
+    assert shown(page) == 3
+    assert page.locator(".ddg-token").all_text_contents() == ["Die", "Kinder", "spielen"]
+    assert page.locator(".ddg-arc").count() == 2
+    page.keyboard.press("Tab")
+    page.keyboard.press("]")
+    assert record(page) == {
+        "pass": 4, "row": 3, "column": 1, "brush": [0, 4], "zoom": 1.25, "graph": "order", "find": "k"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "view", ["#pass=99", "#brush=[9,1]&graph=4", "#pass=x&nonsense", '#brush="<img>"&zoom=-3', "#speed=null"]
+)
+def test_a_foreign_address_does_no_harm(opened: Opener, garden: dict[str, Any], view: str) -> None:
+    page = opened(garden, view, reduced_motion="reduce")
+    assert shown(page) == 6
+    assert page.locator(".ddg-token").count() == 10
+    assert page.evaluate(PAINTED) > 20_000
+
+
+def test_arcs_are_switched(opened: Opener) -> None:
+    page = opened(simulate.measured(), reduced_motion="reduce")
+    counts = []
+    for _ in range(4):
+        shown(page)
+        counts.append((page.locator(".ddg-arc").count(), page.locator(".ddg-legend").inner_text().count("token")))
+        page.locator("[aria-label^='Arcs']").click()
+    assert [arcs for arcs, _ in counts] == [8, 9, 0, 8]
+    assert len({said for _, said in counts[:3]}) == 2
+
+
+def test_a_cluster_tells_its_words(opened: Opener) -> None:
+    page = opened(simulate.clustered(), reduced_motion="reduce")
+    stage = page.locator(".ddg-stage").bounding_box()
+    page.mouse.click(stage["x"] + 40, stage["y"] + stage["height"] - 30)
+    assert record(page) == {"pass": 6, "cluster": 0}
+    assert page.locator(".ddg-words").inner_text().startswith("Cluster 0 · 212 · 2.9%")
+    page.mouse.click(stage["x"] + 40, stage["y"] + stage["height"] - 30)
+    assert record(page) == {"pass": 6}
+    assert not page.locator(".ddg-words").is_visible()
+
+
+def test_a_hypothesis_is_traced_back(opened: Opener) -> None:
+    page = opened(simulate.beam(), reduced_motion="reduce")
+    shown(page)
+    assert page.locator(".ddg-row").all_text_contents() == ["best", "2nd", "3rd"]
+    before = page.locator("canvas").screenshot()
+    stage = page.locator(".ddg-stage").bounding_box()
+    page.mouse.move(stage["x"] + 86 + 3 * 102 + 20, stage["y"] + stage["height"] - 20)
+    shown(page)
+    assert page.locator(".ddg-tip").inner_text().split("\n")[:3] == ["alt", "Position 4, 3rd hypothesis", "open"]
+    assert page.locator("canvas").screenshot() != before
+    page.keyboard.press("Tab")
+    page.keyboard.press("[")
+    assert shown(page) == 5
+    assert page.locator(".ddg-caption").inner_text().startswith("Pass 5 kept 2 hypotheses open, 1 finished.")
+
+
+@pytest.mark.parametrize(
+    ("name", "caption", "bars"),
+    [
+        ("both_ends", "settled “Garten” and “hinter”: one token from each end.", ["+2"] * 5),
+        ("masks", "settled all 9 tokens.", ["+9"]),
+        ("drafted", "settled the end.", ["+1", "+1", "+1", "+3", "+3", "+1"]),
+    ],
+)
+def test_other_decoders(opened: Opener, name: str, caption: str, bars: list[str]) -> None:
+    page = opened(getattr(simulate, name)(), reduced_motion="reduce")
+    shown(page)
+    assert caption in page.locator(".ddg-caption").inner_text()
+    assert page.locator(".ddg-count").all_text_contents() == bars
+
+
+@pytest.mark.parametrize("palette", ["print", "colorblind", "colorblind-dark"])
+def test_forced_colours_of_print_reach_the_page(opened: Opener, garden: dict[str, Any], palette: str) -> None:
+    page = opened(garden, reduced_motion="reduce")
+    before = page.evaluate(
+        "() => getComputedStyle(document.querySelector('.ddgviz')).getPropertyValue('--ddg-settled')"
+    )
+    page.evaluate(f"() => document.querySelector('.ddgviz').setAttribute('data-theme', '{palette}')")
+    after = page.evaluate("() => getComputedStyle(document.querySelector('.ddgviz')).getPropertyValue('--ddg-settled')")
+    assert after and after != before

@@ -1,5 +1,6 @@
 """Realistic traces without a model: a table of what each token hangs on, decoded by Jacobi passes."""
 
+import copy
 from typing import Any
 
 PAD = 0
@@ -251,6 +252,19 @@ def drafted() -> dict[str, Any]:
             o and cycle[(slot + row["call"]) % 5] for slot, o in zip(row["slots"], row["origins"], strict=True)
         ]
     return trace
+
+
+def other_words(trace: dict[str, Any]) -> dict[str, Any]:
+    """The same run with another word at the fifth position."""
+    changed = copy.deepcopy(trace)
+    old = changed["hypotheses"][0]["tokens"][4]
+    lists = [changed["hypotheses"][0]["tokens"]]
+    for row in changed["iterations"]:
+        lists += [row["tokens"], row["drafts"]]
+    for tokens in lists:
+        tokens[:] = [99 if token == old else token for token in tokens]
+    changed["pieces"]["99"] = "▁Hof"
+    return changed
 
 
 def greedy() -> dict[str, Any]:

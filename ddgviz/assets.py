@@ -9,7 +9,7 @@ from ddgviz.cells import SHAPES
 from ddgviz.theme import stylesheet
 
 _WEB = Path(__file__).parent / "web"
-_ORDER = ("model", "layout", "paint", "scene", "frame", "theme", "link", "widget", "kernel")
+_ORDER = ("model", "layout", "paint", "scene", "frame", "theme", "link", "widget", "packing", "kernel")
 
 
 @cache

@@ -1,6 +1,7 @@
 """The live picture for notebooks: grows with a run, plays, and answers to mouse and keys."""
 
 import base64
+import json
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ import traitlets
 from ddgviz import words
 from ddgviz.assets import script, styles
 from ddgviz.browser import png
+from ddgviz.packing import pack
 from ddgviz.schema import plain
 from ddgviz.svg import svg
 from ddgviz.text import visible
@@ -47,6 +49,7 @@ class Picture(anywidget.AnyWidget):
     _esm = script()
     _css = styles()
     trace_json = traitlets.Unicode("").tag(sync=True)
+    rows = traitlets.Bytes(b"").tag(sync=True)
     words = traitlets.Dict(words.spoken(TraceModel(), range(0))).tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
     seq = traitlets.Int(0).tag(sync=True)
@@ -118,7 +121,13 @@ class Picture(anywidget.AnyWidget):
                 said = whole = words.spoken(self.model, range(self.model.rows))
             else:
                 said, whole = words.spoken(self.model, range(self.model.rows - rows, self.model.rows), spelled), None
-            self.send({"k": "rows", "seq": first, "words": said, "events": self._pending})
+            records, buffer = pack(event for event in self._pending if event["event"] == "iteration")
+            packed = iter(records)
+            events = [
+                {"event": "iteration"} | next(packed) if event["event"] == "iteration" else _bare(event)
+                for event in self._pending
+            ]
+            self.send({"k": "rows", "seq": first, "words": said, "events": events}, buffers=[buffer])
             self._pending = []
             if self.model.finished or self._sent - self._sealed >= SEAL_EVERY:
                 self._seal(whole)
@@ -127,7 +136,7 @@ class Picture(anywidget.AnyWidget):
         """Set the whole trace, so that views opened later begin with it."""
         self._sealed = time.monotonic()
         with self.hold_sync():
-            self.trace_json = self.model.to_json() if self.model.header else ""
+            self.trace_json, self.rows = _sealed(self.model)
             self.words = said or words.spoken(self.model, range(self.model.rows))
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
@@ -152,6 +161,20 @@ class Picture(anywidget.AnyWidget):
         if self.model.rows and self.model.columns:
             data |= still(self.model)
         return data, metadata
+
+
+def _bare(event: dict[str, Any]) -> dict[str, Any]:
+    """An event without what the words tell a view: texts of tokens and of active sets."""
+    return {key: value for key, value in event.items() if key not in ("pieces", "clusters")}
+
+
+def _sealed(model: TraceModel) -> tuple[str, bytes]:
+    """The whole trace for a view: as JSON, but for the passes, whose columns are bytes."""
+    if not model.header:
+        return "", b""
+    trace = _bare(model.to_dict())
+    trace["iterations"], rows = pack(trace["iterations"])
+    return json.dumps(trace, sort_keys=True, separators=(",", ":"), allow_nan=False), rows
 
 
 def still(model: TraceModel) -> dict[str, str]:

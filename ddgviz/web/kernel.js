@@ -1,5 +1,6 @@
 // Joins a picture to its Python side: the whole trace as a trait, new events as messages numbered in order.
 
+import { reader, unpack } from "./packing.js";
 import { mount } from "./widget.js";
 
 export function createFeed(view, read) {
@@ -27,15 +28,24 @@ export function createFeed(view, read) {
       view.load(trace, { words, running, view: state });
       release();
     },
-    message(content) {
+    message(content, buffers = []) {
       if (!content || content.k !== "rows") return;
-      content.events.forEach((event, index) => {
+      const take = buffers.length && reader(buffers[0]);
+      content.events.forEach((item, index) => {
         const seq = content.seq + index;
+        const event = item.event === "iteration" ? { event: item.event, ...unpack(item, take) } : item;
         if (seq > done) waiting.set(seq, { event, words: content.words });
       });
       release();
     },
   };
+}
+
+// The trace of a trait: its passes packed apart.
+function wholeTrace(model) {
+  const trace = JSON.parse(model.get("trace_json") || "null");
+  const take = reader(model.get("rows"));
+  return trace && { ...trace, iterations: trace.iterations.map((row) => unpack(row, take)) };
 }
 
 function render({ model, el }) {
@@ -46,30 +56,24 @@ function render({ model, el }) {
     },
   });
   const feed = createFeed(view, () => ({
-    seq: model.get("seq"), trace: JSON.parse(model.get("trace_json") || "null"), words: model.get("words"),
+    seq: model.get("seq"), trace: wholeTrace(model), words: model.get("words"),
     running: model.get("running"), state: model.get("view"),
   }));
-  const sealed = () => feed.sealed();
-  const message = (content) => feed.message(content);
-  const viewed = () => view.setView(model.get("view"));
-  const noticed = () => view.setNotice(model.get("notice"));
   const configured = () =>
     view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette") });
-  const places = ["change:group", "change:match", "change:palette"];
-  model.on("change:seq", sealed);
-  model.on("msg:custom", message);
-  model.on("change:view", viewed);
-  model.on("change:notice", noticed);
-  places.forEach((name) => model.on(name, configured));
+  const noticed = () => view.setNotice(model.get("notice"));
+  const hooks = {
+    "change:seq": () => feed.sealed(), "msg:custom": (content, buffers) => feed.message(content, buffers),
+    "change:view": () => view.setView(model.get("view")), "change:notice": noticed,
+    "change:group change:match change:palette": configured,
+  };
+  const each = (act) => Object.entries(hooks).forEach(([names, hook]) => names.split(" ").forEach((name) => model[act](name, hook)));
+  each("on");
   configured();
-  sealed();
+  feed.sealed();
   noticed();
   return () => {
-    model.off("change:seq", sealed);
-    model.off("msg:custom", message);
-    model.off("change:view", viewed);
-    model.off("change:notice", noticed);
-    places.forEach((name) => model.off(name, configured));
+    each("off");
     view.destroy();
   };
 }

@@ -11,7 +11,7 @@ const NOTHING = { text: "", continues: false };
 
 export function emptyModel() {
   return {
-    header: null, labels: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], clusters: {}, finished: false,
+    header: null, labels: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
     beam: false, masks: false, grouped: false, reach: 0, right: 0, known: new Map(),
   };
 }
@@ -30,7 +30,6 @@ export function append(model, event) {
     model.hypotheses = event.hypotheses || [];
     model.greedy = event.greedy || null;
     model.edges = event.edges || [];
-    model.clusters = event.clusters || {};
     if (event.target) model.header = { ...model.header, target: event.target };
     model.finished = true;
   }

@@ -110,16 +110,10 @@ function pill(state, row, run, context, related) {
     if (differs(state, column)) made.push(node("path", { d: `M${place.middle - 5} ${geo.pill + 31}h10m-10 4h10m-2.5 -6.5l-5 9`, class: "ddg-differs" }));
     if (find(state, item)) made.push(node("rect", { x: place.x + 4, y: geo.pill + 2, width: place.width - 8, height: 22, rx: 11, class: "ddg-found" }));
     if (!geo.readable) continue;
-    const text = node("text", { x: place.middle, y: geo.pill + 17.5, class: "ddg-token", "font-size": size });
-    text.textContent = fitted(context, item.text, place.width - 8);
-    made.push(text);
+    made.push(written(fitted(context, item.text, place.width - 8), place.middle, geo.pill + 17.5, "token", { "font-size": size }));
     if (item.continues) made.push(node("path", { d: `M${place.x + 1} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
   }
-  if (together && width > 50) {
-    const said = node("text", { x: x + width / 2, y: geo.pill + 41, class: "ddg-at-once" });
-    said.textContent = `${run.length} at once`;
-    made.push(said);
-  }
+  if (together && width > 50) made.push(written(`${run.length} at once`, x + width / 2, geo.pill + 41, "at-once"));
   return made;
 }
 
@@ -157,13 +151,13 @@ function rowNodes(scene, state) {
     const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - geo.gap) / 2;
     if (middle < geo.top - 4) continue;
     if (model.beam) {
-      made.push(rowName(geo, middle, laneName(row), "ddg-row"));
+      made.push(rowName(geo, middle, laneName(row)));
       continue;
     }
     if (row >= model.rows.length) break;
     const current = row === shown - 1;
     if (row % named === 0 || current) {
-      const name = rowName(geo, middle, passName(model, row), current ? "ddg-row ddg-now" : "ddg-row");
+      const name = rowName(geo, middle, passName(model, row), current);
       if (row >= shown) name.setAttribute("opacity", 0.45);
       made.push(name);
     }
@@ -172,37 +166,35 @@ function rowNodes(scene, state) {
     const bar = Math.max(2, Math.min(16, geo.pitch - 2));
     made.push(node("rect", { x: barX, y: middle - bar / 2, width: geo.unit * count, height: bar, rx: bar / 4, class: "ddg-bar" }));
     if (geo.pitch < 13) continue;
-    const said = node("text", { x: barX + geo.unit * count + 7, y: middle + 4.5, class: "ddg-count" });
-    said.textContent = `+${count}`;
-    made.push(said);
+    made.push(written(`+${count}`, barX + geo.unit * count + 7, middle + 4.5, "count"));
   }
   made.push(...clusterNames(state, barX));
   return made;
 }
 
-function rowName(geo, middle, text, kind) {
-  const name = node("text", { x: geo.left - 14, y: middle + 4, class: kind });
-  name.textContent = text;
-  return name;
+function written(text, x, y, kind, more = {}) {
+  const made = node("text", { x, y, class: `ddg-${kind}`, ...more });
+  made.textContent = text;
+  return made;
 }
+
+const rowName = (geo, middle, text, now) => written(text, geo.left - 14, middle + 4, now ? "row ddg-now" : "row");
 
 function clusterNames({ geo, scroll, size, cluster, sizes }, x) {
   const top = geo.active - scroll.top;
   const within = (y) => y > geo.top && y < size.height;
-  const made = geo.clusters.length && within(top + STRIP - 10) ? [rowName(geo, top + STRIP - 8, "scored", "ddg-row")] : [];
+  const made = geo.clusters.length && within(top + STRIP - 10) ? [rowName(geo, top + STRIP - 8, "scored")] : [];
   geo.clusters.forEach((number, index) => {
     const y = top + STRIP + 8 + index * CLUSTER + 8;
     if (!within(y)) return;
-    made.push(rowName(geo, y, `cluster ${number}`, number === cluster ? "ddg-row ddg-now" : "ddg-row"));
-    const said = node("text", { x, y: y + 4, class: "ddg-row ddg-size" });
-    said.textContent = (sizes[number] || [""])[0];
-    made.push(said);
+    made.push(rowName(geo, y, `cluster ${number}`, number === cluster));
+    made.push(written((sizes[number] || [""])[0], x, y + 4, "row ddg-size"));
   });
   return made;
 }
 
 export function drawMarks(scene, state) {
-  const { geo, scroll, size, hot, focus, focused, shown, brushing } = state;
+  const { geo, scroll, size, hot, focus, shown, brushing } = state;
   const made = [];
   const left = geo.left - scroll.left;
   if (hot !== null && geo.places[hot] && !geo.places[hot].hidden) {
@@ -211,7 +203,7 @@ export function drawMarks(scene, state) {
     const height = Math.max(0, (geo.clusters.length ? size.height : end) - geo.top + 4);
     made.push(node("rect", { x: left + place.x - 2, y: geo.top - 4, width: place.width + 4, height, rx: 8, class: "ddg-band" }));
   }
-  if (focus && focused && geo.places[focus.column] && focus.row < geo.lines) {
+  if (focus && geo.places[focus.column] && focus.row < geo.lines) {
     const place = geo.places[focus.column];
     const y = geo.top + focus.row * geo.pitch - scroll.top;
     const ring = { x: left + place.x - 2, y: y - 2, width: place.width + 4, height: geo.pitch - geo.gap + 4, rx: 8, class: "ddg-ring" };

@@ -334,14 +334,7 @@ class View {
   showTip(place, clientX, clientY) {
     const { tip } = this.part;
     const { head, lines } = describe(this.model, place.row, place.column);
-    const bold = element("b");
-    bold.textContent = head;
-    const rest = lines.map((line) => {
-      const made = element("div");
-      made.textContent = line;
-      return made;
-    });
-    tip.replaceChildren(bold, ...rest);
+    tip.replaceChildren(element("b", "", [head]), ...lines.map((line) => element("div", "", [line])));
     tip.hidden = false;
     const box = this.root.getBoundingClientRect();
     const x = Math.min(clientX - box.left + 14, box.width - tip.offsetWidth - 8);
@@ -479,7 +472,7 @@ class View {
     }
     return {
       model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, over: this.over, focus: this.focus,
-      focused: true, graph: this.graph, find: this.find, cluster: this.cluster, sizes: this.words.clusters || {}, match: this.match, brushing: this.brushing,
+      graph: this.graph, find: this.find, cluster: this.cluster, sizes: this.words.clusters || {}, match: this.match, brushing: this.brushing,
       fade: Math.min(1, (performance.now() - this.born) / FADE), ratio: devicePixelRatio || 1,
       size: { width, height: Math.min(TALLEST, this.geo.height) }, scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
     };

@@ -36,6 +36,20 @@ given.cases.forEach(({ trace, labels, events, seen: expected }, index) => {
   });
 });
 
+const KEYS = ["call", "slots", "drafts", "tokens", "status", "origins", "lanes", "probabilities", "margins", "num_active", "cluster"];
+const rounded = (row) => Object.fromEntries(KEYS.map((key) => {
+  const floats = ["probabilities", "margins"].includes(key) && row[key];
+  return [key, floats ? floats.map((value) => (value === null ? null : Math.fround(value))) : row[key]];
+}));
+
+given.packed.forEach(({ rows, records, bytes }, index) => {
+  test(`packed passes ${index} arrive as they were`, () => {
+    const padded = Buffer.concat([Buffer.from("odd"), Buffer.from(bytes, "base64")]);
+    const take = picture.reader(new DataView(padded.buffer, padded.byteOffset + 3, padded.length - 3));
+    assert.deepEqual(records.map((record) => rounded(picture.unpack(record, take))), rows.map(rounded));
+  });
+});
+
 test("a run in progress reads as in Python", () => {
   assert.deepEqual(seen(picture.fromTrace(given.half.trace, true, given.half.labels)), given.half.seen);
 });

@@ -1,5 +1,6 @@
 """The script: the same grid as Python's, events in any order, and nothing that could run a token."""
 
+import base64
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import simulate
 
 from ddgviz import assets, graph, views, words
+from ddgviz.packing import pack
 from ddgviz.trace import TraceModel, read
 
 PACKAGE = Path(assets.__file__).parent
@@ -87,6 +89,21 @@ def labels(model: TraceModel) -> dict[str, Any]:
     return words.spoken(model, range(0))["labels"]
 
 
+def sent(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the script is sent of some passes."""
+    records, buffer = pack(rows)
+    return {"records": records, "bytes": base64.b64encode(buffer).decode("ascii")}
+
+
+def odd_rows() -> dict[str, Any]:
+    """Passes with gaps, large ids, unknown numbers and none at all."""
+    row = simulate.garden()["iterations"][0]
+    gaps = {"slots": [0, 3, 900, -7, -1], "tokens": [2, 70_000, 5, -1, 3], "cluster": [None, 3, 0, 2, 1]}
+    gaps |= {"num_active": [None, 60_000, 1, 2, 3], "probabilities": [None, 1e-7, 0.5, 1.0, 0.0], "margins": None}
+    none = {key: [] for key in ("slots", "drafts", "origins", "tokens", "status")}
+    return {"iterations": [row, row | gaps, row | none | {"probabilities": None, "margins": None}, row]}
+
+
 NAMES = [
     "garden",
     "station",
@@ -114,11 +131,16 @@ def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
     half = TraceModel()
     for event in simulate.events(simulate.long_block())[:4]:
         half.append(event)
-    given = {"cases": cases, "half": {"trace": half.to_dict(), "labels": labels(half), "seen": seen(half)}}
+    packed = [{"rows": trace["iterations"], **sent(trace["iterations"])} for trace in [*traces, odd_rows()]]
+    given = {
+        "cases": cases,
+        "packed": packed,
+        "half": {"trace": half.to_dict(), "labels": labels(half), "seen": seen(half)},
+    }
     (tmp_path / "given.json").write_text(json.dumps(given), encoding="utf-8")
     names = (
         "append, blocks, cells, clusterRows, createFeed, edges, emptyModel, fromTrace, laneName, lattice, "
-        "layers, meaning, percent, picks, pills"
+        "layers, meaning, percent, picks, pills, reader, unpack"
     )
     exports = f"\nexport {{ {names} }};\n"
     (tmp_path / "picture.mjs").write_text(assets.script() + exports, encoding="utf-8")

@@ -72,6 +72,7 @@ format: install ## rewrite the sources in the project's format
 figures: install ## draw every figure and table into build/figures
 	$(call say,figures: into build/figures)
 	$(BIN)/fastdecode figures
+	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

@@ -85,12 +85,7 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
     shown, order = kind(model, wanted), layers(model, upto)
     if shown == "measured":
         drawn = {column for _, columns in order for column in columns}
-        found = [
-            Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"])))
-            for edge in model.edges
-            if edge["from"] in drawn and edge["to"] in drawn and edge["strength"] > 0
-        ]
-        return found if redundant else _needed(found)
+        return [edge for edge in measured(model, redundant) if edge.source in drawn and edge.target in drawn]
     if shown == "none" or model.beam or model.masks:
         return []
     pairs = itertools.pairwise(order)
@@ -99,6 +94,13 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
         for (_, before), (_, after) in pairs
         for column in after
     ]
+
+
+def measured(model: TraceModel, redundant: bool = False) -> list[Edge]:
+    """Measured dependencies, those left out (but for `redundant`) that a way of edges at least as strong replaces."""
+    strong = [edge for edge in model.edges if edge["strength"] > 0]
+    found = [Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"]))) for edge in strong]
+    return found if redundant else _needed(found)
 
 
 def _needed(found: list[Edge]) -> list[Edge]:

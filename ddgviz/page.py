@@ -20,9 +20,11 @@ for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
     continue;
   }
 }
+let later = 0;
 const onView = (view) => {
   const said = Object.entries(view).map(([key, value]) => [key, JSON.stringify(value)]);
-  history.replaceState(null, "", "#" + new URLSearchParams(said));
+  clearTimeout(later);
+  later = setTimeout(() => history.replaceState(null, "", "#" + new URLSearchParams(said)), 100);
 };
 mount(document.getElementById("picture"), { onView }).load(data.trace, { words: data.words, view: asked });
 """

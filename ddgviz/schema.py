@@ -53,6 +53,10 @@ def short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+_EXACT = {int, str, bool, type(None)}
+_NUMBERS = {int, float, type(None)}
+
+
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: arrays as lists, numbers that are not finite as None."""
     if isinstance(value, float):
@@ -62,6 +66,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
+        kinds = set(map(type, value))
+        if kinds <= _EXACT:
+            return list(value)
+        if kinds <= _NUMBERS:
+            return [None if item is None or not math.isfinite(item) else item for item in value]
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
@@ -196,14 +205,14 @@ def check_clusters(value: Any) -> dict[int, dict[str, Any]]:
 
 def integers(value: Any, what: str) -> tuple[int, ...]:
     """A list of integers."""
-    if not isinstance(value, list) or not all(_is_integer(item) for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise fail(f"The trace needs a list of integers as {what}", value)
     return tuple(value)
 
 
 def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = data.get(key)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
         raise fail(f'The trace needs a list of strings as "{key}" of {where}', value)
     return tuple(value)
 
@@ -212,7 +221,7 @@ def _numbers(data: Mapping[str, Any], key: str, where: str, count: int) -> tuple
     value = data.get(key)
     if value is None:
         return (None,) * count
-    if not isinstance(value, list) or not all(item is None or isinstance(item, (int, float)) for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= _NUMBERS | {bool}:
         raise fail(f'The trace needs a list of numbers as "{key}" of {where}', value)
     return tuple(value)
 

@@ -154,10 +154,14 @@ class TraceModel:
         ValueError
             If the event is damaged, unknown, or out of order.
         """
+        self.take(plain(event))
+
+    def take(self, event: dict[str, Any]) -> None:
+        """`append` for an event that is already plain, as `schema.plain` makes it."""
         kind = event.get("event") if isinstance(event, dict) else None
         if kind not in ("start", "iteration", "end"):
             raise fail('An event is "start", "iteration" or "end"', kind, "Events are described in docs/trace.md.")
-        body = {key: value for key, value in plain(event).items() if key != "event"}
+        body = {key: value for key, value in event.items() if key != "event"}
         if kind == "start":
             check_header(body)
             self._clear()

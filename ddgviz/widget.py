@@ -21,7 +21,8 @@ from ddgviz.trace import TraceModel, read
 
 SEND_EVERY = 0.05
 SEAL_EVERY = 2.0
-STILL = 40
+STILL = 400
+STILL_COLUMNS = 40
 
 
 class Picture(anywidget.AnyWidget):
@@ -66,6 +67,8 @@ class Picture(anywidget.AnyWidget):
         self._pending: list[dict[str, Any]] = []
         self._sent = self._sealed = 0.0
         self._number = 0
+        self._said: dict[str, Any] = {}
+        self._packed: list[tuple[dict[str, Any], bytes]] = []
         self.model = TraceModel()
         if trace is not None:
             self.show(trace)
@@ -78,6 +81,7 @@ class Picture(anywidget.AnyWidget):
         """Replace what is drawn by a whole trace."""
         with self._lock:
             self.model = read(trace)
+            self._packed = [pack(row) for row in self.model.to_dict()["iterations"]]
             self._pending.clear()
             self._number += 1
             self.view = {}
@@ -92,11 +96,14 @@ class Picture(anywidget.AnyWidget):
             If the event is damaged or out of order; the picture stays as it was.
         """
         with self._lock:
-            if event.get("event") == "start":
-                self.view = {}
-            self.model.append(event)
+            event = plain(event)
+            self.model.take(event)
+            if event["event"] == "start":
+                self.view, self._said, self._packed = {}, {}, []
+            if event["event"] == "iteration":
+                self._packed.append(pack(event))
             self._number += 1
-            self._pending.append(plain(event))
+            self._pending.append(event)
             wait = self._sent + SEND_EVERY - time.monotonic()
             if self.model.finished or wait <= 0:
                 self.flush()
@@ -121,13 +128,15 @@ class Picture(anywidget.AnyWidget):
                 said = whole = words.spoken(self.model, range(self.model.rows))
             else:
                 said, whole = words.spoken(self.model, range(self.model.rows - rows, self.model.rows), spelled), None
-            records, buffer = pack(event for event in self._pending if event["event"] == "iteration")
-            packed = iter(records)
+            fresh = self._packed[len(self._packed) - rows :]
+            buffer, records = b"".join(columns for _, columns in fresh), iter(record for record, _ in fresh)
             events = [
-                {"event": "iteration"} | next(packed) if event["event"] == "iteration" else _bare(event)
+                {"event": "iteration"} | next(records) if event["event"] == "iteration" else _bare(event)
                 for event in self._pending
             ]
-            self.send({"k": "rows", "seq": first, "words": said, "events": events}, buffers=[buffer])
+            news = {key: value for key, value in said.items() if value and value != self._said.get(key)}
+            self._said |= {key: value for key, value in said.items() if isinstance(value, str)}
+            self.send({"k": "rows", "seq": first, "words": news, "events": events}, buffers=[buffer])
             self._pending = []
             if self.model.finished or self._sent - self._sealed >= SEAL_EVERY:
                 self._seal(whole)
@@ -136,7 +145,8 @@ class Picture(anywidget.AnyWidget):
         """Set the whole trace, so that views opened later begin with it."""
         self._sealed = time.monotonic()
         with self.hold_sync():
-            self.trace_json, self.rows = _sealed(self.model)
+            self.trace_json = _sealed(self.model, [record for record, _ in self._packed])
+            self.rows = b"".join(columns for _, columns in self._packed)
             self.words = said or words.spoken(self.model, range(self.model.rows))
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
@@ -168,19 +178,18 @@ def _bare(event: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key not in ("pieces", "clusters")}
 
 
-def _sealed(model: TraceModel) -> tuple[str, bytes]:
-    """The whole trace for a view: as JSON, but for the passes, whose columns are bytes."""
+def _sealed(model: TraceModel, records: list[dict[str, Any]]) -> str:
+    """The whole trace for a view as JSON, packed passes in place of the passes."""
     if not model.header:
-        return "", b""
-    trace = _bare(model.to_dict())
-    trace["iterations"], rows = pack(trace["iterations"])
-    return json.dumps(trace, sort_keys=True, separators=(",", ":"), allow_nan=False), rows
+        return ""
+    trace = _bare(model.to_dict()) | {"iterations": records}
+    return json.dumps(trace, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def still(model: TraceModel) -> dict[str, str]:
     """The picture for pages on which no widget can run, by MIME type; a part of it where it is large."""
-    whole = model.rows <= STILL and model.columns <= STILL
-    drawn = svg(model, window=None if whole else ((0, STILL), (0, STILL)))
+    columns = min(model.columns, STILL_COLUMNS)
+    drawn = svg(model, window=((0, max(1, STILL // columns)), (0, columns)))
     shown = {
         "text/html": f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{_base64(drawn.encode())}">'
     }

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ddgviz.graph import measured
 from ddgviz.text import ELLIPSIS, END, join, visible
 from ddgviz.trace import PLAIN, Cell, TraceModel
 
@@ -114,14 +115,15 @@ def progress(model: TraceModel, upto: int) -> str:
     shown = f"{upto} of {_count(model.rows, 'pass', 'es')}"
     if model.beam or model.masks:
         return shown
-    tokens = sum(row < upto and model.column(slot) < model.columns for slot, (row, _) in model.settled.items())
+    tokens = sum(row < upto for row, _ in model.settled.values())
     rate = int(100 * tokens / upto + 0.5) / 100
     return f"{shown} · {_count(tokens, 'token', 's')} · {rate:.2f} a pass"
 
 
 def caption(model: TraceModel, row: int) -> str:
     """What the pass did, as the rest of a sentence that begins with its name."""
-    cells = model.cells(row)
+    slots = model.iterations[row].slots
+    cells = model.cells(row, [column for column in map(model.column, slots) if column < model.columns])
     new = [cell for cell in cells if cell.kind == "new"]
     if model.beam:
         return _beam_caption(model, row)
@@ -157,7 +159,8 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
     -------
     dict
         ``title, headline, subtitle, comparison, beyond``; ``passes``: by row, its caption and the progress after it;
-        ``labels``: by token, how it is written, and whether it continues a word; ``clusters``: by number, its size and words.
+        ``labels``: by token, how it is written, and whether it continues a word; ``clusters``: by number, its size and words;
+        ``edges``: source, target and strength of the measured ones that are drawn.
     """
     written = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
     labels = {str(token): [label.text, label.continues] for token, label in written.items()}
@@ -170,6 +173,7 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
         "beyond": beyond(model) if model.rows else "",
         "passes": passes,
         "labels": labels,
+        "edges": [[e.source, e.target, e.strength] for e in measured(model)] if model.finished else [],
         "clusters": {
             str(n): [share(model, known["size"]), cluster_words(model, n)] for n, known in model.clusters.items()
         },

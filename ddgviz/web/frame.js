@@ -64,17 +64,21 @@ export function createFrame(root) {
   return part;
 }
 
+const put = (place, text) => {
+  if (place.textContent !== text) place.textContent = text;
+};
+
 export function writeHead(part, model, words, shown) {
-  for (const name of ["title", "headline", "subtitle", "comparison", "beyond"]) part[name].textContent = words[name] || "";
+  for (const name of ["title", "headline", "subtitle", "comparison", "beyond"]) put(part[name], words[name] || "");
   const [said, progress] = (shown > 0 && words.passes[shown - 1]) || [];
   const none = model.finished ? "The run made no pass." : "Waiting for the first pass.";
-  part.name.textContent = shown > 0 ? passName(model, shown - 1) : "";
-  part.said.textContent = said || (model.rows.length ? "Before the first pass." : none);
-  part.progress.textContent = progress || "";
+  put(part.name, shown > 0 ? passName(model, shown - 1) : "");
+  put(part.said, said || (model.rows.length ? "Before the first pass." : none));
+  put(part.progress, progress || "");
 }
 
-export function drawLine(line, total, shown) {
-  const width = line.clientWidth || 300;
+export function drawLine(line, room, total, shown) {
+  const width = room || 300;
   const x = (index) => 8 + (total > 0 ? (index / total) * (width - 16) : 0);
   const made = [
     node("line", { x1: 8, x2: width - 8, y1: 14, y2: 14, class: "ddg-rail" }),

@@ -29,7 +29,6 @@ export function append(model, event) {
   if (event.event === "end") {
     model.hypotheses = event.hypotheses || [];
     model.greedy = event.greedy || null;
-    model.edges = event.edges || [];
     if (event.target) model.header = { ...model.header, target: event.target };
     model.finished = true;
   }
@@ -50,10 +49,17 @@ function appendRow(model, event) {
   model.grouped = model.grouped || Boolean(event.cluster && event.cluster.some((cluster) => cluster !== null));
 }
 
-export function fromTrace(trace, running, labels) {
+// What Python tells of a trace: how tokens are written, and which measured edges are drawn.
+export function teach(model, { labels, edges }) {
+  Object.assign(model.labels, labels);
+  if (edges) model.edges = edges.map(([source, target, strength]) => ({ source, target, strength }));
+  model.known.clear();
+}
+
+export function fromTrace(trace, running, words) {
   if (!trace || !trace.format) return emptyModel();
   let model = append(emptyModel(), { ...trace, event: "start" });
-  model.labels = { ...labels };
+  teach(model, words);
   for (const row of trace.iterations) model = append(model, { ...row, event: "iteration" });
   return running ? model : append(model, { ...trace, event: "end" });
 }
@@ -143,10 +149,7 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
   const kind = edgeKind(model, wanted);
   if (kind === "measured") {
     const drawn = new Set(order.flatMap((layer) => layer.columns));
-    const found = model.edges
-      .filter((edge) => drawn.has(edge.from) && drawn.has(edge.to) && edge.strength > 0)
-      .map((edge) => ({ source: edge.from, target: edge.to, strength: Math.min(1, edge.strength) }));
-    return needed(found);
+    return model.edges.filter((edge) => drawn.has(edge.source) && drawn.has(edge.target));
   }
   if (kind === "none" || model.beam || model.masks) return [];
   return order.slice(1).flatMap((layer, index) => layer.columns.map((target) => {
@@ -155,26 +158,6 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
     return { source, target, strength: 1 };
   }));
 });
-
-// Leaves out the edges that a way of edges at least as strong replaces.
-function needed(found) {
-  const into = new Map();
-  for (const edge of found) into.set(edge.target, [...(into.get(edge.target) || []), edge]);
-  return found.filter((edge) => {
-    const strong = (other) => other.strength >= edge.strength;
-    const waiting = into.get(edge.target).filter((other) => other.source > edge.source && strong(other)).map((other) => other.source);
-    const seen = new Set(waiting);
-    while (waiting.length) {
-      for (const other of into.get(waiting.pop()) || []) {
-        if (strong(other) && other.source >= edge.source && !seen.has(other.source)) {
-          seen.add(other.source);
-          waiting.push(other.source);
-        }
-      }
-    }
-    return !seen.has(edge.source);
-  });
-}
 
 export function meaning(model, wanted) {
   if (edgeKind(model, wanted) === "measured") return "changing the left token would change the right one";

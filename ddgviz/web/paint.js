@@ -5,15 +5,22 @@ import { blocks, cell, lattice, percent, picks, probabilityText } from "./model.
 
 const ELLIPSIS = "…";
 const KEPT = 20000;
+const DASH = [2.5, 3];
 const cut = new Map();
 const marks = new Map();
 
-export function font(colors, size, { bold = false, italic = false } = {}) {
+function font(colors, size, { bold = false, italic = false } = {}) {
   return `${italic ? "italic " : ""}${bold ? 600 : 400} ${size}px ${colors.font}`;
 }
 
+// Setting a font and asking for it are slow: the context remembers the last one by name.
+export function useFont(context, colors, size, style) {
+  const wanted = font(colors, size, style);
+  if (context.named !== wanted) context.font = context.named = wanted;
+}
+
 export function fitted(context, text, room) {
-  const key = `${context.font}\n${Math.round(room)}\n${text}`;
+  const key = `${context.named}\n${Math.round(room)}\n${text}`;
   if (!cut.has(key)) {
     if (cut.size > KEPT) cut.clear();
     cut.set(key, cutText(context, text, room));
@@ -39,6 +46,7 @@ export function paint(context, state) {
   const { model, geo, scroll, size, ratio, shown } = state;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, size.width, size.height);
+  context.named = "";
   context.save();
   context.beginPath();
   context.rect(geo.left - 3, geo.top - 3, Math.max(0, size.width - geo.left - 1), size.height - geo.top + 3);
@@ -49,27 +57,44 @@ export function paint(context, state) {
   if (model.beam) lanes(context, state, view);
   else {
     const end = Math.min(view.end, shown);
+    state.drafts = new Path2D();
     for (let row = view.first; row < end; row++) {
       for (const column of view.columns) drawCell(context, state, cell(model, row, column), geo.places[column], row * geo.pitch);
     }
+    stroke(context, state.colors.muted, 1, 0.6, DASH, state.drafts);
     outlines(context, state, view);
     if (state.fade < 1 && end === shown) veil(context, state, (shown - 1) * geo.pitch);
   }
   if (geo.clusters.length) activeSets(context, state, view);
   context.restore();
+  context.named = "";
   context.globalAlpha = 1;
 }
 
-const stroke = (context, color, width, alpha = 1, dash = []) => {
-  Object.assign(context, { strokeStyle: color, lineWidth: width, globalAlpha: alpha });
-  context.setLineDash(dash);
-  context.stroke();
-  context.setLineDash([]);
+function stroke(context, color, width, alpha = 1, dash = null, path = null) {
+  context.strokeStyle = color;
+  context.lineWidth = width;
+  context.globalAlpha = alpha;
+  if (dash) context.setLineDash(dash);
+  if (path) context.stroke(path);
+  else context.stroke();
+  if (dash) context.setLineDash([]);
   context.globalAlpha = 1;
-};
+}
+
+function rounded(context, ...where) {
+  context.beginPath();
+  context.roundRect(...where);
+}
+
+function polyline(context, ...points) {
+  context.beginPath();
+  for (const [x, y] of points) context.lineTo(x, y);
+}
 
 const fill = (context, color, alpha) => {
-  Object.assign(context, { fillStyle: color, globalAlpha: alpha });
+  context.fillStyle = color;
+  context.globalAlpha = alpha;
   context.fill();
   context.globalAlpha = 1;
 };
@@ -89,10 +114,9 @@ function drawCell(context, state, item, place, y) {
     if (geo.readable) dot(context, colors, x + width / 2, y + high / 2);
     return;
   }
-  box(context, colors, item, x, y, width, high);
+  box(context, colors, item, x, y, width, high, state.drafts);
   if (find && item.kind !== "settled" && item.text.toLowerCase().includes(find)) {
-    context.beginPath();
-    context.roundRect(x + 2.5, y + 2.5, width - 5, high - 5, 4);
+    rounded(context, x + 2.5, y + 2.5, width - 5, high - 5, 4);
     stroke(context, colors.ink, 1.4);
   }
   if (!geo.readable) return;
@@ -106,38 +130,37 @@ function drawCell(context, state, item, place, y) {
 }
 
 function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
-  context.font = font(colors, 12.5 * geo.type, { bold, italic: !settled });
+  useFont(context, colors, 12.5 * geo.type, { bold, italic: !settled });
   context.fillStyle = settled ? colors.ink : colors.muted;
   const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - 8);
   context.fillText(text, place.middle, baseline);
   if (!item.continues) return;
-  context.beginPath();
-  context.moveTo(place.x, baseline - 4);
-  context.lineTo(place.x + 4, baseline - 4);
+  polyline(context, [place.x, baseline - 4], [place.x + 4, baseline - 4]);
   stroke(context, colors.muted, 1.4);
 }
 
 function small(context, { colors, geo }, text, x, y, strong) {
-  context.font = font(colors, Math.max(9, 10 * geo.type));
+  useFont(context, colors, Math.max(9, 10 * geo.type));
   context.fillStyle = strong ? colors.ink : colors.muted;
   context.fillText(text, x, y);
 }
 
-function box(context, colors, item, x, y, width, high) {
+function box(context, colors, item, x, y, width, high, drafts = null) {
   const sure = item.probability === null || item.probability === undefined ? 0.8 : item.probability;
   const radius = Math.min(6, high / 4);
-  context.beginPath();
   if (item.kind === "settled") {
-    context.roundRect(x, y, width, high, radius);
+    rounded(context, x, y, width, high, radius);
     fill(context, colors.settled, 0.1 + 0.13 * sure);
     return;
   }
-  context.roundRect(x + 0.5, y + 0.5, width - 1, high - 1, radius);
+  const path = item.kind === "new" || !drafts ? context : drafts;
+  if (path === context) context.beginPath();
+  path.roundRect(x + 0.5, y + 0.5, width - 1, high - 1, radius);
   if (item.kind === "new") {
     fill(context, colors.settled, 0.26 + 0.22 * sure);
     stroke(context, colors.accent, high < 16 ? 1 : 1.8);
   } else {
-    stroke(context, colors.muted, 1, 0.6, [2.5, 3]);
+    if (!drafts) stroke(context, colors.muted, 1, 0.6, DASH);
     if (item.kind === "masked") hatch(context, colors, x + 1, y + 1, x + width - 1, y + high - 1);
   }
 }
@@ -161,14 +184,9 @@ function dot(context, colors, x, y) {
 }
 
 function chevron(context, colors, x, y) {
-  context.beginPath();
-  context.moveTo(x - 7.5, y + 0.5);
-  context.lineTo(x + 7.5, y + 0.5);
+  polyline(context, [x - 7.5, y + 0.5], [x + 7.5, y + 0.5]);
   stroke(context, colors.paper, 3);
-  context.beginPath();
-  context.moveTo(x - 4.5, y - 1.5);
-  context.lineTo(x, y + 2.5);
-  context.lineTo(x + 4.5, y - 1.5);
+  polyline(context, [x - 4.5, y - 1.5], [x, y + 2.5], [x + 4.5, y - 1.5]);
   stroke(context, colors.accent, 1.6);
 }
 
@@ -191,8 +209,7 @@ function outlines(context, { model, geo, colors, shown }, view) {
     if (inside.length < 2) continue;
     const [first, last] = [inside[0], inside[inside.length - 1]];
     const pad = geo.gap / 2;
-    context.beginPath();
-    context.roundRect(first.x - pad, block.row * geo.pitch - pad, last.right - first.x + 2 * pad, (end - block.row) * geo.pitch, 8);
+    rounded(context, first.x - pad, block.row * geo.pitch - pad, last.right - first.x + 2 * pad, (end - block.row) * geo.pitch, 8);
     stroke(context, colors.muted, 1, 0.55);
   }
 }
@@ -219,8 +236,7 @@ function lanes(context, state, { columns }) {
       const kind = item.best ? (item.finished ? "new" : "settled") : "draft";
       box(context, colors, { kind, probability: 0.8 }, place.x, y, place.width, high);
       if ((item.finished && !item.best) || (lit && traced)) {
-        context.beginPath();
-        context.roundRect(place.x + 0.5, y + 0.5, place.width - 1, high - 1, 6);
+        rounded(context, place.x + 0.5, y + 0.5, place.width - 1, high - 1, 6);
         stroke(context, traced ? colors.settled : colors.muted, traced ? 2 : 1);
       }
       if (!geo.readable) return;
@@ -252,9 +268,7 @@ function activeSets(context, state, { columns }) {
   const end = geo.places.length ? geo.grid : 0;
   geo.clusters.forEach((number, index) => {
     const y = top + STRIP + 8 + index * CLUSTER;
-    context.beginPath();
-    context.moveTo(0, y + 8);
-    context.lineTo(end, y + 8);
+    polyline(context, [0, y + 8], [end, y + 8]);
     stroke(context, number === cluster ? colors.accent : colors.muted, 1, number === cluster ? 0.9 : 0.25);
   });
   for (const pick of picks(model, shown)) {
@@ -263,16 +277,14 @@ function activeSets(context, state, { columns }) {
     const part = (pick.active || 0) / most;
     if (pick.settled && pick.active !== null) {
       const high = Math.max(1.5, (STRIP - 14) * part);
-      context.beginPath();
-      context.roundRect(place.x, top + STRIP - high, place.width, high, 1.5);
+      rounded(context, place.x, top + STRIP - high, place.width, high, 1.5);
       fill(context, colors.settled, 0.55);
       if (place.width > 26) small(context, state, percent(model, pick.active), place.middle, top + STRIP - high - 3, false);
     }
     const y = top + STRIP + 8 + geo.clusters.indexOf(pick.cluster) * CLUSTER;
-    context.beginPath();
-    context.roundRect(place.x + 0.5, y + 0.5, place.width - 1, 15, 4);
+    rounded(context, place.x + 0.5, y + 0.5, place.width - 1, 15, 4);
     fill(context, colors.paper, 1);
     if (pick.settled) fill(context, colors.settled, 0.3 + 0.5 * part);
-    else stroke(context, colors.muted, 1, 0.6, [2.5, 3]);
+    else stroke(context, colors.muted, 1, 0.6, DASH);
   }
 }

@@ -4,7 +4,7 @@ import { arcHeight, CLUSTER, inView, STRIP } from "./layout.js";
 import {
   cell, edgeKind, edges, labelOf, laneName, lattice, layers, newColumns, origin, passName, pills,
 } from "./model.js";
-import { fitted, font } from "./paint.js";
+import { fitted, useFont } from "./paint.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 let scenes = 0;
@@ -99,7 +99,7 @@ function pill(state, row, run, context, related) {
     node("rect", { x, y: geo.pill, width, height: 26, rx: geo.readable ? 13 : 3, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),
   ];
   const size = 13 * Math.min(1, geo.type);
-  context.font = font(state.colors, size, { bold: true });
+  useFont(context, state.colors, size, { bold: true });
   for (const column of run) {
     const place = geo.places[column];
     const item = cell(model, row, column);

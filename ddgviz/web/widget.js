@@ -3,8 +3,8 @@
 import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable, writeWords } from "./frame.js";
 import { columnAt, geometry, hit, survey, TALLEST } from "./layout.js";
 import { link } from "./link.js";
-import { append, cell, edgeKind, edges, emptyModel, fromTrace, newColumns } from "./model.js";
-import { font, paint } from "./paint.js";
+import { append, cell, edgeKind, edges, emptyModel, fromTrace, newColumns, teach } from "./model.js";
+import { paint, useFont } from "./paint.js";
 import { createScene, describe, drawMarks, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
 
@@ -135,7 +135,7 @@ class View {
 
   load(trace, { words = NO_WORDS, running = false, view = {} } = {}) {
     if (!running) Object.assign(this, { clock: 0, focus: null, hot: null, held: false });
-    this.model = fromTrace(trace, running, words.labels);
+    this.model = fromTrace(trace, running, words);
     this.words = words;
     this.clock = Math.min(this.clock, this.total);
     this.setView(view);
@@ -150,7 +150,7 @@ class View {
       this.model = append(this.model, event);
       if (fresh) Object.assign(this, { clock: 0, focus: null, hot: null, held: false, brush: null, cluster: null, words: NO_WORDS });
     }
-    Object.assign(this.model.labels, words.labels);
+    teach(this.model, words);
     this.words = { ...this.words, ...words, passes: { ...this.words.passes, ...words.passes } };
     this.share();
     this.follow();
@@ -454,9 +454,10 @@ class View {
     if (this.stale || !this.geo || this.width !== width) {
       this.stale = false;
       this.width = width;
+      this.lineWidth = this.part.line.clientWidth;
       this.colors = colorsOf(this.root);
       const measure = (text, bold) => {
-        this.context.font = font(this.colors, 12.5, { bold });
+        useFont(this.context, this.colors, 12.5, { bold });
         return this.context.measureText(text).width;
       };
       const before = this.survey && this.survey.rows;
@@ -490,6 +491,7 @@ class View {
     const [wide, high] = [Math.round(size.width * ratio), Math.round(size.height * ratio)];
     if (part.canvas.width !== wide || part.canvas.height !== high) {
       Object.assign(part.canvas, { width: wide, height: high });
+      this.context.named = "";
       part.canvas.style.width = `${size.width}px`;
       part.canvas.style.height = `${size.height}px`;
     }
@@ -497,7 +499,7 @@ class View {
     drawScene(this.scene, state, this.context);
     drawMarks(this.scene, state);
     writeHead(part, this.model, this.words, this.shown);
-    drawLine(part.line, this.model.rows.length, this.shown);
+    drawLine(part.line, this.lineWidth, this.model.rows.length, this.shown);
     this.drawControls();
     this.root.dataset.pass = this.shown;
     this.root.dataset.passes = this.model.rows.length;

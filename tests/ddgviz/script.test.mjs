@@ -27,11 +27,11 @@ function seen(model) {
   };
 }
 
-given.cases.forEach(({ trace, labels, events, seen: expected }, index) => {
-  test(`trace ${index} reads as in Python`, () => assert.deepEqual(seen(picture.fromTrace(trace, false, labels)), expected));
+given.cases.forEach(({ trace, words, events, seen: expected }, index) => {
+  test(`trace ${index} reads as in Python`, () => assert.deepEqual(seen(picture.fromTrace(trace, false, words)), expected));
   test(`trace ${index} streams to the same grid`, () => {
     const model = events.reduce((state, event) => picture.append(state, event), picture.emptyModel());
-    Object.assign(model.labels, labels);
+    picture.teach(model, words);
     assert.deepEqual(seen(model), expected);
   });
 });
@@ -51,11 +51,11 @@ given.packed.forEach(({ rows, records, bytes }, index) => {
 });
 
 test("a run in progress reads as in Python", () => {
-  assert.deepEqual(seen(picture.fromTrace(given.half.trace, true, given.half.labels)), given.half.seen);
+  assert.deepEqual(seen(picture.fromTrace(given.half.trace, true, given.half.words)), given.half.seen);
 });
 
 test("a grid that forgets is noticed", () => {
-  const model = picture.fromTrace(given.cases[0].trace, false, given.cases[0].labels);
+  const model = picture.fromTrace(given.cases[0].trace, false, given.cases[0].words);
   model.settled.clear();
   assert.notDeepEqual(seen(model), given.cases[0].seen);
 });

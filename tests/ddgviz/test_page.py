@@ -196,8 +196,9 @@ def test_long_runs_scroll_and_draw_only_what_is_in_view(opened: Opener) -> None:
 
 
 def record(page: Any) -> dict[str, Any]:
-    """The reader's view, as the address tells it."""
+    """The reader's view, as the address tells it a moment later."""
     shown(page)
+    page.wait_for_timeout(150)
     pairs = urllib.parse.parse_qsl(page.url.partition("#")[2])
     return {key: json.loads(value) for key, value in pairs}
 

@@ -84,15 +84,16 @@ def seen(model: TraceModel) -> dict[str, Any]:
     }
 
 
-def labels(model: TraceModel) -> dict[str, Any]:
-    """How Python writes the tokens, as the script is told."""
-    return words.spoken(model, range(0))["labels"]
+def told(model: TraceModel) -> dict[str, Any]:
+    """How Python writes the tokens and which edges it draws, as the script is told."""
+    return words.spoken(model, range(0))
 
 
 def sent(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the script is sent of some passes."""
-    records, buffer = pack(rows)
-    return {"records": records, "bytes": base64.b64encode(buffer).decode("ascii")}
+    packed = [pack(row) for row in rows]
+    columns = b"".join(columns for _, columns in packed)
+    return {"records": [record for record, _ in packed], "bytes": base64.b64encode(columns).decode("ascii")}
 
 
 def odd_rows() -> dict[str, Any]:
@@ -125,7 +126,7 @@ def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
         pytest.skip("node is not installed")
     traces = [small, *(getattr(simulate, name)() for name in NAMES)]
     cases = [
-        {"trace": trace, "labels": labels(read(trace)), "events": simulate.events(trace), "seen": seen(read(trace))}
+        {"trace": trace, "words": told(read(trace)), "events": simulate.events(trace), "seen": seen(read(trace))}
         for trace in traces
     ]
     half = TraceModel()
@@ -135,12 +136,12 @@ def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
     given = {
         "cases": cases,
         "packed": packed,
-        "half": {"trace": half.to_dict(), "labels": labels(half), "seen": seen(half)},
+        "half": {"trace": half.to_dict(), "words": told(half), "seen": seen(half)},
     }
     (tmp_path / "given.json").write_text(json.dumps(given), encoding="utf-8")
     names = (
         "append, blocks, cells, clusterRows, createFeed, edges, emptyModel, fromTrace, laneName, lattice, "
-        "layers, meaning, percent, picks, pills, reader, unpack"
+        "layers, meaning, percent, picks, pills, reader, teach, unpack"
     )
     exports = f"\nexport {{ {names} }};\n"
     (tmp_path / "picture.mjs").write_text(assets.script() + exports, encoding="utf-8")

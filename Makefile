@@ -23,7 +23,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 .PHONY: help lab app test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
-	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"

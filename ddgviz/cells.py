@@ -31,7 +31,7 @@ def draw_token(page: Page, cell: Cell, y: float, size: float, fill: str, bold: b
     where = {"x": place.middle, "y": y, "font_size": size, "fill": fill, "text_anchor": "middle"}
     page.element("text", content, **where, **weight, **attributes)
     if cell.label.continues:
-        x = place.x + 1 if cell.kind != "settled" or bold else place.x
+        x = place.x + 2.5
         page.element("path", d=f"M{number(x)} {number(y - 4)}h4", stroke=page.theme.muted, stroke_width=1.4)
 
 
@@ -53,9 +53,7 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
         ink = theme.ink if cell.kind == "new" else theme.muted
         page.text(place.middle, y + 33, probability(cell.probability), 10, ink, text_anchor="middle")
     if cell.moved:
-        x = place.middle - 4.5
-        page.element("path", d=f"M{number(x - 3)} {number(y + 0.5)}h15", stroke=theme.paper, stroke_width=3)
-        line = f"M{number(x)} {number(y - 1.5)}l4.5 4l4.5 -4"
+        line = f"M{number(place.right - 13)} {number(y + 3.5)}l4 3.5l4 -3.5"
         page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
     if cell.guess:
         draw_mark(page, cell.origin, cell.guess == "right", place.x + 4, y + high - 11)

@@ -211,15 +211,15 @@ def _grid_legend(page: Page) -> list[Entry]:
         if name in kinds:
             items.append((said, lambda name=name: draw_box(page, name, Column(0, 16), -12, 14, 0.8, 4)))  # type: ignore[misc]
     if any(cell.moved for cell in cells):
-        line = {"d": "M4 -8l4 5l4 -5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
-        items.append(("draft changed since the last pass", lambda: page.element("path", **line)))
+        line = {"d": "M4 -7l4 3.5l4 -3.5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
+        items.append(("draft replaced", lambda: page.element("path", **line)))
     told = [cell for cell in cells if cell.guess]
     for origin in sorted({cell.origin for cell in told}):
         right = any(cell.guess == "right" for cell in told if cell.origin == origin)
         said = f"drafted by {words.origin(origin)}" if origin in words.TABLES else words.origin(origin)
         items.append((said, lambda origin=origin, right=right: draw_mark(page, origin, right, 4, -9)))  # type: ignore[misc]
-    if {cell.guess for cell in told} == {"right", "wrong"}:
-        items.append(("filled: the draft was right", lambda: None))
+    if told:
+        items.append(("filled: the pass kept the draft", lambda: draw_mark(page, "other", True, 4, -9)))
     if any(cell.label.continues for cell in cells):
         tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
         items.append(("continues the word", lambda: page.element("path", **tick)))

@@ -65,7 +65,8 @@ def subtitle(model: TraceModel) -> str:
     if settings.get("decoder"):
         parts.append(decoder(settings["decoder"]))
     if settings.get("projection") not in (None, "", "exact"):
-        parts.append(f"{decoder(settings['projection'])} projection")
+        name, *options = decoder(settings["projection"]).split(", ")
+        parts.append(", ".join([f"{name} projection", *options]))
     if settings.get("dtype"):
         parts.append(visible(str(settings["dtype"])))
     return " · ".join(parts)
@@ -215,12 +216,8 @@ def origin(name: str) -> str:
 
 
 def lane_name(index: int) -> str:
-    """``best``, ``2nd``, ``3rd`` and so on: hypotheses of a beam by rank."""
-    rank = index + 1
-    if rank == 1:
-        return "best"
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th") if rank % 100 not in (11, 12, 13) else "th"
-    return f"{rank}{ending}"
+    """``lane 1``: hypotheses of a beam by rank, open ones before finished ones."""
+    return f"lane {index + 1}"
 
 
 def share(model: TraceModel, active: int | None) -> str:

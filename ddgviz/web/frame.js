@@ -40,7 +40,7 @@ export function createFrame(root) {
     subtitle: element("span"), comparison: part.beside, name: element("b"), said: element("span"), canvas: element("canvas"),
     spread: element("div"), live: element("div", "ddg-aside"), table: element("div", "ddg-aside"),
     line: node("svg", { class: "ddg-line", "aria-hidden": "true" }), play: control("play", "Play"),
-    back: control("back", "One pass back"), on: control("on", "One pass on"), loop: control("loop", "Play again and again"),
+    back: control("back", "One pass back"), on: control("on", "One pass on"), loop: control("loop", "Loop"),
     out: control("out", "Smaller"), in: control("in", "Larger"), graph: control("graph", "Arcs"),
   });
   Object.assign(part.speed, { type: "button", tabIndex: -1, title: "Speed" });
@@ -139,7 +139,7 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
     [kinds.has("new"), "settled in this pass", swatch({ ...filled, "fill-opacity": 0.44, stroke: ACCENT, "stroke-width": 1.8 })],
     [kinds.has("draft"), "draft", dashed()],
     [kinds.has("masked"), open ? "open" : "masked again", path("M1 6l5 -5M1 10l9 -9M17 9l-5 5M17 5l-9 9")],
-    [moved, "draft changed since the last pass", path("M4 6l5 5l5 -5", ACCENT)],
+    [moved, "draft replaced", path("M5 6l4 3.5l4 -3.5", ACCENT)],
     ...marksLegend(guesses),
     [continues, "continues the word", path("M5 8h7")],
     [blocks(model).some((block) => block.end_column - block.column > 1), "computed together",

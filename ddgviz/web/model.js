@@ -234,12 +234,7 @@ export function percent(model, active) {
   return `${part.toFixed(part >= 9.95 ? 0 : 1)}%`;
 }
 
-export function laneName(index) {
-  const rank = index + 1;
-  if (rank === 1) return "best";
-  const ending = [11, 12, 13].includes(rank % 100) ? "th" : ["th", "st", "nd", "rd"][rank % 10] || "th";
-  return rank + ending;
-}
+export const laneName = (index) => `lane ${index + 1}`;
 
 export const passName = (model, row) => `pass ${model.rows[row].call + 1}`;
 

@@ -61,8 +61,10 @@ export function paint(context, state) {
     for (let row = view.first; row < end; row++) {
       for (const column of view.columns) drawCell(context, state, cell(model, row, column), geo.places[column], row * geo.pitch);
     }
-    stroke(context, state.colors.muted, 1, 0.6, DASH, state.drafts);
-    outlines(context, state, view);
+    if (geo.readable) {
+      stroke(context, state.colors.muted, 1, 0.6, DASH, state.drafts);
+      outlines(context, state, view);
+    } else stroke(context, state.colors.muted, 1, 0.45, null, state.drafts);
     if (state.fade < 1 && end === shown) veil(context, state, (shown - 1) * geo.pitch);
   }
   if (geo.clusters.length) activeSets(context, state, view);
@@ -125,17 +127,18 @@ function drawCell(context, state, item, place, y) {
   const settled = item.kind === "settled" || item.kind === "new";
   words(context, state, item, { place, baseline, bold: item.kind === "new", settled });
   if (known) small(context, state, probabilityText(item.probability), x + width / 2, y + 0.75 * geo.pitch, item.kind === "new");
-  if (item.moved) chevron(context, colors, x + width / 2, y);
+  if (item.moved) chevron(context, colors, x + width, y);
   if (item.guess) mark(context, colors, item, x + 4, y + high - 11);
 }
 
 function words(context, { colors, geo }, item, { place, baseline, bold, settled }) {
   useFont(context, colors, 12.5 * geo.type, { bold, italic: !settled });
   context.fillStyle = settled ? colors.ink : colors.muted;
-  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - 8);
-  context.fillText(text, place.middle, baseline);
+  const aside = geo.quiet && item.guess ? 9 : 0;
+  const text = item.token < 0 ? "·" : fitted(context, item.text, place.width - 8 - aside);
+  context.fillText(text, place.middle + aside / 2, baseline);
   if (!item.continues) return;
-  polyline(context, [place.x, baseline - 4], [place.x + 4, baseline - 4]);
+  polyline(context, [place.x + 2.5, baseline - 4], [place.x + 6.5, baseline - 4]);
   stroke(context, colors.muted, 1.4);
 }
 
@@ -183,10 +186,8 @@ function dot(context, colors, x, y) {
   fill(context, colors.muted, 0.45);
 }
 
-function chevron(context, colors, x, y) {
-  polyline(context, [x - 7.5, y + 0.5], [x + 7.5, y + 0.5]);
-  stroke(context, colors.paper, 3);
-  polyline(context, [x - 4.5, y - 1.5], [x, y + 2.5], [x + 4.5, y - 1.5]);
+function chevron(context, colors, right, y) {
+  polyline(context, [right - 13, y + 3.5], [right - 9, y + 7], [right - 5, y + 3.5]);
   stroke(context, colors.accent, 1.6);
 }
 

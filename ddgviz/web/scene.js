@@ -111,9 +111,9 @@ function pill(state, row, run, context, related) {
     if (find(state, item)) made.push(node("rect", { x: place.x + 4, y: geo.pill + 2, width: place.width - 8, height: 22, rx: 11, class: "ddg-found" }));
     if (!geo.readable) continue;
     made.push(written(fitted(context, item.text, place.width - 8), place.middle, geo.pill + 17.5, "token", { "font-size": size }));
-    if (item.continues) made.push(node("path", { d: `M${place.x + 1} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
+    if (item.continues) made.push(node("path", { d: `M${place.x + 4} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
   }
-  if (together && width > 50) made.push(written(`${run.length} at once`, x + width / 2, geo.pill + 41, "at-once"));
+  if (together && width > 50) made.push(written(`${whole(model, row, run[0])} at once`, x + width / 2, geo.pill + 41, "at-once"));
   return made;
 }
 
@@ -146,7 +146,7 @@ function rowNodes(scene, state) {
     }
     if (scroll.left > 1) made.push(node("rect", { ...cover, x: geo.left - 4, width: 28, fill: `url(#${scene.id}-left)` }));
   }
-  const named = Math.ceil(13 / geo.pitch);
+  const named = [1, 2, 5, 10, 20].find((every) => every * geo.pitch >= 13);
   for (let row = view.first; row < Math.min(view.end, geo.lines); row++) {
     const middle = geo.top + row * geo.pitch - scroll.top + (geo.pitch - geo.gap) / 2;
     if (middle < geo.top - 4) continue;
@@ -156,7 +156,7 @@ function rowNodes(scene, state) {
     }
     if (row >= model.rows.length) break;
     const current = row === shown - 1;
-    if (row % named === 0 || current) {
+    if (current || ((row + 1) % named === 0 && Math.abs(row - shown + 1) >= named)) {
       const name = rowName(geo, middle, passName(model, row), current);
       if (row >= shown) name.setAttribute("opacity", 0.45);
       made.push(name);
@@ -171,6 +171,9 @@ function rowNodes(scene, state) {
   made.push(...clusterNames(state, barX));
   return made;
 }
+
+// Tokens of the run that a column belongs to, those out of view included.
+const whole = (model, row, column) => pills(model, newColumns(model, row)).find((run) => run.includes(column)).length;
 
 function written(text, x, y, kind, more = {}) {
   const made = node("text", { x, y, class: `ddg-${kind}`, ...more });
@@ -234,7 +237,7 @@ export function describe(model, row, column) {
 function describeNode(model, lane, column) {
   const nodes = lattice(model)[column] || [];
   const item = nodes[lane];
-  const where = `Position ${column + 1}, ${laneName(lane)} hypothesis`;
+  const where = `Position ${column + 1}, ${laneName(lane)}`;
   if (!item) return { head: "no hypothesis", lines: [where] };
   const lines = [where, item.finished ? "finished" : "open", `token id ${item.token}`];
   if (item.score !== null) lines.push(`score ${item.score.toPrecision(4).replace("-", "−")}`);

@@ -15,11 +15,11 @@ const FADE = 160;
 const QUIET = 250;
 const EDGE = 40;
 const SPEEDS = [1, 2, 4, 0.5];
-const ZOOMS = [0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
+const ZOOMS = [0.07, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
 const NO_WORDS = { passes: {} };
 const PLAIN_VIEW = { graph: "auto", zoom: 0, brush: null, find: "", cluster: null, speed: 1, loop: false };
 const SANE = {
-  graph: (value) => ["measured", "order", "none"].includes(value), zoom: (value) => value >= 0.1 && value <= 4,
+  graph: (value) => ["measured", "order", "none"].includes(value), zoom: (value) => value >= 0.05 && value <= 4,
   brush: (value) => Array.isArray(value) && value.every(Number.isInteger) && value[0] >= 0 && value[0] <= value[1],
   find: (value) => typeof value === "string", cluster: Number.isInteger, speed: (value) => SPEEDS.includes(value),
   loop: (value) => value === true,
@@ -326,8 +326,12 @@ class View {
   brushEnd() {
     const chosen = this.brushing;
     Object.assign(this, { brushStart: null, brushing: null });
-    if (chosen) this.set({ brush: chosen });
-    else if (this.pressed) this.pin(this.pressed);
+    if (chosen) {
+      this.set({ brush: chosen });
+      const found = Array.from(this.model.rows.keys()).find((row) => newColumns(this.model, row).some((c) => c >= chosen[0]));
+      this.reveal(this.state().geo, { row: found || 0, column: chosen[0] });
+    }
+    if (!chosen && this.pressed) this.pin(this.pressed);
     this.pressed = null;
   }
 

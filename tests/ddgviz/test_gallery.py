@@ -240,6 +240,8 @@ def test_a_window_with_a_draft_table(opened: Opener, run: Callable[..., Any], sc
     page = opened(run(BREAD, "window:width=5"), scheme)
     assert said(page, "headline") == "5 passes for 12 tokens"
     assert said(page, "beside") == "greedy needs 12 · identical output"
+    edges = [page.locator(f".ddg-{name}").bounding_box() for name in ("headline", "beside")]
+    assert len({round(edge["x"] + edge["width"]) for edge in edges}) == 1
     assert texts(page, ".ddg-at-once") == ["4 at once", "4 at once", "2 at once"]
     assert "filled: the pass kept the draft" in said(page, "legend")
     photograph(page, "window", scheme)
@@ -266,7 +268,7 @@ def test_measured_causes_light_up(opened: Opener, measured: Any, scheme: str) ->
 @both
 def test_beam_lanes(opened: Opener, run: Callable[..., Any], scheme: str) -> None:
     page = opened(run("Could you close the window, please?", "beam:size=4"), scheme)
-    point_at(page, "bitte", "2nd")
+    point_at(page, "bitte", "lane 2")
     assert page.locator(".ddg-tip").is_visible()
     photograph(page, "beam", scheme)
 

@@ -270,7 +270,7 @@ def test_speed_and_loop(opened: Opener, garden: dict[str, Any]) -> None:
     page = opened(garden, "#loop=true&speed=4")
     page.wait_for_function("() => document.querySelector('.ddgviz').dataset.pass === '6'")
     page.wait_for_function("() => document.querySelector('.ddgviz').dataset.pass === '1'")
-    page.get_by_label("Play again and again").click()
+    page.get_by_label("Loop").click()
     page.get_by_title("Speed").click()
     page.wait_for_selector('[aria-label="Play"]')
     assert record(page) == {"pass": 6, "speed": 0.5}
@@ -324,12 +324,12 @@ def test_a_cluster_tells_its_words(opened: Opener) -> None:
 def test_a_hypothesis_is_traced_back(opened: Opener) -> None:
     page = opened(simulate.beam(), reduced_motion="reduce")
     shown(page)
-    assert page.locator(".ddg-row").all_text_contents() == ["best", "2nd", "3rd"]
+    assert page.locator(".ddg-row").all_text_contents() == ["lane 1", "lane 2", "lane 3"]
     before = page.locator("canvas").screenshot()
     stage = page.locator(".ddg-stage").bounding_box()
     page.mouse.move(stage["x"] + 86 + 3 * 102 + 20, stage["y"] + stage["height"] - 20)
     shown(page)
-    assert page.locator(".ddg-tip").inner_text().split("\n")[:3] == ["alt", "Position 4, 3rd hypothesis", "open"]
+    assert page.locator(".ddg-tip").inner_text().split("\n")[:3] == ["alt", "Position 4, lane 3", "open"]
     assert page.locator("canvas").screenshot() != before
     page.keyboard.press("Tab")
     page.keyboard.press("[")

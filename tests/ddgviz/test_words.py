@@ -48,7 +48,7 @@ def test_without_greedy_nothing_is_claimed(small: dict[str, Any]) -> None:
 
 def test_other_projections_are_named(small: dict[str, Any]) -> None:
     small["settings"]["projection"] = "clustered:top=2"
-    assert "clustered, top 2 projection" in words.subtitle(read(small))
+    assert "clustered projection, top 2" in words.subtitle(read(small))
 
 
 def test_captions(small: dict[str, Any]) -> None:

@@ -20,12 +20,12 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests notebooks format figures train clean install
+.PHONY: help lab app bench-ddgviz test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
+	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
 	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
 	@echo "  TORCH=VERSION     another torch than $(TORCH)"
@@ -72,7 +72,13 @@ format: install ## rewrite the sources in the project's format
 figures: install ## draw every figure and table into build/figures
 	$(call say,figures: into build/figures)
 	$(BIN)/fastdecode figures
+	for theme in light dark; do $(BIN)/fastdecode translate --from en --to de --decoder window:width=5 --theme $$theme \
+		--svg docs/pictures/passes-$$theme.svg "My sister has been learning to play the piano for two years." >/dev/null; done
 	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py
+
+bench-ddgviz: install ## measure the picture against its budgets
+	$(call say,bench-ddgviz: Chromium and two minutes)
+	PYTHONPATH=tests/ddgviz $(BIN)/python tests/ddgviz/bench.py $(BENCH_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

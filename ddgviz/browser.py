@@ -14,7 +14,7 @@ from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _INSTALL = (
-    "Install one (Debian and Ubuntu: apt install chromium fonts-noto-core fonts-noto-cjk), set BROWSER_PATH to its "
+    "Install one (Debian and Ubuntu: apt install chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji), set BROWSER_PATH to its "
     "program, or save as .svg or .html, which need no browser."
 )
 _SCALE = 2

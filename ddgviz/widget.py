@@ -17,6 +17,7 @@ from ddgviz.packing import pack
 from ddgviz.schema import plain
 from ddgviz.svg import svg
 from ddgviz.text import visible
+from ddgviz.theme import theme_named
 from ddgviz.trace import TraceModel, read
 
 SEND_EVERY = 0.05
@@ -72,6 +73,13 @@ class Picture(anywidget.AnyWidget):
         self.model = TraceModel()
         if trace is not None:
             self.show(trace)
+
+    @traitlets.validate("palette")
+    def _known(self, proposal: dict[str, Any]) -> str:
+        name: str = proposal["value"]
+        if name != "auto":
+            theme_named(name)
+        return name
 
     @traitlets.validate("notice")
     def _spell(self, proposal: dict[str, Any]) -> str:
@@ -200,16 +208,20 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def show(trace: Any) -> Picture:
+def show(trace: Any, palette: str = "auto") -> Picture:
     """Draw a trace.
 
     Parameters
     ----------
     trace : TraceModel, dict, JSON text, path, or object with ``to_dict()``
+    palette : str
+        ``auto`` follows the page, light or dark; else a theme's name, such as ``print`` or ``colorblind``.
 
     Returns
     -------
     Picture
         Shown where it is the last value of a notebook cell.
     """
-    return Picture(trace)
+    picture = Picture(trace)
+    picture.palette = palette
+    return picture

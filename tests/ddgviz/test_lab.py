@@ -154,3 +154,17 @@ def test_a_reloaded_page_shows_the_pictures_again(notebook: Any) -> None:
     notebook.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
     notebook.wait_for_function("() => document.querySelectorAll('.ddgviz[data-passes]').length >= 4", timeout=60_000)
     assert notebook.locator(".ddg-headline").first.inner_text() == "6 passes for 10 tokens"
+
+
+def test_a_notebook_of_another_machine_shows_pictures_before_it_is_run(notebook: Any, lab: tuple[str, Path]) -> None:
+    address, folder = lab
+    saved = nbformat.read(folder / "picture.ipynb", as_version=4)
+    assert "widgets" not in saved.metadata
+    saved.cells.append(nbformat.v4.new_markdown_cell("Changed, so that this machine has not signed it."))
+    nbformat.write(saved, folder / "copy.ipynb")
+    page = notebook.context.new_page()
+    page.goto(f"{address}/lab/tree/copy.ipynb?reset")
+    page.wait_for_selector(".jp-OutputArea img[src^='data:image/svg+xml;base64,']", timeout=60_000)
+    shown = page.locator(".jp-OutputArea img").first
+    assert shown.evaluate("(image) => image.naturalWidth") > 700
+    page.close()

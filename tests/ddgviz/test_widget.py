@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,26 @@ def test_every_public_name_is_there() -> None:
 
 def test_a_picture_can_be_saved_like_its_trace(small: dict[str, Any]) -> None:
     assert ddgviz.svg(ddgviz.show(small)) == ddgviz.svg(small)
+
+
+def test_a_palette_is_a_theme(small: dict[str, Any]) -> None:
+    assert ddgviz.show(small, palette="print").palette == "print"
+    with pytest.raises(ValueError, match=r"ddgviz draws in light, .*got 'sepia'"):
+        ddgviz.show(small, palette="sepia")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parents[2].glob("notebooks/*.ipynb")), ids=lambda path: path.stem
+)
+def test_committed_notebooks_carry_no_widget_state(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert "widgets" not in notebook["metadata"]
+    assert all("execution" not in cell["metadata"] for cell in notebook["cells"])
+
+
+@pytest.mark.browser
+def test_a_png_stands_beside_where_asked(small: dict[str, Any], chromium: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "image/png" not in bundle(ddgviz.show(small))
+    monkeypatch.setenv("BROWSER_PATH", chromium)
+    monkeypatch.setenv("DDGVIZ_PNG", "1")
+    assert base64.b64decode(bundle(ddgviz.show(small))["image/png"]).startswith(b"\x89PNG")

@@ -6,7 +6,8 @@ from typing import Any
 
 from ddgviz.browser import pngs
 from ddgviz.schema import fail
-from ddgviz.svg import Window, svg
+from ddgviz.svg import Window, draw
+from ddgviz.theme import theme_named
 from ddgviz.trace import read
 
 SECONDS = 1.0
@@ -99,7 +100,7 @@ def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[st
     first, last = (window[0][0] + 1, min(window[0][1], model.rows)) if window else (0, model.rows)
     counts = range(first, last + 1) or [model.rows]
     # from the last, which is the largest: what is too large for a picture says so at once
-    drawn = [svg(model, theme=theme, upto=upto, window=window) for upto in reversed(counts)][::-1]
+    drawn = [draw(model, theme, upto, window, steady=True) for upto in reversed(counts)][::-1]
     if (size := sum(map(len, drawn))) > MAX_BYTES:
         remedy = "Choose a smaller part, for example window=((0, 20), (0, 20))."
         raise fail(f"An animation holds at most {MAX_BYTES / 1e6:g} MB of frames", f"{size / 1e6:.1f} MB", remedy)
@@ -108,4 +109,5 @@ def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[st
     sizes = [match.groups() for match in map(_SIZE.search, heads) if match]
     wide, high = (max(side, key=float) for side in zip(*sizes, strict=True))
     head = _SIZE.sub(f' width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"', heads[-1])
-    return head, list(bodies)
+    ground = f'<rect width="{wide}" height="{high}" fill="{theme_named(theme).paper}"/>'
+    return f"{head}\n{ground}", list(bodies)

@@ -14,8 +14,8 @@ from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _INSTALL = (
-    "Install one (Debian and Ubuntu: apt install chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji), set BROWSER_PATH to its "
-    "program, or save as .svg or .html, which need no browser."
+    "Install one (Debian and Ubuntu: apt install chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji), set "
+    "BROWSER_PATH to its program, or save as .svg or .html, which need no browser."
 )
 _SCALE = 2
 _TIMEOUT = 60.0

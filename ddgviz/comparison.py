@@ -75,7 +75,8 @@ class Comparison(ipywidgets.VBox):
 
 def _steps(one: TraceModel, two: TraceModel) -> Sequence[Step]:
     """How the one output becomes the other; tokens of different models are compared by what is written."""
-    same = one.header["settings"].get("model") == two.header["settings"].get("model")
+    models = [trace.header["settings"].get("model") for trace in (one, two)]
+    same = models[0] == models[1] and bool(models[0])
     outputs = [[token if same else trace.label(token) for token in trace.tokens] for trace in (one, two)]
     return difflib.SequenceMatcher[object](None, outputs[0], outputs[1], autojunk=False).get_opcodes()
 
@@ -88,7 +89,8 @@ def _verdict(one: TraceModel, two: TraceModel, steps: Sequence[Step], matched: i
     if not (one.finished and two.finished):
         return ""
     if not steps:
-        return f"{'B' if one.complete else 'A'} was stopped, so the outputs are not compared."
+        stopped = "B was" if one.complete else "A was" if two.complete else "Both were"
+        return f"{stopped} stopped, so the outputs are not compared."
     different = next((step for step in steps if step[0] != "equal"), None)
     if different is None:
         return f"Same output: A in {_passes(one)}, B in {two.rows}."

@@ -69,7 +69,8 @@ class Controls(ipywidgets.HBox):
         wanted = {**settings[0], "against": second.get("decoder", NONE)}
         wanted["against_width"] = second.get("width", NONE)
         for key, menu in self.choice.items():
-            menu.value = wanted.get(key, NONE if NONE in [value for _, value in menu.options] else None)
+            offered = [value for _, value in menu.options]
+            menu.value = wanted.get(key) if wanted.get(key) in offered else NONE if NONE in offered else None
             self.adjust(menu)
 
     def _directions(self) -> list[list[str]]:

@@ -40,6 +40,7 @@ class Page:
     placed: dict[int, Column]
     pitch: float
     graph: str
+    held: int
     out: list[str]
 
     @property

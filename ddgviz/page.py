@@ -12,21 +12,26 @@ from ddgviz.trace import read
 
 _BOOT = """
 const data = JSON.parse(document.getElementById("trace").textContent);
-const asked = {};
-for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
-  try {
-    asked[key] = JSON.parse(value);
-  } catch {
-    continue;
+const asked = () => {
+  const view = {};
+  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
+    try {
+      view[key] = JSON.parse(value);
+    } catch {
+      continue;
+    }
   }
-}
+  return view;
+};
 let later = 0;
 const onView = (view) => {
   const said = Object.entries(view).map(([key, value]) => [key, JSON.stringify(value)]);
   clearTimeout(later);
   later = setTimeout(() => history.replaceState(null, "", "#" + new URLSearchParams(said)), 100);
 };
-mount(document.getElementById("picture"), { onView }).load(data.trace, { words: data.words, view: asked });
+const picture = mount(document.getElementById("picture"), { onView });
+picture.load(data.trace, { words: data.words, view: asked() });
+addEventListener("hashchange", () => picture.setView(asked()));
 """
 _STYLE = """
 body { margin: 0; padding: 24px; background: #ffffff; }

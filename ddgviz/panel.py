@@ -208,6 +208,7 @@ class Panel(ipywidgets.VBox):
             self._clear(run)
             for picture, trace in zip(self._pictures, run.traces, strict=False):
                 picture.show(trace)
+                picture.layout.visibility = "visible"
             self._settle(run)
 
     @property
@@ -242,10 +243,12 @@ class Panel(ipywidgets.VBox):
         finally:
             with self._lock:
                 if run is self._run:
-                    picture.flush()
-                    if run.traces:
-                        self._past.appendleft(run)
-                    self._settle(run)
+                    try:
+                        picture.flush()
+                    finally:
+                        if run.traces:
+                            self._past.appendleft(run)
+                        self._settle(run)
 
     def _decode(self, run: Run, settings: dict[str, Any], picture: Picture) -> None:
         for event in self.runner.run(run.text, settings, run.pace.stopped):

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 FORMAT = "fastdecode-trace"
 VERSION = 1
 MAX_SLOT = 99_999
+LARGEST = 2**31 - 2
 STATUSES = ("settled", "changed", "draft", "masked")
 AGAIN = "Record the trace again; its form is in docs/trace.md."
 
@@ -122,10 +123,12 @@ def check_edges(value: Any) -> list[dict[str, Any]]:
     if not isinstance(edges, list):
         raise fail('"edges" is a list', value)
     for edge in edges:
-        ends = [edge.get("from"), edge.get("to")] if isinstance(edge, dict) else [None]
+        ends: list[Any] = [edge.get("from"), edge.get("to")] if isinstance(edge, dict) else [None]
         strength = edge.get("strength") if isinstance(edge, dict) else None
         if not all(_is_integer(end) and 0 <= end <= MAX_SLOT for end in ends) or not isinstance(strength, (int, float)):
             raise fail('An edge has "from", "to" and a "strength" from 0 to 1', edge)
+        if ends[0] >= ends[1]:
+            raise fail("An edge leads from a position to a later one", edge)
     return edges
 
 
@@ -166,6 +169,12 @@ def check_iteration(data: Any, number: int) -> Iteration:
         if len(values) != len(slots):
             wrong = f'"{key}" of {where} needs one entry for each of its {len(slots)} slots'
             raise fail(wrong, f"{len(values)} entries")
+    for key, values in (("drafts", lists["drafts"]), ("tokens", lists["tokens"])):
+        if values and not (min(values) >= -1 and max(values) <= LARGEST):
+            raise fail(f'"{key}" of {where} are ids from -1 (none) to {LARGEST}', [min(values), max(values)])
+    for key in ("num_active", "cluster"):
+        if any(value is not None and not (_is_integer(value) and 0 <= value <= LARGEST) for value in lists[key]):
+            raise fail(f'"{key}" of {where} are whole numbers from 0 to {LARGEST}, or null', lists[key])
     lanes = tuple(_lane(lane, where) for lane in _list(data.get("lanes"), f'"lanes" of {where}'))
     return Iteration(call=call, slots=slots, lanes=lanes, **lists)
 

@@ -1,6 +1,7 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ddgviz import layout, words
@@ -46,11 +47,18 @@ def svg(
     ValueError
         If the trace is damaged or larger than a picture holds, or an argument is out of range.
     """
-    model = read(trace)
+    return draw(read(trace), theme, upto, window, graph)
+
+
+def draw(
+    model: TraceModel, theme: str, upto: int | None, window: Window | None, graph: str = "auto", steady: bool = False
+) -> str:
+    """`svg` of a trace that has been read; a `steady` one keeps the room of passes to come, as frames of one film do."""
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
+    held = len(_window(model, model.rows, window)[0]) if steady else len(rows)
     placed = layout.columns(model, columns, LEFT)
-    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), [])
+    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), held, [])
     y = _header(page)
     y = _graph(page, y)
     y = lattice(page, y) if model.beam else grid(page, y)
@@ -158,18 +166,16 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
 
 def _caption(page: Page, y: float) -> float:
     model, theme = page.model, page.theme
-    if not page.upto:
-        page.text(LEFT, y, words.nothing(model), 13, theme.muted)
-        return y
     if page.upto < model.rows:
-        name, said = words.pass_name(model, page.upto - 1), words.caption(model, page.upto - 1)
+        name = words.pass_name(model, page.upto - 1) if page.upto else ""
+        said = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
     else:
-        name, said = words.summary(model, page.rows)
+        name, said = words.summary(model, page.rows) if page.rows else ("", words.nothing(model))
     start = LEFT
     if name:
         page.text(LEFT, y, name.capitalize(), 13, theme.ink, font_weight=600)
         start += width(name, 13, bold=True) + 8
-    page.text(start, y, fit(said, page.total - start - MARGIN, 13), 13, theme.ink)
+    page.text(start, y, fit(said, page.total - start - MARGIN, 13), 13, theme.ink if page.upto else theme.muted)
     for note in filter(None, (words.beyond(model), _part(page))):
         y += 20
         page.text(LEFT, y, note, 12, theme.muted)
@@ -216,8 +222,7 @@ def _grid_legend(page: Page) -> list[Entry]:
     told = [cell for cell in cells if cell.guess]
     for origin in sorted({cell.origin for cell in told}):
         right = any(cell.guess == "right" for cell in told if cell.origin == origin)
-        said = f"drafted by {words.origin(origin)}" if origin in words.TABLES else words.origin(origin)
-        items.append((said, lambda origin=origin, right=right: draw_mark(page, origin, right, 4, -9)))  # type: ignore[misc]
+        items.append((words.origin_legend(origin), partial(draw_mark, page, origin, right, 4, -9)))
     if told:
         items.append(("filled: the pass kept the draft", lambda: draw_mark(page, "other", True, 4, -9)))
     if any(cell.label.continues for cell in cells):

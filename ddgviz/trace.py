@@ -171,11 +171,12 @@ class TraceModel:
         if not self.header or self.finished:
             state = "after the end" if self.finished else "before the start"
             raise fail("A run is a start, its passes, and one end", f'"{kind}" {state}', "Send the start event first.")
-        self.pieces |= check_pieces(body.pop("pieces", {}))
+        pieces = check_pieces(body.pop("pieces", {}))
         if kind == "iteration":
             self._append_row(body)
         else:
             self._finish(body)
+        self.pieces |= pieces
 
     def _append_row(self, body: dict[str, Any]) -> None:
         row = len(self.iterations)
@@ -202,17 +203,26 @@ class TraceModel:
         self.origins.update(iteration.origins)
 
     def _finish(self, body: dict[str, Any]) -> None:
-        self.hypotheses = check_hypotheses(body.get("hypotheses"))
-        self.edges = check_edges(body.get("edges"))
-        self.clusters = check_clusters(body.get("clusters"))
+        hypotheses = check_hypotheses(body.get("hypotheses"))
+        edges, clusters = check_edges(body.get("edges")), check_clusters(body.get("clusters"))
         greedy = body.get("greedy")
         if greedy is not None and not (isinstance(greedy, dict) and {"calls", "identical"} <= greedy.keys()):
             raise fail('"greedy" is null, or has "calls" and "identical"', greedy)
-        self.greedy = greedy
+        if hypotheses and hypotheses[0].get("stop") != "interrupted":
+            self._check_ends(len(hypotheses[0]["tokens"]))
+        self.hypotheses, self.edges, self.clusters, self.greedy = hypotheses, edges, clusters, greedy
         target = body.get("target")
         if isinstance(target, dict):
             self.header = self.header | {"target": target}
         self.finished = True
+
+    def _check_ends(self, length: int) -> None:
+        """Slots counted from the end name tokens of the output, and none that is counted from the start too."""
+        for iteration in self.iterations:
+            for slot in iteration.slots:
+                if slot < 0 and not self._reach <= slot + length:
+                    named = f"slot {slot} of {length} tokens, the first {self._reach} counted from the start"
+                    raise fail("A slot counted from the end names a token that no other slot names", named)
 
     @property
     def rows(self) -> int:

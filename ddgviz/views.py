@@ -27,7 +27,7 @@ def grid(page: Page, top: float) -> float:
             page.element("rect", x=x, y=middle - 8, width=long, height=16, rx=4, fill=theme.accent, fill_opacity=0.85)
             page.text(x + long + 7, middle + 4.5, f"+{count}", 12, theme.ink, font_weight=600)
     _blocks(page, top)
-    return top + len(page.rows) * page.pitch - 4
+    return top + page.held * page.pitch - 4
 
 
 def _blocks(page: Page, top: float) -> None:
@@ -101,7 +101,7 @@ def active_sets(page: Page, top: float) -> float:
             place, high = page.placed[pick.column], max(1.5, (STRIP - 14) * pick.active / most)
             where = {"x": place.x, "y": top + STRIP - high, "width": place.width, "height": high, "rx": 1.5}
             page.element("rect", **where, fill=theme.settled, fill_opacity=0.55)
-            said = percent(pick.active, model.vocabulary)
+            said = words.percent(model, pick.active)
             page.text(place.middle, top + STRIP - high - 3, said, 10, theme.muted, text_anchor="middle")
     top += STRIP + 8
     for index, cluster in enumerate(numbers):
@@ -132,11 +132,3 @@ def clusters(picks: list[Pick]) -> list[int]:
     """Clusters in the order of the first position that picked them, settled tokens before drafts."""
     order = sorted(picks, key=lambda pick: (not pick.settled, pick.column, pick.cluster))
     return list(dict.fromkeys(pick.cluster for pick in order))
-
-
-def percent(active: int, vocabulary: int | None) -> str:
-    """Share of the vocabulary scored, or how many tokens where its size is unknown."""
-    if vocabulary is None:
-        return f"{active:,}"
-    share = 100 * active / vocabulary
-    return f"{share:.0f}%" if share >= 9.95 else f"{share:.1f}%"

@@ -1,10 +1,12 @@
 """The live picture for notebooks: grows with a run, plays, and answers to mouse and keys."""
 
 import base64
+import copy
 import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import anywidget
@@ -22,7 +24,7 @@ from ddgviz.trace import TraceModel, read
 
 SEND_EVERY = 0.05
 SEAL_EVERY = 2.0
-STILL = 400
+STILL = 340
 STILL_COLUMNS = 40
 
 
@@ -35,8 +37,10 @@ class Picture(anywidget.AnyWidget):
     Attributes
     ----------
     view : dict
-        What the reader looks at: ``pass`` (how many are shown) and, with a token in focus, ``row`` and ``column``.
-        Setting it moves the picture.
+        What the reader looks at: ``pass`` (how many are shown); with a token pinned, ``row`` and ``column``; and where
+        they are not as usual, ``graph`` (measured, order, none), ``zoom`` (1 is full size), ``brush`` (first and last
+        position in view), ``find``, ``cluster``, ``speed`` (0.5, 1, 2, 4) and ``loop``. Setting it moves the picture;
+        what it does not know is as usual.
     notice : str
         A message shown above the picture, as text; empty for none.
     group : str
@@ -65,6 +69,7 @@ class Picture(anywidget.AnyWidget):
         super().__init__()
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
+        self._flushing = False
         self._pending: list[dict[str, Any]] = []
         self._sent = self._sealed = 0.0
         self._number = 0
@@ -88,7 +93,7 @@ class Picture(anywidget.AnyWidget):
     def show(self, trace: Any) -> None:
         """Replace what is drawn by a whole trace."""
         with self._lock:
-            self.model = read(trace)
+            self.model = read(trace.to_dict() if isinstance(trace, TraceModel) and trace.finished else trace)
             self._packed = [pack(row) for row in self.model.to_dict()["iterations"]]
             self._pending.clear()
             self._number += 1
@@ -105,33 +110,33 @@ class Picture(anywidget.AnyWidget):
         """
         with self._lock:
             event = plain(event)
+            kind = event.get("event") if isinstance(event, dict) else None
+            if kind == "start":
+                self.flush()
             self.model.take(event)
-            if event["event"] == "start":
+            if kind == "start":
                 self.view, self._said, self._packed = {}, {}, []
-            if event["event"] == "iteration":
+            if kind == "iteration":
                 self._packed.append(pack(event))
             self._number += 1
             self._pending.append(event)
             wait = self._sent + SEND_EVERY - time.monotonic()
             if self.model.finished or wait <= 0:
                 self.flush()
-            elif self._timer is None:
-                self._timer = threading.Timer(wait, self.flush)
-                self._timer.daemon = True
-                self._timer.start()
+            elif self._timer is None or not self._flushing:
+                self._wait(wait, self.flush)
 
     def flush(self) -> None:
         """Send what waits, now."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if not self._pending:
+            pending, self._pending = self._pending, []
+            if not pending:
                 return
+            self._wait(None)
             self._sent = time.monotonic()
-            first = self._number - len(self._pending) + 1
-            rows = sum(event["event"] == "iteration" for event in self._pending)
-            spelled = {int(token) for event in self._pending for token in event.get("pieces", {})}
+            first = self._number - len(pending) + 1
+            rows = sum(event["event"] == "iteration" for event in pending)
+            spelled = {int(token) for event in pending for token in event.get("pieces", {})}
             if self.model.finished:
                 said = whole = words.spoken(self.model, range(self.model.rows))
             else:
@@ -140,19 +145,36 @@ class Picture(anywidget.AnyWidget):
             buffer, records = b"".join(columns for _, columns in fresh), iter(record for record, _ in fresh)
             events = [
                 {"event": "iteration"} | next(records) if event["event"] == "iteration" else _bare(event)
-                for event in self._pending
+                for event in pending
             ]
-            news = {key: value for key, value in said.items() if value and value != self._said.get(key)}
+            news = {key: value for key, value in said.items() if self._is_news(key, value)}
             self._said |= {key: value for key, value in said.items() if isinstance(value, str)}
             self.send({"k": "rows", "seq": first, "words": news, "events": events}, buffers=[buffer])
-            self._pending = []
-            if self.model.finished or self._sent - self._sealed >= SEAL_EVERY:
+            late = self._sealed + SEAL_EVERY - self._sent
+            if self.model.finished or late <= 0:
                 self._seal(whole)
+            else:
+                self._wait(late, self._seal)
+
+    def _is_news(self, key: str, value: Any) -> bool:
+        """Whether views have not been told these words yet."""
+        return value != self._said.get(key) if isinstance(value, str) else bool(value)
+
+    def _wait(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
+        """Do one thing later in place of what waited before; nothing, if no time is given."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None and act is not None:
+            self._timer = threading.Timer(seconds, act)
+            self._timer.daemon = True
+            self._timer.start()
+            self._flushing = act == self.flush
 
     def _seal(self, said: dict[str, Any] | None = None) -> None:
         """Set the whole trace, so that views opened later begin with it."""
-        self._sealed = time.monotonic()
-        with self.hold_sync():
+        with self._lock, self.hold_sync():
+            self._sealed = time.monotonic()
             self.trace_json = _sealed(self.model, [record for record, _ in self._packed])
             self.rows = b"".join(columns for _, columns in self._packed)
             self.words = said or words.spoken(self.model, range(self.model.rows))
@@ -161,7 +183,8 @@ class Picture(anywidget.AnyWidget):
 
     def to_dict(self) -> dict[str, Any]:
         """The trace drawn, as docs/trace.md describes it."""
-        return self.model.to_dict()
+        with self._lock:
+            return copy.deepcopy(self.model.to_dict())
 
     def __repr__(self) -> str:
         if not self.model.header:
@@ -176,8 +199,9 @@ class Picture(anywidget.AnyWidget):
             return None
         data, metadata = bundle
         data["text/plain"] = repr(self)
-        if self.model.rows and self.model.columns:
-            data |= still(self.model)
+        with self._lock:
+            if self.model.rows and self.model.columns:
+                data |= still(self.model)
         return data, metadata
 
 

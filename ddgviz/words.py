@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ddgviz.graph import measured
+from ddgviz.graph import meaning, measured
 from ddgviz.text import ELLIPSIS, END, join, visible
 from ddgviz.trace import PLAIN, Cell, TraceModel
 
@@ -137,7 +137,8 @@ def caption(model: TraceModel, row: int) -> str:
     if len(new) == 1:
         return f"settled {_quoted(new)}" + (f" and {change}." if change else ".")
     if model.right:
-        return f"settled {' and '.join(_quoted([cell]) for cell in new)}: one token from each end."
+        ends = ": one token from each end" if len(new) == 2 else ""
+        return f"settled {' and '.join(_quoted([cell]) for cell in new)}{ends}."
     told = sorted({cell.origin for cell in new[:-1]} - PLAIN)
     if told:
         right = f"the drafts {_quoted(new[:-1])} were" if len(new) > 2 else f"the draft {_quoted(new[:1])} was"
@@ -159,11 +160,14 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
     Returns
     -------
     dict
-        ``title, headline, subtitle, comparison, beyond``; ``passes``: by row, its caption and the progress after it;
-        ``labels``: by token, how it is written, and whether it continues a word; ``clusters``: by number, its size and words;
-        ``edges``: source, target and strength of the measured ones that are drawn.
+        ``title, headline, subtitle, comparison, beyond, nothing``; ``passes``: by row, its caption and the progress after it;
+        ``meanings``: of edges, by kind; ``shares``: by tokens scored, what part of the vocabulary they are;
+        ``origins``: by name, what the legend says and what a tip says; ``labels``: by token, how it is written, and
+        whether it continues a word; ``clusters``: by number, its size and words; ``edges``: source, target and strength
+        of the measured ones that are drawn.
     """
     written = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
+    scored = {n for row in rows for n in model.iterations[row].num_active if n is not None} if model.grouped else set()
     labels = {str(token): [label.text, label.continues] for token, label in written.items()}
     passes = {str(row): [caption(model, row), progress(model, row + 1)] for row in rows}
     return {
@@ -172,8 +176,12 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
         "subtitle": subtitle(model),
         "comparison": comparison(model),
         "beyond": beyond(model) if model.rows else "",
+        "nothing": nothing(model),
         "passes": passes,
         "labels": labels,
+        "meanings": {kind: meaning(model, kind) for kind in ("measured", "order")},
+        "shares": {str(n): percent(model, n) for n in sorted(scored)},
+        "origins": {name: [origin_legend(name), origin(name)] for name in sorted(model.origins - PLAIN)},
         "edges": [[e.source, e.target, e.strength] for e in measured(model)] if model.finished else [],
         "clusters": {
             str(n): [share(model, known["size"]), cluster_words(model, n)] for n, known in model.clusters.items()
@@ -215,6 +223,11 @@ def origin(name: str) -> str:
     return " + ".join(_ORIGINS.get(part, visible(part)) for part in name.split("+"))
 
 
+def origin_legend(name: str) -> str:
+    """What the legend says of drafts that came from there."""
+    return f"drafted by {origin(name)}" if name in TABLES else origin(name)
+
+
 def lane_name(index: int) -> str:
     """``lane 1``: hypotheses of a beam by rank, open ones before finished ones."""
     return f"lane {index + 1}"
@@ -226,6 +239,14 @@ def share(model: TraceModel, active: int | None) -> str:
         return ""
     known = f" · {100 * active / model.vocabulary:.1f}%" if model.vocabulary else ""
     return f"{active:,}{known}"
+
+
+def percent(model: TraceModel, active: int) -> str:
+    """Share of the vocabulary scored, or how many tokens where its size is unknown."""
+    if model.vocabulary is None:
+        return f"{active:,}"
+    part = 100 * active / model.vocabulary
+    return f"{part:.0f}%" if part >= 9.95 else f"{part:.1f}%"
 
 
 def cluster_words(model: TraceModel, cluster: int, most: int = 60) -> str:
@@ -268,7 +289,8 @@ def summary(model: TraceModel, rows: range) -> tuple[str, str]:
     """What a still picture of a whole run says: a pass by name, or nothing, and the sentence."""
     row = highlight(model, rows)
     if len(model.new_columns(row)) == 1 and not model.beam and not model.masks:
-        return "", "No pass settled more than one token."
+        whole = len(rows) == model.rows
+        return "", f"{'No pass' if whole else 'None of these passes'} settled more than one token."
     return pass_name(model, row), caption(model, row)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from fastdecode_lib import __version__
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
+PARTS = 5
+"""So many of them, the first, can show a part of a trace."""
 """What ddgviz.save writes of one sentence, besides the trace itself."""
 
 
@@ -272,7 +274,7 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
         )
-    if options.window and not pictures:
+    if options.window and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
         raise UsageError("--window draws a part of a picture: got it without one. Add --svg FILE.")
     texts = _read_lines(options.file) if options.file is not None else [options.text]
     model = _load(options)

@@ -1,6 +1,6 @@
 // Builds the parts around the stage: heading, player, caption, legend, tooltip and the table for screen readers.
 
-import { blocks, cell, columnCount, edges, lattice, meaning, origin, passName } from "./model.js";
+import { blocks, cell, columnCount, edgeKind, edges, lattice, passName, toldOf } from "./model.js";
 import { node } from "./scene.js";
 
 export function element(tag, name, children = []) {
@@ -44,7 +44,7 @@ export function createFrame(root) {
     out: control("out", "Smaller"), in: control("in", "Larger"), graph: control("graph", "Arcs"),
   });
   Object.assign(part.speed, { type: "button", tabIndex: -1, title: "Speed" });
-  Object.assign(part.search, { type: "search", tabIndex: -1, placeholder: "find", title: "Find a token; Enter goes to the next" });
+  Object.assign(part.search, { type: "search", tabIndex: -1, placeholder: "find" });
   part.search.setAttribute("aria-label", "Find a token");
   part.words.hidden = part.tip.hidden = true;
   part.scroll.tabIndex = -1;
@@ -71,9 +71,8 @@ const put = (place, text) => {
 export function writeHead(part, model, words, shown) {
   for (const name of ["title", "headline", "subtitle", "comparison", "beyond"]) put(part[name], words[name] || "");
   const [said, progress] = (shown > 0 && words.passes[shown - 1]) || [];
-  const none = model.finished ? "The run made no pass." : "Waiting for the first pass.";
   put(part.name, shown > 0 ? passName(model, shown - 1) : "");
-  put(part.said, said || (model.rows.length ? "Before the first pass." : none));
+  put(part.said, said || words.nothing || "");
   put(part.progress, progress || "");
 }
 
@@ -123,12 +122,10 @@ function laneLegend(model) {
   ];
 }
 
-function marksLegend(guesses) {
+function marksLegend(model, guesses) {
   const mark = (name, right) =>
     path(SHAPES[name] || SHAPES.other, INK, { transform: "translate(5 4)", fill: right ? INK : "none", "stroke-width": 0.9 });
-  const found = [...guesses.keys()].sort().map((name) => [
-    true, name.includes("ngram") || name.includes("lexicon") ? `drafted by ${origin(name)}` : origin(name), mark(name, guesses.get(name)),
-  ]);
+  const found = [...guesses.keys()].sort().map((name) => [true, toldOf(model, name, 0), mark(name, guesses.get(name))]);
   return found.length ? [...found, [true, "filled: the pass kept the draft", mark("other", true)]] : [];
 }
 
@@ -140,11 +137,11 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
     [kinds.has("draft"), "draft", dashed()],
     [kinds.has("masked"), open ? "open" : "masked again", path("M1 6l5 -5M1 10l9 -9M17 9l-5 5M17 5l-9 9")],
     [moved, "draft replaced", path("M5 6l4 3.5l4 -3.5", ACCENT)],
-    ...marksLegend(guesses),
+    ...marksLegend(model, guesses),
     [continues, "continues the word", path("M5 8h7")],
     [blocks(model).some((block) => block.end_column - block.column > 1), "computed together",
       swatch({ x: -1, y: 0, width: 20, height: 15, "stroke-opacity": 0.55 })],
-    [edges(model, model.rows.length, graph).length > 0, meaning(model, graph), path("M-2 13C2 2 16 2 20 13", TEAL)],
+    [edges(model, model.rows.length, graph).length > 0, model.meanings[edgeKind(model, graph)], path("M-2 13C2 2 16 2 20 13", TEAL)],
   ];
   const entries = [
     ...(model.beam ? laneLegend(model) : grid()),
@@ -155,14 +152,14 @@ export function writeLegend(legend, model, { kinds, moved, continues, open, gues
       element("span", "", [node("svg", { width: 18, height: 15, "aria-hidden": "true" }, [shape]), said])));
 }
 
-export function writeTable(host, model, shown) {
+export function writeTable(host, model, shown, first = 0) {
   const table = element("table");
-  const limit = Math.min(40, columnCount(model));
+  const limit = Math.min(first + 40, columnCount(model));
   for (let row = Math.max(0, shown - 40); row < shown; row++) {
     const head = element("th", "", [passName(model, row)]);
     head.scope = "row";
     const line = element("tr", "", [head]);
-    for (let column = 0; column < limit; column++) {
+    for (let column = first; column < limit; column++) {
       const item = cell(model, row, column);
       const said = item.kind === "empty" ? "" : `${item.text || "open"}, ${item.kind === "new" ? "settled now" : item.kind}`;
       line.append(element("td", "", [said]));

@@ -3,19 +3,22 @@
 import { reader, unpack } from "./packing.js";
 import { mount } from "./widget.js";
 
+const KEPT_WORDS = ["labels", "passes", "shares"];
+
 export function createFeed(view, read) {
   let done = -1;
   const waiting = new Map();
   const release = () => {
     const events = [];
-    let words = {};
+    const words = {};
     while (waiting.has(done + 1)) {
       done += 1;
       const item = waiting.get(done);
       waiting.delete(done);
       events.push(item.event);
-      const { labels, passes } = { ...item.words };
-      words = { ...words, ...item.words, labels: { ...words.labels, ...labels }, passes: { ...words.passes, ...passes } };
+      for (const [key, told] of Object.entries(item.words || {})) {
+        words[key] = KEPT_WORDS.includes(key) ? { ...words[key], ...told } : told;
+      }
     }
     if (events.length) view.receive(events, words);
   };
@@ -60,7 +63,7 @@ function render({ model, el }) {
     running: model.get("running"), state: model.get("view"),
   }));
   const configured = () =>
-    view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette") });
+    view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette"), twin: model.model_id });
   const noticed = () => view.setNotice(model.get("notice"));
   const hooks = {
     "change:seq": () => feed.sealed(), "msg:custom": (content, buffers) => feed.message(content, buffers),

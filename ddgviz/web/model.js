@@ -3,15 +3,11 @@
 const LIVE_COLUMNS = 40;
 const LIVE_AHEAD = 12;
 const PLAIN = ["", "pad", "recycled", "mask"];
-const ORIGINS = {
-  source: "copied from the source", prompt: "copied from the source", ngram: "n-gram", lexicon: "lexicon",
-  pool: "seen earlier in the sentence",
-};
 const NOTHING = { text: "", continues: false };
 
 export function emptyModel() {
   return {
-    header: null, labels: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
+    header: null, labels: {}, shares: {}, origins: {}, meanings: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
     beam: false, masks: false, grouped: false, reach: 0, right: 0, known: new Map(),
   };
 }
@@ -49,10 +45,12 @@ function appendRow(model, event) {
   model.grouped = model.grouped || Boolean(event.cluster && event.cluster.some((cluster) => cluster !== null));
 }
 
-// What Python tells of a trace: how tokens are written, and which measured edges are drawn.
-export function teach(model, { labels, edges }) {
+// What Python tells of a trace: how tokens are written, shares of the vocabulary, and which measured edges are drawn.
+export function teach(model, { labels, shares, edges, ...others }) {
   Object.assign(model.labels, labels);
+  Object.assign(model.shares, shares);
   if (edges) model.edges = edges.map(([source, target, strength]) => ({ source, target, strength }));
+  Object.assign(model, { origins: others.origins || model.origins, meanings: others.meanings || model.meanings });
   model.known.clear();
 }
 
@@ -159,11 +157,6 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
   }));
 });
 
-export function meaning(model, wanted) {
-  if (edgeKind(model, wanted) === "measured") return "changing the left token would change the right one";
-  return model.right ? "the inner token had to wait for the outer one" : "the right token had to wait for the left one";
-}
-
 // What passes computed as one: a window pass by pass, a block of the output until it is settled.
 export const blocks = (model) => once(model, "blocks", () => {
   const limit = columnCount(model);
@@ -223,21 +216,11 @@ export const clusterRows = (model) => once(model, "clusters", () => {
   return [...new Set(order.map((pick) => pick.cluster))];
 });
 
-const vocabulary = (model) => {
-  const value = model.header ? model.header.settings.vocabulary : 0;
-  return Number.isInteger(value) && value > 0 ? value : 0;
-};
-
-export function percent(model, active) {
-  if (!vocabulary(model)) return active.toLocaleString("en-US");
-  const part = (100 * active) / vocabulary(model);
-  return `${part.toFixed(part >= 9.95 ? 0 : 1)}%`;
-}
-
 export const laneName = (index) => `lane ${index + 1}`;
 
 export const passName = (model, row) => `pass ${model.rows[row].call + 1}`;
 
 export const probabilityText = (value) => (value >= 0.995 ? "1.0" : value.toFixed(2).replace(/^0/, ""));
 
-export const origin = (name) => name.split("+").map((part) => ORIGINS[part] || part).join(" + ");
+// What Python says of an origin: 0 for the legend, 1 for a tip. Plain ones are their own names.
+export const toldOf = (model, name, index) => (Object.hasOwn(model.origins, name) ? model.origins[name][index] : name);

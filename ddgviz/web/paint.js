@@ -1,7 +1,7 @@
 // Draws the cells in view on a canvas; text goes through fillText only. `SHAPES` are the marks of Python's cells.
 
 import { CLUSTER, inView, STRIP } from "./layout.js";
-import { blocks, cell, lattice, percent, picks, probabilityText } from "./model.js";
+import { blocks, cell, lattice, picks, probabilityText } from "./model.js";
 
 const ELLIPSIS = "…";
 const KEPT = 20000;
@@ -254,9 +254,9 @@ function lineage({ model, over }) {
   if (!over || over.row === null) return null;
   const found = new Set();
   let lane = over.row;
-  for (let column = over.column; column >= 0 && lane >= 0; column--) {
+  for (let column = Math.min(over.column, model.rows.length - 1); column >= 0 && lane >= 0; column--) {
     found.add(`${column} ${lane}`);
-    lane = lattice(model)[column][lane].parent;
+    lane = (lattice(model)[column][lane] || { parent: -1 }).parent;
   }
   return found;
 }
@@ -280,7 +280,7 @@ function activeSets(context, state, { columns }) {
       const high = Math.max(1.5, (STRIP - 14) * part);
       rounded(context, place.x, top + STRIP - high, place.width, high, 1.5);
       fill(context, colors.settled, 0.55);
-      if (place.width > 26) small(context, state, percent(model, pick.active), place.middle, top + STRIP - high - 3, false);
+      if (place.width > 26) small(context, state, model.shares[pick.active], place.middle, top + STRIP - high - 3, false);
     }
     const y = top + STRIP + 8 + geo.clusters.indexOf(pick.cluster) * CLUSTER;
     rounded(context, place.x + 0.5, y + 0.5, place.width - 1, 15, 4);

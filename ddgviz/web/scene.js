@@ -2,7 +2,7 @@
 
 import { arcHeight, CLUSTER, inView, STRIP } from "./layout.js";
 import {
-  cell, edgeKind, edges, labelOf, laneName, lattice, layers, newColumns, origin, passName, pills,
+  cell, edgeKind, edges, labelOf, laneName, lattice, layers, newColumns, passName, pills, toldOf,
 } from "./model.js";
 import { fitted, useFont } from "./paint.js";
 
@@ -230,7 +230,7 @@ export function describe(model, row, column) {
   if (item.token >= 0) lines.push(`token id ${item.token}`);
   if (item.probability !== null) lines.push(`probability ${item.probability.toPrecision(3)}`);
   if (item.margin !== null) lines.push(`margin to the runner-up ${item.margin.toPrecision(3)}`);
-  if (item.draft >= 0) lines.push(`draft before: ${labelOf(model, item.draft).text}${item.origin ? ` (${origin(item.origin)})` : ""}`);
+  if (item.draft >= 0) lines.push(`draft before: ${labelOf(model, item.draft).text}${item.origin ? ` (${toldOf(model, item.origin, 1)})` : ""}`);
   return { head: item.text || "open", lines };
 }
 

@@ -3,7 +3,7 @@
 import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable, writeWords } from "./frame.js";
 import { columnAt, geometry, hit, survey, TALLEST } from "./layout.js";
 import { link } from "./link.js";
-import { append, cell, edgeKind, edges, emptyModel, fromTrace, newColumns, teach } from "./model.js";
+import { append, cell, edgeKind, edges, emptyModel, fromTrace, lattice, newColumns, teach } from "./model.js";
 import { paint, useFont } from "./paint.js";
 import { createScene, describe, drawMarks, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
@@ -16,10 +16,11 @@ const QUIET = 250;
 const EDGE = 40;
 const SPEEDS = [1, 2, 4, 0.5];
 const ZOOMS = [0.07, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
+const FRESH = { focus: null, hot: null, over: null };
 const NO_WORDS = { passes: {} };
 const PLAIN_VIEW = { graph: "auto", zoom: 0, brush: null, find: "", cluster: null, speed: 1, loop: false };
 const SANE = {
-  graph: (value) => ["measured", "order", "none"].includes(value), zoom: (value) => value >= 0.05 && value <= 4,
+  graph: (value) => ["measured", "order", "none"].includes(value), zoom: (value) => Number.isFinite(value) && value >= 0.05 && value <= 4,
   brush: (value) => Array.isArray(value) && value.every(Number.isInteger) && value[0] >= 0 && value[0] <= value[1],
   find: (value) => typeof value === "string", cluster: Number.isInteger, speed: (value) => SPEEDS.includes(value),
   loop: (value) => value === true,
@@ -86,7 +87,8 @@ class View {
     }, { passive: false });
     on(stage, "pointerdown", (event) => this.brushFrom(event));
     on(stage, "pointermove", (event) => (this.brushStart ? this.brushTo(event) : this.hover(event)));
-    on(stage, "pointerup", (event) => this.brushEnd(event));
+    on(stage, "pointerup", () => this.brushEnd(this.brushing));
+    on(stage, "pointercancel", () => this.brushEnd(null));
     on(stage, "pointerleave", () => this.leave());
     on(stage, "dblclick", () => this.set({ brush: null }));
     on(this.root, "keydown", (event) => this.key(event));
@@ -106,35 +108,36 @@ class View {
     this.root.remove();
   }
 
-  configure({ group = "", match = [], palette = "auto" }) {
-    Object.assign(this, { group, match, palette });
+  configure({ group = "", match = [], palette = "auto", twin = "" }) {
+    Object.assign(this, { group, match, palette, twin });
     this.theme.apply();
     this.draw(true);
   }
 
   // What the other pictures of the group should know: the cursor, and the pass while this one leads.
   share(more = {}) {
-    if (this.group) this.link.say({ group: this.group, total: this.model.rows.length, playing: this.playing, ...more });
+    if (this.group) this.link.say({ group: this.group, twin: this.twin, total: this.model.rows.length, playing: this.playing, ...more });
   }
 
-  hear({ id, group, total, playing, hot, pass, natural }) {
+  hear({ id, group, total, playing, hot, pass, natural, twin }) {
     if (group !== this.group || !group) return;
     this.peer.total = total;
     if (natural && this.match.every((column, index) => column === index)) Object.assign(this.peer, { natural });
     if (hot !== undefined) {
-      const found = hot === null ? -1 : this.match.length ? this.match.indexOf(hot) : hot;
+      const found = hot === null ? -1 : this.match.length && twin !== this.twin ? this.match.indexOf(hot) : hot;
       this.hot = this.geo && this.geo.places[found] ? found : this.focus ? this.focus.column : null;
     }
     if (pass !== undefined && !(this.playing && playing && this.link.id < id)) {
       if (this.playing) this.halt();
       this.clock = pass;
       this.held = true;
+      if (!playing) this.tell();
     }
     this.draw(natural !== undefined);
   }
 
   load(trace, { words = NO_WORDS, running = false, view = {} } = {}) {
-    if (!running) Object.assign(this, { clock: 0, focus: null, hot: null, held: false });
+    if (!running) Object.assign(this, { ...FRESH, clock: 0, held: false, told: "" });
     this.model = fromTrace(trace, running, words);
     this.words = words;
     this.clock = Math.min(this.clock, this.total);
@@ -148,7 +151,8 @@ class View {
     for (const event of events) {
       const fresh = event.event === "start";
       this.model = append(this.model, event);
-      if (fresh) Object.assign(this, { clock: 0, focus: null, hot: null, held: false, brush: null, cluster: null, words: NO_WORDS });
+      if (fresh || this.model.right) Object.assign(this, FRESH);
+      if (fresh) Object.assign(this, { clock: 0, held: false, brush: null, cluster: null, words: NO_WORDS });
     }
     teach(this.model, words);
     this.words = { ...this.words, ...words, passes: { ...this.words.passes, ...words.passes } };
@@ -187,7 +191,8 @@ class View {
       if (this.clock <= this.model.rows.length) this.followNewest();
     }
     const over = this.clock >= this.total;
-    if (!over || this.loop) {
+    const again = this.loop && this.model.finished;
+    if (!over || again) {
       this.timer = setTimeout(() => (over ? this.restart() : this.tick()), over ? REST : this.interval);
     } else {
       this.setPlaying(false);
@@ -257,13 +262,15 @@ class View {
     for (const [key, usual] of Object.entries(PLAIN_VIEW)) this[key] = SANE[key](view[key]) ? view[key] : usual;
     const last = this.model.rows.length;
     if (this.part.search.value.toLowerCase() !== this.find) this.part.search.value = this.find;
+    this.find = this.find.toLowerCase();
+    this.told = JSON.stringify(view);
     if (Number.isInteger(view.pass)) {
-      this.told = JSON.stringify(view);
       this.held = true;
       this.halt();
       this.clock = Math.max(0, Math.min(last, view.pass));
       this.focus = Number.isInteger(view.row) && Number.isInteger(view.column) ? { row: view.row, column: view.column } : null;
       this.hot = this.focus ? this.focus.column : null;
+      this.share({ pass: this.clock });
     }
     this.draw(true);
   }
@@ -323,8 +330,7 @@ class View {
     this.draw();
   }
 
-  brushEnd() {
-    const chosen = this.brushing;
+  brushEnd(chosen) {
     Object.assign(this, { brushStart: null, brushing: null });
     if (chosen) {
       this.set({ brush: chosen });
@@ -415,10 +421,12 @@ class View {
     if (!this.shown || !geo.places.length) return;
     const within = (value, end) => Math.max(0, Math.min(end - 1, value));
     const { beam } = this.model;
-    const first = this.brush ? this.brush[0] : 0;
+    const seen = [...geo.places.keys()].filter((column) => !geo.places[column].hidden && (!beam || column < this.shown));
+    if (!seen.length) return;
+    const [first, last] = [seen[0], seen[seen.length - 1]];
     const from = this.focus || { row: beam ? 0 : this.shown - 1 - rows, column: first - columns };
-    const [deep, end] = beam ? [geo.lines, this.shown] : [this.shown, this.brush ? this.brush[1] + 1 : geo.places.length];
-    this.focus = { row: within(from.row + rows, deep), column: Math.max(first, within(from.column + columns, end)) };
+    const column = Math.max(first, within(from.column + columns, last + 1));
+    this.focus = { row: within(from.row + rows, beam ? lattice(this.model)[column].length : this.shown), column };
     Object.assign(this, { hot: this.focus.column, over: this.focus });
     this.share({ hot: this.hot });
     this.reveal(geo, this.focus);
@@ -473,7 +481,7 @@ class View {
       this.geo = geometry(this.model, { width }, wide, this);
       writeLegend(this.part.legend, this.model, this.survey, this.graph, this.differ);
       writeWords(this.part.words, this.words.clusters || {}, this.cluster);
-      this.tabled = -1;
+      this.tabled = "";
     }
     return {
       model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, over: this.over, focus: this.focus,
@@ -508,10 +516,12 @@ class View {
     this.root.dataset.pass = this.shown;
     this.root.dataset.passes = this.model.rows.length;
     if (state.fade < 1) this.draw();
-    if (this.tabled === this.shown) return;
-    this.tabled = this.shown;
+    const first = Math.max(0, geo.places.findIndex((place) => !place.hidden && place.right > state.scroll.left));
+    const tabled = `${this.shown} ${first}`;
+    if (this.tabled === tabled) return;
+    this.tabled = tabled;
     clearTimeout(this.idle);
-    this.idle = setTimeout(() => writeTable(part.table, this.model, this.shown), QUIET);
+    this.idle = setTimeout(() => writeTable(part.table, this.model, this.shown, first), QUIET);
   }
 
   drawControls() {

@@ -21,7 +21,6 @@ function seen(model) {
     picks: [...rows, rows.length].map((upto) =>
       picture.picks(model, upto).map((p) => [p.column, p.cluster, p.active, p.settled])),
     clusters: picture.clusterRows(model),
-    shares: [0, 7, 719, 7199].map((n) => picture.percent(model, n)),
     lanes: Array.from({ length: 25 }, (_, index) => picture.laneName(index)),
     pills: [picture.layers(model, rows.length).map((layer) => picture.pills(model, layer.columns))],
   };

@@ -126,3 +126,12 @@ def test_the_svg_moves_and_stands(browser: Any, small: dict[str, Any]) -> None:
             page.wait_for_timeout(1000 if wish == "no-preference" else 0)
         assert states == expected
         page.close()
+
+
+@pytest.mark.parametrize("name", ["garden", "beam", "clustered"])
+def test_nothing_jumps_between_frames(name: str) -> None:
+    drawn = animated_svg(getattr(simulate, name)(), theme="dark")
+    frames = [body for body in re.split(r"<g class=.ddg-", drawn)[1:] if body]
+    captions = {re.findall(r'<text x="86" y="([0-9.]+)" font-size="13"', frame)[-1] for frame in frames}
+    assert len(captions) == 1
+    assert drawn.index('fill="#111417"') < drawn.index("<g class")

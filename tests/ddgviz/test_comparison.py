@@ -85,3 +85,14 @@ def test_it_is_shown_where_no_widget_can_be(garden: dict[str, Any]) -> None:
     assert data["text/html"].count("<img ") == 2
     assert data["text/plain"] == repr(comparison)
     assert repr(comparison).endswith("'window:width=5'), agreement=1.0)")
+
+
+def test_runs_of_unnamed_models_are_compared_by_what_is_written(garden: dict[str, Any]) -> None:
+    unnamed = garden | {"settings": {key: value for key, value in garden["settings"].items() if key != "model"}}
+    other = unnamed | {"pieces": {key: text + "x" for key, text in garden["pieces"].items()}}
+    assert ddgviz.compare(unnamed, other).agreement < 0.5
+
+
+def test_two_stopped_runs(garden: dict[str, Any]) -> None:
+    stopped = garden | {"hypotheses": [garden["hypotheses"][0] | {"stop": "interrupted"}]}
+    assert ddgviz.compare(stopped, stopped).verdict == "Both were stopped, so the outputs are not compared."

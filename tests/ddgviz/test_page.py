@@ -361,3 +361,44 @@ def test_forced_colours_of_print_reach_the_page(opened: Opener, garden: dict[str
     page.evaluate(f"() => document.querySelector('.ddgviz').setAttribute('data-theme', '{palette}')")
     after = page.evaluate("() => getComputedStyle(document.querySelector('.ddgviz')).getPropertyValue('--ddg-settled')")
     assert after and after != before
+
+
+def test_arrows_stay_among_hypotheses(opened: Opener) -> None:
+    page = opened(simulate.beam(), reduced_motion="reduce")
+    page.keyboard.press("Tab")
+    for key in ["ArrowDown"] * 4 + ["ArrowRight"] * 8 + ["ArrowDown"] * 3:
+        page.keyboard.press(key)
+    assert record(page)["column"] == 5
+    assert page.evaluate(PAINTED) > 10_000
+    assert page.locator("[aria-live]").inner_text().startswith("‹end›. Position 6, lane 2")
+
+
+@pytest.mark.parametrize("view", ["#brush=[5,40]", "#brush=[50,60]"])
+def test_arrows_stay_among_positions(opened: Opener, garden: dict[str, Any], view: str) -> None:
+    page = opened(garden, view, reduced_motion="reduce")
+    page.keyboard.press("Tab")
+    for _ in range(14):
+        page.keyboard.press("ArrowRight")
+    assert record(page)["column"] == 9
+
+
+def test_an_address_typed_later_moves_the_picture(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, "#pass=2", reduced_motion="reduce")
+    assert shown(page) == 2
+    page.evaluate("() => { location.hash = '#pass=4&find=\"KIND\"'; }")
+    page.wait_for_selector('.ddgviz[data-pass="4"]')
+    assert page.locator(".ddg-found").count() == 1
+    page.get_by_label("Larger").click()
+    assert record(page)["zoom"] > 1
+
+
+def test_a_drag_that_is_taken_away_chooses_nothing(opened: Opener, garden: dict[str, Any]) -> None:
+    page = opened(garden, reduced_motion="reduce")
+    page.mouse.move(*place(page, 2, 8))
+    page.mouse.down()
+    page.mouse.move(*place(page, 4, 8), steps=3)
+    page.evaluate("() => document.querySelector('.ddg-stage').dispatchEvent(new PointerEvent('pointercancel'))")
+    page.mouse.move(*place(page, 7, 8))
+    page.mouse.up()
+    assert record(page) == {}
+    assert page.locator(".ddg-brush").count() == 0

@@ -12,6 +12,7 @@ import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddgviz import graph
 from ddgviz.trace import TraceModel, read
 
 
@@ -216,3 +217,101 @@ def test_what_has_a_trace_is_read_too() -> None:
         trace = simulate.garden()
 
     assert read(Result()).to_dict() == simulate.garden()
+
+
+@pytest.mark.parametrize("slot", [-11, -14, -6])
+def test_slots_from_the_end_name_tokens_of_the_output_once(slot: int) -> None:
+    trace = simulate.both_ends()
+    trace["iterations"][-1]["slots"][1] = slot
+    with pytest.raises(ValueError, match=r"names a token that no other slot names, got slot -\d+ of 10 tokens"):
+        read(trace)
+
+
+def test_an_edge_leads_to_the_right() -> None:
+    trace = simulate.measured()
+    trace["edges"].append({"from": 6, "to": 4, "strength": 0.5})
+    with pytest.raises(ValueError, match="An edge leads from a position to a later one, got"):
+        read(trace)
+
+
+def test_a_refused_end_changes_nothing(garden: dict[str, Any]) -> None:
+    model = TraceModel()
+    *events, end = simulate.events(garden)
+    for event in events:
+        model.append(event)
+    with pytest.raises(ValueError, match="edges"):
+        model.append(end | {"edges": [{"from": 1}]})
+    assert not model.complete and not model.finished
+    model.append(end)
+    assert model.to_dict() == garden
+
+
+def test_weak_edges_give_way_to_strong_ways() -> None:
+    trace = simulate.garden()
+    found = [(0, 1, 0.9), (1, 2, 0.8), (0, 2, 0.5), (0, 3, 0.9), (2, 3, 0.3)]
+    trace["edges"] = [{"from": a, "to": b, "strength": s} for a, b, s in found]
+    kept = {(edge.source, edge.target) for edge in graph.edges(read(trace))}
+    assert kept == {(0, 1), (1, 2), (0, 3), (2, 3)}
+    assert len(graph.edges(read(trace), redundant=True)) == 5
+
+
+def test_the_arcs_of_both_ends_lead_inward() -> None:
+    found = [(edge.source, edge.target) for edge in graph.edges(read(simulate.both_ends()))]
+    assert found == [(0, 1), (9, 8), (1, 2), (8, 7), (2, 3), (7, 6), (3, 4), (6, 5)]
+
+
+def test_both_ends_move_apart_until_the_length_is_known() -> None:
+    model = TraceModel()
+    start, *rows, end = simulate.events(simulate.both_ends())
+    for event in (start, *rows[:2]):
+        model.append(event)
+    assert model.columns == 5
+    assert [cell.kind for cell in model.cells(1)] == ["settled", "new", "empty", "new", "settled"]
+    for event in (*rows[2:], end):
+        model.append(event)
+    assert [cell.label.text for cell in model.cells(4)] == [
+        "Die",
+        "Kinder",
+        "spielen",
+        "im",
+        "Garten",
+        "hinter",
+        "der",
+        "alten",
+        "Schule",
+        ".",
+    ]
+
+
+def test_blocks_and_windows_are_outlined() -> None:
+    spans = [(b.row, b.end_row, b.column, b.end_column) for b in read(simulate.station()).blocks()]
+    assert spans[0] == (0, 4, 0, 6)
+    assert [a[1] for a in spans[:-1]] == [b[0] for b in spans[1:]]
+    assert all(b.end_row == b.row + 1 for b in read(simulate.garden()).blocks())
+    assert read(simulate.beam()).blocks() == read(simulate.masks()).blocks() == read(simulate.greedy()).blocks() == []
+
+
+def test_hypotheses_grow_from_their_parents() -> None:
+    columns = read(simulate.beam()).lattice()
+    assert [len(nodes) for nodes in columns] == [3, 3, 3, 3, 3, 2]
+    lane, path = next(index for index, node in enumerate(columns[-1]) if node.best), []
+    for nodes in reversed(columns):
+        path.append(nodes[lane].label.text)
+        lane = nodes[lane].parent
+    assert path[::-1] == ["Das", "Haus", "ist", "sehr", "alt", "‹end›"]
+    assert lane == -1
+
+
+def test_picks_of_settled_tokens_come_last() -> None:
+    picks = read(simulate.clustered()).picks()
+    assert [pick.settled for pick in picks] == sorted(pick.settled for pick in picks)
+    assert sum(pick.settled for pick in picks) == 10
+    assert read(simulate.clustered()).picks(0) == read(simulate.garden()).picks() == []
+
+
+def test_drafts_of_tables_are_marked_right_or_wrong() -> None:
+    model = read(simulate.drafted())
+    cells = [cell for row in range(model.rows) for cell in model.cells(row)]
+    assert {cell.guess for cell in cells} == {"", "right", "wrong"}
+    assert all((cell.guess == "right") == (cell.draft == cell.token) for cell in cells if cell.guess)
+    assert not any(cell.guess for row in range(6) for cell in read(simulate.garden()).cells(row))

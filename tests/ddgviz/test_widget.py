@@ -4,9 +4,11 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import bench
 import pytest
 import simulate
 
@@ -133,3 +135,62 @@ def test_a_png_stands_beside_where_asked(small: dict[str, Any], chromium: str, m
     monkeypatch.setenv("BROWSER_PATH", chromium)
     monkeypatch.setenv("DDGVIZ_PNG", "1")
     assert base64.b64decode(bundle(ddgviz.show(small))["image/png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("name", "row", "notebook"), [("40x24", 1200, 200_000), ("512x200", 4500, 200_000)])
+def test_bytes_stay_within_their_budget(name: str, row: int, notebook: int) -> None:
+    found = bench.sizes(bench.grid(*bench.SIZES[name]))
+    assert found["bytes a row"] <= row
+    assert found["notebook"] <= notebook
+
+
+def test_a_run_that_starts_while_rows_wait_is_drawn(garden: dict[str, Any]) -> None:
+    picture = Recorder()
+    for event in simulate.events(simulate.station())[:5]:
+        picture.append(event)
+    for event in simulate.events(garden):
+        picture.append(event)
+    assert picture.to_dict() == garden
+    numbers = [message["seq"] + index for message in picture.sent for index in range(len(message["events"]))]
+    assert numbers == list(range(1, 5 + len(simulate.events(garden)) + 1))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("tokens", 2**40), ("tokens", -2), ("cluster", 2**31 - 1), ("cluster", 2.7)]
+)
+def test_numbers_no_page_can_take_leave_the_picture_as_it_was(garden: dict[str, Any], key: str, value: float) -> None:
+    picture = Recorder()
+    start, first, *rest = simulate.events(garden)
+    picture.append(start)
+    damaged = first | {key: [value] * len(first["slots"])}
+    with pytest.raises(ValueError, match=rf'"{key}" of pass 1 are .*, got .*\. Record the trace again'):
+        picture.append(damaged)
+    for event in (first, *rest):
+        picture.append(event)
+    assert picture.to_dict() == garden
+
+
+def test_words_that_become_empty_are_told(garden: dict[str, Any]) -> None:
+    picture = Recorder()
+    picture._said = {"beyond": "+1 more position."}
+    assert picture._is_news("beyond", "")
+    assert not picture._is_news("passes", {})
+
+
+def test_what_was_sent_is_sealed_a_little_later(garden: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddgviz.widget.SEAL_EVERY", 0.2)
+    picture = Recorder()
+    for event in simulate.events(garden)[:4]:
+        picture.append(event)
+    deadline = time.monotonic() + 5
+    while picture.seq < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert picture.seq == 4
+    assert len(json.loads(picture.trace_json)["iterations"]) == 3
+
+
+def test_a_trace_of_the_caller_is_not_changed(garden: dict[str, Any]) -> None:
+    model = ddgviz.read(garden)
+    picture = ddgviz.show(model)
+    picture.append(simulate.events(simulate.station())[0])
+    assert model.to_dict() == garden

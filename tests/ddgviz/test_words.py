@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import simulate
 
-from ddgviz import words
+from ddgviz import svg, words
 from ddgviz.trace import TraceModel, read
 
 
@@ -73,3 +73,31 @@ def test_a_run_in_progress_says_so(small: dict[str, Any]) -> None:
     for event in simulate.events(small)[:3]:
         model.append(event)
     assert words.headline(model) == "2 passes for 2 tokens so far"
+
+
+def test_a_part_speaks_of_itself() -> None:
+    drawn = svg(simulate.station(), window=((0, 2), (0, 5)))
+    assert "None of these passes settled more than one token." in drawn
+    assert "No pass settled" not in drawn
+
+
+def test_right_drafts_are_credited() -> None:
+    said = [words.caption(read(simulate.drafted()), row) for row in range(6)]
+    assert said[3] == "settled “im Garten hinter” in one pass: the drafts “im Garten” were right (lexicon)."
+    assert words.origin_legend("ngram+lexicon") == "drafted by n-gram + lexicon"
+    assert words.origin_legend("a\u202eb") == "a⟨U+202E⟩b"
+
+
+def test_masks_and_both_ends_are_told() -> None:
+    assert words.caption(read(simulate.masks()), 0) == "predicted 9 tokens; the 4 least sure will be masked again."
+    assert words.caption(read(simulate.both_ends()), 0) == "settled “Die” and “.”: one token from each end."
+    assert words.progress(read(simulate.both_ends()), 3) == "3 of 5 passes · 6 tokens · 2.00 a pass"
+
+
+def test_a_cluster_names_its_words() -> None:
+    model = read(simulate.clustered())
+    assert words.share(model, 640) == "640 · 8.9%"
+    assert words.cluster_words(model, 7).startswith(
+        "<pad>  ‹end›  Die  Kinder"
+    ) and "and 377 more" in words.cluster_words(model, 7)
+    assert words.cluster_words(model, 99) == "The trace does not say which tokens its active set holds."

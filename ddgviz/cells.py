@@ -8,6 +8,9 @@ from ddgviz.layout import Column
 from ddgviz.text import ELLIPSIS, fit
 from ddgviz.trace import Cell
 
+MARKED = 46.0
+"""Narrower cells have no room for a mark."""
+
 SHAPES = {
     "source": "M0 0l7 3.5l-7 3.5z",
     "prompt": "M0 0l7 3.5l-7 3.5z",
@@ -55,7 +58,7 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
     if cell.moved:
         line = f"M{number(place.right - 13)} {number(y + 3.5)}l4 3.5l4 -3.5"
         page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
-    if cell.guess:
+    if cell.guess and place.width >= MARKED:
         draw_mark(page, cell.origin, cell.guess == "right", place.x + 4, y + high - 11)
 
 

@@ -81,6 +81,10 @@ def _steps(one: TraceModel, two: TraceModel) -> Sequence[Step]:
     return difflib.SequenceMatcher[object](None, outputs[0], outputs[1], autojunk=False).get_opcodes()
 
 
+def _source(trace: TraceModel) -> object:
+    return trace.header["source"].get("text")
+
+
 def _positions(pairs: dict[int, int], length: int) -> list[int]:
     return [pairs.get(position, -1) for position in range(length)]
 
@@ -91,13 +95,14 @@ def _verdict(one: TraceModel, two: TraceModel, steps: Sequence[Step], matched: i
     if not steps:
         stopped = "B was" if one.complete else "A was" if two.complete else "Both were"
         return f"{stopped} stopped, so the outputs are not compared."
+    aside = "" if _source(one) == _source(two) else " They translate different sentences."
     different = next((step for step in steps if step[0] != "equal"), None)
     if different is None:
-        return f"Same output: A in {_passes(one)}, B in {two.rows}."
+        return f"Same output: A in {_passes(one)}, B in {two.rows}.{aside}"
     longest = max(len(one.tokens), len(two.tokens))
     _, i, i_end, j, j_end = different
     said = f"{_quoted(one, i, i_end)} in A, {_quoted(two, j, j_end)} in B"
-    return f"Outputs differ at {longest - matched} of {longest} positions, first at position {i + 1}: {said}."
+    return f"Outputs differ at {longest - matched} of {longest} positions, first at position {i + 1}: {said}.{aside}"
 
 
 def _passes(trace: TraceModel) -> str:

@@ -12,6 +12,7 @@ from ddgviz.comparison import Comparison
 from ddgviz.controls import Controls, menu
 from ddgviz.plain import Plain
 from ddgviz.runs import Pace, Run
+from ddgviz.schema import fail
 from ddgviz.text import visible
 from ddgviz.widget import Picture
 
@@ -238,6 +239,10 @@ class Panel(ipywidgets.VBox):
             with self._lock:
                 if run is self._run:
                     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+                    if not run.traces:
+                        self.comparison.reset(two=False)
+                    if picture.model.header.get("source", {}).get("text") != run.text:
+                        picture.clear()
                     picture.notice = f"{kind}{error}"
                     picture.layout.visibility = "visible"
         finally:
@@ -318,5 +323,13 @@ def explore(runner: Runner, text: str = FIRST, *, start: bool = True) -> Panel:
     -------
     Panel
         ``picture`` is the live picture, ``trace`` the last finished run, and ``run(text)`` decodes and waits.
+
+    Raises
+    ------
+    ValueError
+        If `runner` is none.
     """
+    if not all(callable(getattr(runner, name, None)) for name in ("choices", "run", "code")):
+        wanted = "A panel drives a runner: an object with choices(), run() and code()"
+        raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
     return Panel(runner, text, start)

@@ -58,6 +58,8 @@ def draw(
     rows, columns = _window(model, passes, window)
     held = len(_window(model, model.rows, window)[0]) if steady else len(rows)
     placed = layout.columns(model, columns, LEFT)
+    if window is not None and not steady:
+        passes = rows.stop
     page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), held, [])
     y = _header(page)
     y = _graph(page, y)
@@ -166,7 +168,8 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
 
 def _caption(page: Page, y: float) -> float:
     model, theme = page.model, page.theme
-    if page.upto < model.rows:
+    part = page.rows.start > 0 or len(page.placed) < model.columns
+    if page.upto < model.rows and not (part and page.rows):
         name = words.pass_name(model, page.upto - 1) if page.upto else ""
         said = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
     else:
@@ -224,7 +227,9 @@ def _grid_legend(page: Page) -> list[Entry]:
         right = any(cell.guess == "right" for cell in told if cell.origin == origin)
         items.append((words.origin_legend(origin), partial(draw_mark, page, origin, right, 4, -9)))
     if told:
-        items.append(("filled: the pass kept the draft", lambda: draw_mark(page, "other", True, 4, -9)))
+        items.append(
+            ("filled: the pass kept the draft", lambda: draw_mark(page, min(cell.origin for cell in told), True, 4, -9))
+        )
     if any(cell.label.continues for cell in cells):
         tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
         items.append(("continues the word", lambda: page.element("path", **tick)))
@@ -243,8 +248,8 @@ def _lattice_legend(page: Page) -> list[Entry]:
     line = {"d": "M-2 -8C8 -8 8 -2 18 -2", "fill": "none", "stroke": theme.settled, "stroke_width": 2.4}
     items: list[Entry] = [("the best hypothesis", lambda: page.element("path", **line))]
     if any(not node.best for node in nodes):
-        items.append(("another hypothesis, with its score", lambda: draw_box(page, "draft", box, -12, 14, 0.8, 4)))
+        items.append(("another hypothesis", lambda: draw_box(page, "draft", box, -12, 14, 0.8, 4)))
     if any(node.finished and not node.best for node in nodes):
         edge = {"x": 0.5, "y": -11.5, "width": 15, "height": 13, "rx": 4, "fill": "none", "stroke": theme.muted}
-        items.append(("finished", lambda: page.element("rect", **edge)))
+        items.append(("finished, scored by length", lambda: page.element("rect", **edge)))
     return items

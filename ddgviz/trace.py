@@ -241,9 +241,9 @@ class TraceModel:
 
     @property
     def columns(self) -> int:
-        """Positions to draw: the output's length, or while it is unknown those within reach."""
+        """Positions to draw: the output's length, as far as a beam searched, or while it is unknown those within reach."""
         if self.complete:
-            return len(self.tokens)
+            return max(len(self.tokens), self.rows if self.beam else 0)
         if self.right:
             return self._reach + 1 + self.right
         if self.beam:
@@ -430,6 +430,8 @@ def read(source: Any) -> TraceModel:
 
 
 def _load(source: Any) -> Any:
+    if hasattr(source, "a") and hasattr(source, "b"):
+        raise fail("One trace is drawn", "a comparison of two", "Pass its a or its b, or the trace of either.")
     source = getattr(source, "trace", source)
     if hasattr(source, "to_dict"):
         source = source.to_dict()

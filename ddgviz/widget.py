@@ -16,7 +16,7 @@ from ddgviz import words
 from ddgviz.assets import script, styles
 from ddgviz.browser import png
 from ddgviz.packing import pack
-from ddgviz.schema import plain
+from ddgviz.schema import fail, plain
 from ddgviz.svg import svg
 from ddgviz.text import visible
 from ddgviz.theme import theme_named
@@ -26,6 +26,27 @@ SEND_EVERY = 0.05
 SEAL_EVERY = 2.0
 STILL = 340
 STILL_COLUMNS = 40
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_VIEW: dict[str, Callable[[Any], bool]] = {
+    "pass": _whole,
+    "row": _whole,
+    "column": _whole,
+    "graph": lambda value: value in ("auto", "measured", "order", "none"),
+    "zoom": lambda value: isinstance(value, (int, float)) and (value == 0 or 0.05 <= value <= 4),
+    "brush": lambda value: (
+        value is None
+        or (isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_whole, value)) and value[0] <= value[1])
+    ),
+    "find": lambda value: isinstance(value, str),
+    "cluster": lambda value: value is None or _whole(value),
+    "speed": lambda value: value in (0.5, 1, 2, 4),
+    "loop": lambda value: isinstance(value, bool),
+}
 
 
 class Picture(anywidget.AnyWidget):
@@ -79,6 +100,15 @@ class Picture(anywidget.AnyWidget):
         if trace is not None:
             self.show(trace)
 
+    @traitlets.validate("view")
+    def _sane(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        view: dict[str, Any] = proposal["value"]
+        for key, value in view.items():
+            if key not in _VIEW or not _VIEW[key](value):
+                known = ", ".join(_VIEW)
+                raise fail(f"A view has {known}, as the docstring of Picture says", {key: value}, "Mend this entry.")
+        return view
+
     @traitlets.validate("palette")
     def _known(self, proposal: dict[str, Any]) -> str:
         name: str = proposal["value"]
@@ -95,6 +125,15 @@ class Picture(anywidget.AnyWidget):
         with self._lock:
             self.model = read(trace.to_dict() if isinstance(trace, TraceModel) and trace.finished else trace)
             self._packed = [pack(row) for row in self.model.to_dict()["iterations"]]
+            self._pending.clear()
+            self._number += 1
+            self.view = {}
+            self._seal()
+
+    def clear(self) -> None:
+        """Draw nothing."""
+        with self._lock:
+            self.model, self._packed, self._said = TraceModel(), [], {}
             self._pending.clear()
             self._number += 1
             self.view = {}

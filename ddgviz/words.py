@@ -281,7 +281,7 @@ def beyond(model: TraceModel) -> str:
     if not more:
         return ""
     if model.complete:
-        return f"+{_count(more, 'position', 's')} beyond the end {'was' if more == 1 else 'were'} drafted too."
+        return f"In the whole run, {_count(more, 'position', 's')} beyond the end {'was' if more == 1 else 'were'} drafted too."
     return f"+{_count(more, 'more position', 's')}."
 
 

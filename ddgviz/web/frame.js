@@ -20,8 +20,7 @@ const FRAME = "title headline sub stage scroll notice beyond legend tip words he
 export function setIcon(button, name, said) {
   const shape = node("path", { d: ICONS[name] });
   button.replaceChildren(node("svg", { width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" }, [shape]));
-  button.setAttribute("aria-label", said);
-  button.title = said;
+  button.ariaLabel = button.title = said;
 }
 
 function control(icon, said) {
@@ -45,11 +44,11 @@ export function createFrame(root) {
   });
   Object.assign(part.speed, { type: "button", tabIndex: -1, title: "Speed" });
   Object.assign(part.search, { type: "search", tabIndex: -1, placeholder: "find" });
-  part.search.setAttribute("aria-label", "Find a token");
+  part.search.ariaLabel = "Find a token";
   part.words.hidden = part.tip.hidden = true;
   part.scroll.tabIndex = -1;
-  part.live.setAttribute("aria-live", "polite");
-  part.notice.setAttribute("role", "alert");
+  part.live.ariaLive = "polite";
+  part.notice.role = "alert";
   part.spread.append(part.stage);
   part.stage.append(part.canvas);
   part.scroll.append(part.spread);
@@ -68,12 +67,12 @@ const put = (place, text) => {
   if (place.textContent !== text) place.textContent = text;
 };
 
-export function writeHead(part, model, words, shown) {
+export function writeHead(part, model, words, shown, brush = null) {
   for (const name of ["title", "headline", "subtitle", "comparison", "beyond"]) put(part[name], words[name] || "");
   const [said, progress] = (shown > 0 && words.passes[shown - 1]) || [];
   put(part.name, shown > 0 ? passName(model, shown - 1) : "");
   put(part.said, said || words.nothing || "");
-  put(part.progress, progress || "");
+  put(part.progress, (brush ? `positions ${brush[0] + 1}–${brush[1] + 1} · ` : "") + (progress || ""));
 }
 
 export function drawLine(line, room, total, shown) {
@@ -117,8 +116,8 @@ function laneLegend(model) {
   const nodes = lattice(model).flat();
   return [
     [true, "the best hypothesis", path("M-2 5C8 5 8 11 20 11", TEAL)],
-    [nodes.some((item) => !item.best), "another hypothesis, with its score", dashed()],
-    [nodes.some((item) => item.finished && !item.best), "finished", swatch()],
+    [nodes.some((item) => !item.best), "another hypothesis", dashed()],
+    [nodes.some((item) => item.finished && !item.best), "finished, scored by length", swatch()],
   ];
 }
 
@@ -126,7 +125,7 @@ function marksLegend(model, guesses) {
   const mark = (name, right) =>
     path(SHAPES[name] || SHAPES.other, INK, { transform: "translate(5 4)", fill: right ? INK : "none", "stroke-width": 0.9 });
   const found = [...guesses.keys()].sort().map((name) => [true, toldOf(model, name, 0), mark(name, guesses.get(name))]);
-  return found.length ? [...found, [true, "filled: the pass kept the draft", mark("other", true)]] : [];
+  return found.length ? [...found, [true, "filled: the pass kept the draft", mark([...guesses.keys()][0], true)]] : [];
 }
 
 export function writeLegend(legend, model, { kinds, moved, continues, open, guesses }, graph, differ) {

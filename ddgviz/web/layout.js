@@ -94,7 +94,7 @@ export function geometry(model, size, natural, options) {
   const several = layers(model, passes).some((layer) => pills(model, layer.columns).length < layer.columns.length);
   const pill = arcs + 6;
   const known = model.beam || model.rows.some((row) => row.probabilities && row.probabilities.some((p) => p !== null));
-  const top = pill + 26 + (several || options.differ ? 28 : 14);
+  const top = pill + 26 + (several ? 28 : 14) + (options.differ ? 10 : 0);
   const lines = Math.max(1, model.beam ? Math.max(0, ...lattice(model).map((nodes) => nodes.length)) : passes);
   const clusters = model.grouped ? clusterRows(model) : [];
   const below = clusters.length ? 28 + STRIP + clusters.length * CLUSTER : 0;
@@ -137,6 +137,6 @@ export function hit(geo, model, shown, scroll, x, y) {
 
 export function columnAt(geo, scroll, x) {
   const inner = x - geo.left + scroll.left;
-  const column = geo.places.findIndex((place) => !place.hidden && inner >= place.x && inner <= place.right);
+  const column = geo.places.findIndex((place) => !place.hidden && inner >= place.x && inner <= place.right + GAP);
   return column < 0 ? null : column;
 }

@@ -65,7 +65,7 @@ export function fromTrace(trace, running, words) {
 export const complete = (model) => model.hypotheses.length > 0 && model.hypotheses[0].stop !== "interrupted";
 
 export function columnCount(model) {
-  if (complete(model)) return model.hypotheses[0].tokens.length;
+  if (complete(model)) return Math.max(model.hypotheses[0].tokens.length, model.beam ? model.rows.length : 0);
   if (model.right) return model.reach + 1 + model.right;
   if (model.beam) return model.reach;
   return Math.min(model.reach, Math.max(LIVE_COLUMNS, model.settled.size + LIVE_AHEAD));

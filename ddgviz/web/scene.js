@@ -113,7 +113,7 @@ function pill(state, row, run, context, related) {
     made.push(written(fitted(context, item.text, place.width - 8), place.middle, geo.pill + 17.5, "token", { "font-size": size }));
     if (item.continues) made.push(node("path", { d: `M${place.x + 4} ${geo.pill + 13.5}h4`, class: "ddg-tick" }));
   }
-  if (together && width > 50) made.push(written(`${whole(model, row, run[0])} at once`, x + width / 2, geo.pill + 41, "at-once"));
+  if (together && width > 50) made.push(written(`${whole(model, row, run[0])} at once`, x + width / 2, geo.pill + (state.match.includes(-1) ? 50 : 41), "at-once"));
   return made;
 }
 

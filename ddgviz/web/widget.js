@@ -29,8 +29,8 @@ const SANE = {
 export function mount(host, options = {}) {
   const root = element("div", "ddgviz");
   root.tabIndex = 0;
-  root.setAttribute("role", "group");
-  root.setAttribute("aria-label", "Decoding, pass by pass. Space plays, brackets step, arrows move between tokens.");
+  root.role = "group";
+  root.ariaLabel = "Decoding, pass by pass. Space plays, brackets step, arrows move between tokens.";
   host.append(root);
   const view = new View(root, options.onView || (() => {}));
   view.start();
@@ -378,15 +378,18 @@ class View {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
     event.stopPropagation();
     const { search } = this.part;
+    const searching = event.target === search;
     if (event.key === "Escape") {
       search.value = "";
+      this.root.focus();
+      this.set({ find: "" });
+      if (searching) return;
       Object.assign(this, { focus: null, hot: null });
       this.part.tip.hidden = true;
-      this.root.focus();
-      this.set({ find: "", brush: null, cluster: null });
+      this.set({ brush: null, cluster: null });
       return;
     }
-    if (event.target === search) {
+    if (searching) {
       if (event.key === "Enter") this.findNext();
       return;
     }
@@ -405,7 +408,7 @@ class View {
     const { places } = this.state().geo;
     if (!this.find || !this.shown) return [];
     const row = this.shown - 1;
-    return [...places.keys()].filter((column) => cell(this.model, row, column).text.toLowerCase().includes(this.find));
+    return [...places.keys()].filter((column) => !places[column].hidden && cell(this.model, row, column).text.toLowerCase().includes(this.find));
   }
 
   findNext() {
@@ -483,11 +486,11 @@ class View {
       writeWords(this.part.words, this.words.clusters || {}, this.cluster);
       this.tabled = "";
     }
+    // for one frame: the view, and what was measured for it
     return {
-      model: this.model, geo: this.geo, colors: this.colors, shown: this.shown, hot: this.hot, over: this.over, focus: this.focus,
-      graph: this.graph, find: this.find, cluster: this.cluster, sizes: this.words.clusters || {}, match: this.match, brushing: this.brushing,
-      fade: Math.min(1, (performance.now() - this.born) / FADE), ratio: devicePixelRatio || 1,
-      size: { width, height: Math.min(TALLEST, this.geo.height) }, scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
+      __proto__: this, sizes: this.words.clusters || {}, fade: Math.min(1, (performance.now() - this.born) / FADE),
+      ratio: devicePixelRatio || 1, size: { width, height: Math.min(TALLEST, this.geo.height) },
+      scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
     };
   }
 
@@ -510,7 +513,7 @@ class View {
     paint(this.context, state);
     drawScene(this.scene, state, this.context);
     drawMarks(this.scene, state);
-    writeHead(part, this.model, this.words, this.shown);
+    writeHead(part, this.model, this.words, this.shown, this.brush);
     drawLine(part.line, this.lineWidth, this.model.rows.length, this.shown);
     this.drawControls();
     this.root.dataset.pass = this.shown;
@@ -531,12 +534,12 @@ class View {
     this.controls = said;
     setIcon(part.play, this.playing ? "pause" : "play", this.playing ? "Pause" : "Play");
     part.speed.textContent = `${this.speed}×`;
-    part.loop.setAttribute("aria-pressed", this.loop);
+    part.loop.ariaPressed = this.loop;
     const kind = edgeKind(model, this.graph);
     part.graph.hidden = !model.edges.length && !edges(model, model.rows.length, "order").length;
-    part.graph.setAttribute("aria-pressed", kind !== "none");
+    part.graph.ariaPressed = kind !== "none";
     part.graph.title = { measured: "Arcs: measured dependencies", order: "Arcs: settling order", none: "Arcs: none" }[kind];
-    part.graph.setAttribute("aria-label", part.graph.title);
+    part.graph.ariaLabel = part.graph.title;
     part.search.classList.toggle("ddg-none", Boolean(this.find) && !this.matches().length);
   }
 }

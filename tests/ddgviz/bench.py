@@ -215,7 +215,7 @@ def latencies(browser: Any) -> dict[str, list[float]]:
 
 
 def recording(rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of decoding own sentences, all threads together: plainly, with probabilities, with a trace, and drawn as it goes; interleaved."""
+    """CPU seconds of decoding own sentences: plainly, with probabilities, traced, and drawn as it goes; interleaved."""
     import torch
 
     import fastdecode_lib

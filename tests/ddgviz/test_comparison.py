@@ -24,7 +24,8 @@ def test_the_same_output(garden: dict[str, Any]) -> None:
     other = simulate.jacobi(
         ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁Schule", "."], {}, width=1
     )
-    comparison = ddgviz.compare(garden, other)
+    assert ddgviz.compare(garden, other).verdict.endswith("B in 10. They translate different sentences.")
+    comparison = ddgviz.compare(garden, other | {"source": garden["source"]})
     assert comparison.verdict == "Same output: A in 6 passes, B in 10."
     assert comparison.agreement == 1
     assert comparison.a.match == comparison.b.match == list(range(10))

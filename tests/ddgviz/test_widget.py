@@ -194,3 +194,29 @@ def test_a_trace_of_the_caller_is_not_changed(garden: dict[str, Any]) -> None:
     picture = ddgviz.show(model)
     picture.append(simulate.events(simulate.station())[0])
     assert model.to_dict() == garden
+
+
+@pytest.mark.parametrize(
+    "view", [{"pass": "x"}, {"foo": 1}, {"brush": [20, 3]}, {"zoom": 99}, {"arcs": "off"}, {"pass": -1}, {"speed": 3}]
+)
+def test_a_view_is_checked(small: dict[str, Any], view: dict[str, Any]) -> None:
+    picture = ddgviz.show(small)
+    with pytest.raises(ValueError, match=r"A view has pass, row, .*, got \{.*\. Mend this entry"):
+        picture.view = view
+    assert picture.view == {}
+    picture.view = good = {"pass": 2, "row": 1, "column": 0, "zoom": 0.5, "brush": [0, 2], "find": "a", "loop": True}
+    assert picture.view == good
+
+
+def test_obvious_mistakes_are_answered(small: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"A panel drives a runner.*got 'dict'.*pass fastdecode_lib\.runner\(model\)"):
+        ddgviz.explore({})
+    with pytest.raises(ValueError, match="One trace is drawn, got 'a comparison of two'. Pass its a or its b"):
+        ddgviz.save(ddgviz.compare(small, small), tmp_path / "a.svg")
+    assert {"show", "explore", "compare", "frontier"} <= set(dir(ddgviz))
+
+
+def test_a_cleared_picture_is_empty(small: dict[str, Any]) -> None:
+    picture = Recorder(small)
+    picture.clear()
+    assert (repr(picture), picture.trace_json, picture.rows) == ("Picture(empty)", "", b"")

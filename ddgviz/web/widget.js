@@ -88,7 +88,7 @@ class View {
     on(stage, "pointerdown", (event) => this.brushFrom(event));
     on(stage, "pointermove", (event) => (this.brushStart ? this.brushTo(event) : this.hover(event)));
     on(stage, "pointerup", () => this.brushEnd(this.brushing));
-    on(stage, "pointercancel", () => this.brushEnd(null));
+    on(stage, "pointercancel", () => this.brushEnd(null, null));
     on(stage, "pointerleave", () => this.leave());
     on(stage, "dblclick", () => this.set({ brush: null }));
     on(this.root, "keydown", (event) => this.key(event));
@@ -330,15 +330,16 @@ class View {
     this.draw();
   }
 
-  brushEnd(chosen) {
+  brushEnd(chosen, pressed = this.pressed) {
     Object.assign(this, { brushStart: null, brushing: null });
     if (chosen) {
       this.set({ brush: chosen });
       const found = Array.from(this.model.rows.keys()).find((row) => newColumns(this.model, row).some((c) => c >= chosen[0]));
       this.reveal(this.state().geo, { row: found || 0, column: chosen[0] });
     }
-    if (!chosen && this.pressed) this.pin(this.pressed);
+    if (!chosen && pressed) this.pin(pressed);
     this.pressed = null;
+    this.draw();
   }
 
   showTip(place, clientX, clientY) {

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -85,9 +86,10 @@ class Picture(anywidget.AnyWidget):
     group = traitlets.Unicode("").tag(sync=True)
     match = traitlets.List(traitlets.Int()).tag(sync=True)
     palette = traitlets.Unicode("auto").tag(sync=True)
+    name = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, trace: Any = None) -> None:
-        super().__init__()
+        super().__init__(name=uuid.uuid4().hex)
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         self._flushing = False

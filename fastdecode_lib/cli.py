@@ -219,7 +219,20 @@ def _window(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
     if match is None or min(numbers := [int(number) for number in match.groups()]) < 1:
         raise argparse.ArgumentTypeError(f"expected passes and positions from 1, as in 1:10,5:20, got {typed!r}")
     first, last, left, right = numbers
+    if first > last or left > right:
+        raise argparse.ArgumentTypeError(f"expected the first pass and position before the last, got {typed!r}")
     return (first - 1, last), (left - 1, right)
+
+
+def _check_window(window: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any) -> None:
+    """Refuse a part that holds nothing of the picture."""
+    passes, positions = len(trace.iterations), max(len(trace.tokens), 1)
+    if window and (window[0][0] >= passes or window[1][0] >= positions):
+        got = f"{window[0][0] + 1}:{window[0][1]},{window[1][0] + 1}:{window[1][1]}"
+        raise UsageError(
+            f"--window shows a part of {passes} passes and {positions} positions, got {got}. "
+            f"All of them are 1:{passes},1:{positions}."
+        )
 
 
 def _load(options: argparse.Namespace) -> Any:
@@ -288,6 +301,7 @@ def _translate(options: argparse.Namespace) -> int:
     )
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)
+        _check_window(options.window, result.trace)
         tokens = [result.tokens]
         for path in pictures:
             from ddgviz.export import PICTURES as PARTLY

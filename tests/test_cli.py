@@ -166,7 +166,8 @@ def test_a_part_of_the_picture(capsys: pytest.CaptureFixture[str], model: tuple[
         ("1:2", ("--window", "as in 1:10,5:20", "'1:2'", "--help")),
         ("0:2,1:2", ("--window", "from 1", "'0:2,1:2'")),
         ("a:b,c:d", ("--window", "'a:b,c:d'")),
-        ("90:99,1:2", ("window must lie within", "Choose a part")),
+        ("90:99,1:2", ("--window shows a part of", "got 90:99,1:2", "All of them are 1:")),
+        ("3:2,1:2", ("first pass and position before the last", "'3:2,1:2'")),
     ],
 )
 def test_parts_that_cannot_be(

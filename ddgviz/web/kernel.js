@@ -63,7 +63,7 @@ function render({ model, el }) {
     running: model.get("running"), state: model.get("view"),
   }));
   const configured = () =>
-    view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette"), twin: model.model_id });
+    view.configure({ group: model.get("group"), match: model.get("match"), palette: model.get("palette"), twin: model.get("name") });
   const noticed = () => view.setNotice(model.get("notice"));
   const hooks = {
     "change:seq": () => feed.sealed(), "msg:custom": (content, buffers) => feed.message(content, buffers),

@@ -122,6 +122,11 @@ def test_two_runs_share_cursor_and_pass(notebook: Any) -> None:
     assert [view.locator(".ddg-self").count() for view in (one, two)] == [1, 1]
     texts = [view.locator(".ddg-token").all_text_contents() for view in (one, two)]
     assert [a == b for a, b in zip(*texts, strict=True)].count(False) == 1
+    differing = [a == b for a, b in zip(*texts, strict=True)].index(False)
+    token = one.locator(".ddg-token").nth(differing).bounding_box()
+    notebook.mouse.move(token["x"] + 5, token["y"] + 5)
+    draws(notebook)
+    assert [view.locator(".ddg-self").count() for view in (one, two)] == [1, 0], "what is in one alone has no partner"
     notebook.mouse.move(2, 2)
     one.get_by_label("Play", exact=True).click()
     notebook.wait_for_function("(root) => root.dataset.pass === '2'", arg=two.element_handle())

@@ -54,6 +54,4 @@ def comparison(
     )
 
 
-EXPERIMENTS = (
-    Experiment("start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True),
-)
+EXPERIMENTS = (Experiment("start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True),)

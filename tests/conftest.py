@@ -8,10 +8,12 @@ from typing import Any
 
 import fakes
 import pytest
+import torch
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models of the tests are too small to share
+torch.set_num_threads(1)  # the models of the tests are too small to share
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
 settings.register_profile("fastdecode", deadline=None)  # a slow machine is not a failing one
 settings.load_profile("fastdecode")
 

@@ -352,8 +352,8 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     tables = {f"{name}.tiny.{kind}" for name in named for kind in ("csv", "tex", "json")}
     assert {path.name for path in tmp_path.iterdir()} == tables
     passes = ("parallel_decoding.figure4.jacobi.0", "passes.gauss_seidel")
-    kinds = ("svg", "html", "pdf", "png", "json")
-    charts = {"parallel_decoding.cost.tiny", "start_here.comparison.tiny"}
+    kinds = ("svg", "tex", "html", "pdf", "png", "json")
+    charts = {"parallel_decoding.cost.tiny", "start_here.comparison.tiny", "start_here.comparison.tiny.frontier"}
     assert set(drawn) == charts | {f"{name}.{kind}" for name in passes for kind in kinds}
     assert all(len(drawn[name].data) > 0 for name in charts)
     assert drawn["parallel_decoding.figure4.jacobi.0.svg"].calls > 1

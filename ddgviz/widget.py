@@ -124,18 +124,16 @@ class Picture(anywidget.AnyWidget):
 
     def show(self, trace: Any) -> None:
         """Replace what is drawn by a whole trace."""
-        with self._lock:
-            self.model = read(trace.to_dict() if isinstance(trace, TraceModel) and trace.finished else trace)
-            self._packed = [pack(row) for row in self.model.to_dict()["iterations"]]
-            self._pending.clear()
-            self._number += 1
-            self.view = {}
-            self._seal()
+        self._replace(read(copy.deepcopy(trace) if isinstance(trace, TraceModel) else trace))
 
     def clear(self) -> None:
         """Draw nothing."""
+        self._replace(TraceModel())
+
+    def _replace(self, model: TraceModel) -> None:
         with self._lock:
-            self.model, self._packed, self._said = TraceModel(), [], {}
+            self.model, self._said = model, {}
+            self._packed = [pack(row) for row in model.to_dict()["iterations"]]
             self._pending.clear()
             self._number += 1
             self.view = {}

@@ -104,7 +104,7 @@ export function geometry(model, size, natural, options) {
   const grid = places.length ? places[places.length - 1].right : 0;
   const most = Math.max(1, ...model.rows.map((_, row) => newColumns(model, row).length));
   return {
-    left, bars, places, pill, top, pitch, grid, lines, clusters, full,
+    left, bars, places, pill, top, pitch, grid, lines, clusters,
     type: Math.max(TIGHTEST, Math.min(1.4, scale)), readable: scale >= 0.5 && pitch >= 16, quiet: pitch < 40 * Math.min(1, scale),
     gap: pitch < 24 ? 1 : GAP, unit: Math.min(22, (bars - 60) / most), active: top + lines * pitch + 20,
     width: left + grid + bars, height: top + lines * pitch + below,

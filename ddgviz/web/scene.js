@@ -196,7 +196,7 @@ function clusterNames({ geo, scroll, size, cluster, sizes }, x) {
   return made;
 }
 
-export function drawMarks(scene, state) {
+function drawMarks(scene, state) {
   const { geo, scroll, size, hot, focus, shown, brushing } = state;
   const made = [];
   const left = geo.left - scroll.left;

@@ -5,7 +5,7 @@ import { columnAt, geometry, hit, survey, TALLEST } from "./layout.js";
 import { link } from "./link.js";
 import { append, cell, edgeKind, edges, emptyModel, fromTrace, lattice, newColumns, teach } from "./model.js";
 import { paint, useFont } from "./paint.js";
-import { createScene, describe, drawMarks, drawScene } from "./scene.js";
+import { createScene, describe, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
 
 const PACE = 333;
@@ -513,7 +513,6 @@ class View {
     }
     paint(this.context, state);
     drawScene(this.scene, state, this.context);
-    drawMarks(this.scene, state);
     writeHead(part, this.model, this.words, this.shown, this.brush);
     drawLine(part.line, this.lineWidth, this.model.rows.length, this.shown);
     this.drawControls();

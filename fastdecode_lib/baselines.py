@@ -26,6 +26,8 @@ Decode = Callable[[Source], tuple[int, ...]]
 def baseline(name: str, model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
     """A baseline on the same weights, ready to decode one sentence at a time.
 
+    It computes in the model's own precision; Hugging Face in float32 where that is int16 or int8.
+
     Raises
     ------
     ValueError
@@ -45,9 +47,10 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
+    dtype = "float32" if model.engine == "compiled" else model.dtype
     with _quiet():
         module = AutoModelForSeq2SeqLM.from_pretrained(
-            model.checkpoint.folder, dtype=getattr(torch, model.dtype), use_safetensors=True, trust_remote_code=False
+            model.checkpoint.folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
         )
     module = module.to(model.device).eval()
     prefix = len(constraints.prefix)
@@ -85,17 +88,13 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
         raise ValueError(
             "The CTranslate2 baseline needs its package. Install it: pip install 'fastdecode[bench]'."
         ) from error
-    types = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
-    if model.dtype not in types:
+    device = model.device.split(":")[0]
+    if model.dtype not in ctranslate2.get_supported_compute_types(device):
         raise ValueError(
-            f"CTranslate2 does not compute in {model.dtype}. Use --dtype float32, or leave the baseline out."
+            f"CTranslate2 does not compute in {model.dtype} on this {device}. Use --dtype float32, or leave the baseline out."
         )
     translator = ctranslate2.Translator(
-        str(_converted(model)),
-        device=model.device.split(":")[0],
-        compute_type=types[model.dtype],
-        inter_threads=1,
-        intra_threads=threads,
+        str(_converted(model)), device=device, compute_type=model.dtype, inter_threads=1, intra_threads=threads
     )
     names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
     ids = {piece: i for i, piece in enumerate(model.tokenizer.pieces(range(model.network.outputs[0].vocabulary)))}

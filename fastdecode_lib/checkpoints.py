@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fastdecode_lib.models.recurrent_shape import RecurrentShape
 
 FAMILIES = ("marian", "mbart", "m2m_100")
+RECURRENT = "fastdecode_recurrent"
+"""The model type of our own recurrent checkpoints; their shape is `models.recurrent_shape.RecurrentShape`."""
 ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
 
 SIZES = (
@@ -209,6 +216,13 @@ class Checkpoint:
         return Architecture.from_config(self.config)
 
     @cached_property
+    def recurrent(self) -> "RecurrentShape":
+        """Shape of a recurrent model; only for the family `RECURRENT`."""
+        from fastdecode_lib.models.recurrent_shape import RecurrentShape
+
+        return RecurrentShape.from_config(self.config)
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of settings and weights: what is fitted on a model is kept under this name."""
         import hashlib
@@ -219,7 +233,7 @@ class Checkpoint:
         return digest.hexdigest()[:16]
 
     def tensors(self, framework: str = "pt") -> dict[str, Any]:
-        """All tensors of the architecture, validated, in the stored precision.
+        """All tensors of the architecture, validated, in the stored precision; float32 of those stored as int8.
 
         Parameters
         ----------
@@ -232,7 +246,11 @@ class Checkpoint:
             If a tensor is missing, unknown, of another shape or type, or holds values that are not finite.
         """
         stored = self._stored(framework)
-        architecture = self.architecture
+        architecture: Architecture | RecurrentShape
+        if self.family == RECURRENT:
+            architecture, stored = self.recurrent, dequantised(stored)
+        else:
+            architecture = self.architecture
         chosen: dict[str, Any] = {}
         used: set[str] = set()
         for name, shape in architecture.tensors.items():
@@ -259,6 +277,17 @@ class Checkpoint:
         for name in used | (set(architecture.optional_tensors) & set(stored)):
             check_finite(name, stored[name])
         return chosen
+
+    def arrays(self) -> dict[str, Any]:
+        """All tensors of the architecture, validated, as float32 numpy arrays; tied ones are one array."""
+        import numpy as np
+
+        try:
+            tensors = self.tensors("np")
+        except (TypeError, AttributeError):  # numpy has no bfloat16
+            tensors = {name: tensor.float().numpy() for name, tensor in self.tensors("pt").items()}
+        single: dict[int, Any] = {}
+        return {name: single.setdefault(id(array), array.astype(np.float32)) for name, array in tensors.items()}
 
     def _weight_files(self) -> list[Path]:
         index = self.folder / "model.safetensors.index.json"
@@ -301,6 +330,49 @@ class Checkpoint:
                     f"{file} is not a readable safetensors file: {error}. It may be cut short; copy it again."
                 ) from error
         return stored
+
+
+SCALE = ".scale"
+"""After the name of an int8 matrix, the tensor of its rows' scales."""
+
+
+def quantised(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Matrices as int8 with a float32 scale for each row, to the nearest; vectors as they are.
+
+    A row's largest value becomes 127; the error of a value is at most half its row's scale.
+    """
+    stored: dict[str, np.ndarray] = {}
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2:
+            stored[name] = tensor
+            continue
+        scales = np.maximum(np.abs(tensor).max(1), 1e-12).astype(np.float32) / np.float32(127)
+        stored[name] = np.rint(tensor / scales[:, None]).astype(np.int8)
+        stored[name + SCALE] = scales
+    return stored
+
+
+def dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `quantised`, on numpy arrays or torch tensors; what has no scales is left as it is.
+
+    Raises
+    ------
+    CheckpointError
+        If there are not as many scales as rows.
+    """
+    scales_of = {name + SCALE for name in stored}
+    tensors = {name: tensor for name, tensor in stored.items() if name not in scales_of}
+    for name in tensors:
+        scales = stored.get(name + SCALE)
+        if scales is None:
+            continue
+        if tuple(scales.shape) != tuple(stored[name].shape[:1]):
+            raise CheckpointError(
+                f"The tensor {name!r} of shape {tuple(stored[name].shape)} has scales of shape {tuple(scales.shape)}. It needs "
+                "one for each row; copy the checkpoint again."
+            )
+        tensors[name] = stored[name] * scales[:, None]
+    return tensors
 
 
 def find_checkpoint(name: str | Path) -> Checkpoint:
@@ -346,6 +418,13 @@ def _find_folder(name: str) -> Path:
         return _from_hub(name)
     import difflib
 
+    from fastdecode_lib.presets import PRESETS
+
+    if name in PRESETS:
+        raise CheckpointError(
+            f"The model {name!r} does not come with the library: got its name, and it has to be trained first. Run "
+            f"`fastdecode train {name}`, then give the folder build/train/{name}/best."
+        )
     near = difflib.get_close_matches(name, assets, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Bundled: {', '.join(assets) or 'none'}."
     raise CheckpointError(

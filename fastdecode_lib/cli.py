@@ -57,11 +57,11 @@ def _check_options(options: argparse.Namespace) -> None:
     """Refuse at the door what would fail only after the work is done."""
     given = vars(options)
     cores = os.cpu_count() or 1
-    if not 1 <= given.get("threads", 1) <= cores:
+    if not 1 <= (1 if given.get("threads") is None else given["threads"]) <= cores:
         raise UsageError(
             f"--threads must be from 1 to {cores}, the cores here: got {given['threads']}. Use --threads 1."
         )
-    if given.get("seed", 0) < 0:
+    if (given.get("seed") or 0) < 0:
         raise UsageError(f"--seed must be at least 0, got {given['seed']}. Use --seed 0.")
     if given.get("runs", 1) < 1:
         raise UsageError(f"--runs must be at least 1, got {given['runs']}. Use --runs 5.")
@@ -111,15 +111,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--to", dest="target_language", metavar="LANG", help="target language, e.g. de")
     model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    model.add_argument("--dtype", default="float32", help="float64, float32, float16 or bfloat16 (default: float32)")
-    model.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
+    numbers = argparse.ArgumentParser(add_help=False)
+    numbers.add_argument("--engine", default="auto", help="compiled (CPU kernels), torch or auto (default: auto)")
+    numbers.add_argument(
+        "--dtype", default="float32", help="of torch: float64, float32, float16 or bfloat16 (default: float32)"
+    )
+    numbers.add_argument(
+        "--precision", default="float32", help="of the compiled engine: float32, int16 or int8 (default: float32)"
+    )
+    model.add_argument("--threads", type=int, help="default: 1; for translate --file, every processor")
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 
     table = argparse.ArgumentParser(add_help=False)
     table.add_argument("--json", metavar="FILE", help="also write the table to FILE, machine-readable")
     table.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
 
-    translate = commands.add_parser("translate", parents=[model, table], help="translate a sentence or a file")
+    translate = commands.add_parser("translate", parents=[model, numbers, table], help="translate a sentence or a file")
     translate.add_argument("text", nargs="?", help="the sentence")
     translate.add_argument(
         "--file", metavar="FILE", help="translate each line of FILE, empty lines too; - reads standard input"
@@ -135,7 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     translate.set_defaults(run=_translate)
 
-    compare = commands.add_parser("compare", parents=[model, table], help="compare decoders on the same sentences")
+    compare = commands.add_parser(
+        "compare", parents=[model, numbers, table], help="compare decoders on the same sentences"
+    )
     compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
     compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
     compare.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
@@ -145,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.set_defaults(run=_compare)
 
     tune = commands.add_parser(
-        "tune", parents=[model, table], help="find the width of the window that pays on this machine"
+        "tune", parents=[model, numbers, table], help="find the width of the window that pays on this machine"
     )
     tune.add_argument(
         "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
@@ -156,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
 
     draft_table = commands.add_parser(
         "draft-table",
-        parents=[model, table],
+        parents=[model, numbers, table],
         help="count what a model says, so that a window can guess its next tokens",
     )
     draft_table.add_argument(
@@ -179,17 +188,16 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
     train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     train.add_argument("--threads", type=int, default=2, help="default: 2")
-    train.add_argument("--seed", type=int, default=1, help="default: 1")
+    train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
     train.add_argument("--updates", type=int, help="stop at this update at the latest")
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
     train.set_defaults(run=_train)
 
-    experiment = commands.add_parser("experiment", parents=[table], help="make a table or figure of a paper")
+    experiment = commands.add_parser("experiment", parents=[numbers, table], help="make a table or figure of a paper")
     experiment.add_argument("--model", help="bundled name, folder or hub id (default: tatoeba-small)")
     experiment.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    experiment.add_argument("--dtype", default="float32", help="default: float32")
     experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
     experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
@@ -236,12 +244,20 @@ def _check_window(window: tuple[tuple[int, int], tuple[int, int]] | None, trace:
 
 
 def _load(options: argparse.Namespace) -> Any:
-    import torch
-
     from fastdecode_lib.translation import load
 
-    torch.set_num_threads(options.threads)
-    return load(options.model, device=options.device, dtype=options.dtype)
+    model = load(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        engine=options.engine,
+        precision=options.precision,
+    )
+    if model.engine == "torch":
+        import torch
+
+        torch.set_num_threads(options.threads or 1)
+    return model
 
 
 def _limits(options: argparse.Namespace) -> dict[str, Any]:
@@ -290,6 +306,7 @@ def _translate(options: argparse.Namespace) -> int:
     if options.window and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
         raise UsageError("--window draws a part of a picture: got it without one. Add --svg FILE.")
     texts = _read_lines(options.file) if options.file is not None else [options.text]
+    left = 0
     model = _load(options)
     session = Session.of(
         model,
@@ -313,14 +330,17 @@ def _translate(options: argparse.Namespace) -> int:
             with atomic_file(options.trace) as temporary:
                 temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
     else:
-        tokens = [h.tokens for h in session.decode(texts, progress=len(texts) > 1 and sys.stderr.isatty())]
+        progress = len(texts) > 1 and sys.stderr.isatty()
+        found = session.decode(texts, threads=options.threads, progress=progress)
+        tokens = [h.tokens for h in found]
+        left = sum(h.stop == "interrupted" for h in found)
     outputs = [model.tokenizer.decode(ids) for ids in tokens]
     if options.json:
         rows = [
             {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}
             for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True))
         ]
-        write_table(options.json, rows, provenance(model, threads=options.threads, seed=options.seed))
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
     for output in outputs:
         print(output)
     cut = sum(len(ids) >= session.constraints.max_length for ids in tokens)
@@ -328,7 +348,9 @@ def _translate(options: argparse.Namespace) -> int:
         print(
             f"fastdecode: {cut} output(s) reached the longest length, {session.constraints.max_length}", file=sys.stderr
         )
-    return 0
+    if left:
+        print(f"fastdecode: interrupted, {left} of {len(texts)} lines not translated", file=sys.stderr)
+    return 130 if left else 0
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -347,7 +369,7 @@ def _compare(options: argparse.Namespace) -> int:
         baselines=options.baseline,
         references=references,
         runs=options.runs,
-        threads=options.threads,
+        threads=options.threads or 1,
         seed=options.seed,
         progress=sys.stderr.isatty(),
         **_limits(options),
@@ -380,7 +402,7 @@ def _tune(options: argparse.Namespace) -> int:
         source=options.source_language,
         target=options.target_language,
         draft=options.draft,
-        threads=options.threads,
+        threads=options.threads or 1,
         runs=options.runs,
         seed=options.seed,
         progress=sys.stderr.isatty(),
@@ -435,7 +457,7 @@ def _draft_table(options: argparse.Namespace) -> int:
             f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
         )
     if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads, seed=options.seed))
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
     return 0
 
 
@@ -455,7 +477,7 @@ def _train(options: argparse.Namespace) -> int:
             data=options.data,
             folder=options.folder,
             device=options.device,
-            threads=options.threads,
+            threads=options.threads or 1,
             seed=options.seed,
             updates=options.updates,
         )

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastdecode_lib import registry
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
 """The order in which decoders are offered; those that the registry has beyond these follow."""
 
-PRECISIONS = ("float32", "float64")
 WIDTHS = ("width", "block", "size")
 """What decoders call the number of tokens, or hypotheses, that they take at once."""
 
@@ -65,7 +65,7 @@ class Runner:
 
     model: TranslationModel
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
-    _loaded: dict[str, TranslationModel] = field(default_factory=dict, repr=False, compare=False)
+    _loaded: dict[tuple[str, str], TranslationModel] = field(default_factory=dict, repr=False, compare=False)
 
     def choices(self) -> dict[str, Any]:
         """What each control may offer, the usual value first.
@@ -85,8 +85,10 @@ class Runner:
             "decoder": list(widths),
             "width": {name: usual for name, (option, usual) in widths.items() if option},
             "projection": list(registry.PROJECTIONS),
-            "precision": list(dict.fromkeys((self.model.dtype, *PRECISIONS))),
-            "engine": [self.model.engine],
+            "precision": list(
+                dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
+            ),
+            "engine": ["auto", *self._numbers()],
         }
 
     def run(
@@ -109,7 +111,7 @@ class Runner:
         """
         chosen = self._complete(settings)
         session = Session.of(
-            self._model(chosen["precision"]),
+            self._model(chosen["engine"], chosen["precision"]),
             chosen["from"],
             chosen["to"],
             spec(chosen["decoder"], chosen["width"]),
@@ -132,7 +134,7 @@ class Runner:
             "import ddgviz",
             "import fastdecode_lib",
             "",
-            f"model = fastdecode_lib.load({self.model.name!r}, dtype={chosen['precision']!r})",
+            f"model = fastdecode_lib.load({self.model.name!r}{self._options(chosen['engine'], chosen['precision'])})",
             f"text = {text!r}",
         ]
         if against is None:
@@ -154,16 +156,49 @@ class Runner:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
         return chosen | {name: settings.get(name) for name in ("from", "to")}
 
-    def _model(self, precision: str) -> TranslationModel:
-        """The model in another precision, loaded once."""
-        if precision == self.model.dtype:
+    def _numbers(self) -> dict[str, tuple[str, ...]]:
+        """The engines that run this model where it is, and the numbers each computes in."""
+        torch_numbers = tuple(
+            dict.fromkeys((*(() if self.model.engine == "compiled" else (self.model.dtype,)), "float32", "float64"))
+        )
+        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in FAMILIES
+        return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
+
+    def _engine(self, engine: str, precision: str) -> str:
+        """The engine meant: of those that compute in these numbers the model's own, or the first.
+
+        Raises
+        ------
+        ValueError
+            If the engine does not compute in them.
+        """
+        able = [name for name, numbers in self._numbers().items() if precision in numbers]
+        if engine == "auto":
+            return self.model.engine if self.model.engine in able else able[0]
+        if engine not in able:
+            raise ValueError(
+                f"The {engine} engine does not compute in {precision}. Use engine {' or '.join(able)}, or auto."
+            )
+        return engine
+
+    def _options(self, engine: str, precision: str) -> str:
+        """The arguments of `load` that give an engine and precision."""
+        chosen = self._engine(engine, precision)
+        numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
+        return "".join(f", {name}={value!r}" for name, value in ({"engine": chosen} | numbers).items())
+
+    def _model(self, engine: str, precision: str) -> TranslationModel:
+        """The model on another engine or in another precision, loaded once."""
+        chosen = self._engine(engine, precision)
+        if (chosen, precision) == (self.model.engine, self.model.dtype):
             return self.model
         with self._lock:
-            if precision not in self._loaded:
+            if (chosen, precision) not in self._loaded:
+                numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
                 folder = str(self.model.checkpoint.folder)
-                again = load(folder, device=self.model.device, dtype=precision)
-                self._loaded[precision] = replace(again, name=self.model.name)
-            return self._loaded[precision]
+                again = load(folder, device=self.model.device, engine=chosen, **numbers)
+                self._loaded[chosen, precision] = replace(again, name=self.model.name)
+            return self._loaded[chosen, precision]
 
 
 def _call(chosen: Mapping[str, Any]) -> str:

@@ -4,16 +4,20 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.lexicon import Lexicon
 
 DECODERS: dict[str, type] = {cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window)}
 PROJECTIONS = ("exact",)
+"""Those that every model has."""
+OF_WORDS = ("lexical",)
+"""Those that need a lexicon of the model's words."""
 
 Spec = str | Decoder
 
@@ -42,20 +46,57 @@ def decoder(spec: Spec) -> Decoder:
     return cls(**_typed(cls, name, options))
 
 
-def projection(spec: str | Projection, model: Model) -> Projection:
-    """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is."""
+def projection(spec: str | Projection, model: Model, lexicon: Lexicon | None = None) -> Projection:
+    """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is.
+
+    For an ensemble, it is the average over one of each network. A lexicon is what ``lexical:top=20`` takes its lists from.
+    """
     if not isinstance(spec, str):
         if not callable(getattr(spec, "bind", None)):
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
         return spec
     name, options = _parse(spec)
-    if name not in PROJECTIONS:
-        raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, PROJECTIONS)}")
+    if name not in (*PROJECTIONS, *OF_WORDS):
+        raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, (*PROJECTIONS, *OF_WORDS))}")
+    if name == "lexical":
+        return _lexical(model, options, lexicon)
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
+    return _averaged(model, _exact)
+
+
+def _exact(model: Model) -> Projection:
+    if getattr(model, "engine", None) == "compiled":
+        from fastdecode_lib.projections.compiled import CompiledExact
+
+        return CompiledExact.of(model)
     from fastdecode_lib.projections.exact import Exact
 
     return Exact.of(model)
+
+
+def _lexical(model: Model, options: Mapping[str, str], lexicon: Lexicon | None) -> Projection:
+    from fastdecode_lib.projections.lexical import Lexical
+
+    known = ("top", "frequent")
+    for key in options:
+        if key not in known:
+            raise ValueError(f"Unknown option of lexical: got {key!r}. {nearest(key, known)}")
+    if lexicon is None:
+        raise ValueError(
+            "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4."
+        )
+    numbers = {key: _value(int, text, f"lexical: {key}") for key, text in options.items()}
+    return _averaged(model, lambda part: Lexical.of(part, lexicon, **numbers))
+
+
+def _averaged(model: Any, of: Callable[[Model], Projection]) -> Projection:
+    """The projection of a model; of an ensemble, the average over one of each of its networks."""
+    if len(model.outputs) == 1:
+        return of(model)
+    from fastdecode_lib.projections.average import Average
+
+    return Average.over(model, tuple(of(part) for part in model.parts))
 
 
 def describe(decoder: Decoder) -> str:

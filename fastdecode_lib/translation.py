@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints import FAMILIES, RECURRENT, Checkpoint, CheckpointError, check_finite, find_checkpoint
 from fastdecode_lib.core import (
     Constraints,
     Decoder,
@@ -23,6 +23,7 @@ from fastdecode_lib.core import (
     drain,
 )
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.documents import BATCH, cores, in_batches
 from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
 
@@ -30,6 +31,8 @@ LIMITS = ("max_length", "min_length", "exact_length")
 """The constraints a caller may change."""
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
+ENGINES = ("auto", "torch", "compiled")
+PRECISIONS = ("float32", "int16", "int8")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class TranslationModel:
     tokenizer : Tokenizer
     checkpoint : Checkpoint
     engine, dtype, device : str
-        How it runs.
+        How it runs; `dtype` is the precision where the engine is the compiled one.
     """
 
     name: str
@@ -113,7 +116,14 @@ class TranslationModel:
         return batch
 
 
-def load(name: str = "tatoeba-small", *, device: str = "auto", dtype: str = "float32") -> TranslationModel:
+def load(
+    name: str = "tatoeba-small",
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    engine: str = "auto",
+    precision: str = "float32",
+) -> TranslationModel:
     """Load a bundled model, a Hugging Face directory or a hub id.
 
     Parameters
@@ -123,29 +133,91 @@ def load(name: str = "tatoeba-small", *, device: str = "auto", dtype: str = "flo
     device : str
         ``"auto"`` (CUDA if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
     dtype : str
-        ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        Of the torch engine: ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+    engine : str
+        ``"compiled"``: Marian, mBART and M2M-100 models on a CPU, on kernels of our own. ``"torch"``: every model on every
+        device. ``"auto"``: the compiled one where it runs the model, in float32 or in the precision given.
+    precision : str
+        Of the compiled engine's products: ``"float32"``, ``"int16"`` or ``"int8"``.
 
     Raises
     ------
     CheckpointError
         If the checkpoint cannot be used.
     ValueError
-        If device or dtype is unknown.
+        If an option is unknown, or options contradict each other.
     """
+    _check_numbers(dtype, engine, precision)
+    checkpoint = find_checkpoint(name)
+    if _runs_compiled(checkpoint, device, dtype, engine, precision):
+        from fastdecode_lib.models.compiled import CompiledTransformer
+
+        architecture = checkpoint.architecture
+        network: Any = CompiledTransformer(architecture, checkpoint.arrays(), precision)  # type: ignore[arg-type]
+        return TranslationModel(str(name), network, tokenizer_of(checkpoint), checkpoint, "compiled", precision, "cpu")
     import torch
 
-    if dtype not in DTYPES:
-        raise ValueError(f"Unknown dtype: got {dtype!r}. Use one of {', '.join(DTYPES)}.")
-    checkpoint = find_checkpoint(name)
     place = _device(device)
     if checkpoint.family in FAMILIES:
         from fastdecode_lib.models.transformer import Transformer
 
-        network: Any = Transformer(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
+        network = Transformer(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
+    elif checkpoint.family == RECURRENT:
+        from fastdecode_lib.models.recurrent import Recurrent
+
+        network = Recurrent(checkpoint.recurrent, checkpoint.tensors(), place, getattr(torch, dtype))
     else:
         network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
     tokenizer = tokenizer_of(checkpoint)
     return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
+
+
+def _check_numbers(dtype: str, engine: str, precision: str) -> None:
+    """Refuse unknown numbers and engines, and numbers that the engine asked for does not have."""
+    for what, value, known in (
+        ("dtype", dtype, DTYPES),
+        ("engine", engine, ENGINES),
+        ("precision", precision, PRECISIONS),
+    ):
+        if value not in known:
+            raise ValueError(f"Unknown {what}: got {value!r}. Use one of {', '.join(known)}.")
+    if engine == "torch" and precision != "float32":
+        raise ValueError(f"The torch engine has no precision {precision}: leave it out, or use engine='compiled'.")
+    if engine == "compiled" and dtype != "float32":
+        raise ValueError(f"The compiled engine has no dtype {dtype}: leave it out, or use engine='torch'.")
+    if dtype != "float32" and precision != "float32":
+        raise ValueError(
+            f"dtype belongs to the torch engine, precision to the compiled one: got dtype={dtype!r} and "
+            f"precision={precision!r}. Leave out one."
+        )
+
+
+def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str, precision: str) -> bool:
+    """Whether a model is loaded on the compiled engine."""
+    wanted = engine == "compiled" or precision != "float32"
+    if wanted and checkpoint.family not in FAMILIES:
+        raise ValueError(
+            f"The compiled engine runs {', '.join(FAMILIES)} models, got a {checkpoint.family} model. Use engine='torch'."
+        )
+    if wanted and device not in ("auto", "cpu"):
+        raise ValueError(f"The compiled engine runs on the CPU: got device={device!r}. Use engine='torch'.")
+    if wanted or engine == "torch" or dtype != "float32" or checkpoint.family not in FAMILIES:
+        return wanted
+    return device == "cpu" or (device == "auto" and not _sees_cuda())
+
+
+def _sees_cuda() -> bool:
+    """Whether torch would find a CUDA device; torch is only asked where there is a driver."""
+    import ctypes
+    import sys
+
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _device(device: str) -> Any:
@@ -265,6 +337,8 @@ def translate(
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
+    batch: int = ...,
+    threads: int | None = ...,
     progress: bool = ...,
     **limits: Any,
 ) -> Translation: ...
@@ -279,6 +353,8 @@ def translate(
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
+    batch: int = ...,
+    threads: int | None = ...,
     progress: bool = ...,
     **limits: Any,
 ) -> list[Translation]: ...
@@ -292,6 +368,8 @@ def translate(
     projection: str | Projection = "exact",
     verify: bool = False,
     observe: bool = True,
+    batch: int = BATCH,
+    threads: int | None = None,
     progress: bool = False,
     **limits: Any,
 ) -> Translation | list[Translation]:
@@ -311,6 +389,11 @@ def translate(
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree.
     observe : bool
         Record probabilities and margins, which cost a sum over the vocabulary.
+    batch : int
+        Of several sentences, so many of like length are decoded together. On the compiled engine a sentence's output does
+        not depend on the others; on torch the last bits of its scores may.
+    threads : int, optional
+        Batches in flight: all processors on the compiled engine, one on torch, which has threads of its own.
     progress : bool
         Show a progress bar over several sentences.
     **limits
@@ -319,15 +402,12 @@ def translate(
     Returns
     -------
     Translation, or list of Translation in the order of the texts
+        After Ctrl-C, those not done are empty and say that they were interrupted.
     """
     session = Session.of(model, source, target, decoder, projection, **limits)
     if isinstance(text, str):
         return session.translate(text, verify=verify, observe=observe)
-    from tqdm.auto import tqdm
-
-    return [
-        session.translate(t, verify=verify, observe=observe) for t in tqdm(text, unit="sentence", disable=not progress)
-    ]
+    return session.translate_all(text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -363,13 +443,14 @@ class Session:
             vocabulary = model.network.outputs[0].vocabulary
             folder = Path(model.checkpoint.folder)
             chosen = chosen.for_model(folder, model.checkpoint.fingerprint, vocabulary, source, target)
+        lexicon = getattr(model.tokenizer, "lexicon", None)
         return cls(
             model,
             source,
             target,
             chosen,
             decoder if isinstance(decoder, str) else registry.describe(chosen),
-            model.exact if projection == "exact" else registry.projection(projection, model.network),
+            model.exact if projection == "exact" else registry.projection(projection, model.network, lexicon),
             projection if isinstance(projection, str) else type(projection).__name__.lower(),
             model.constraints(target, **limits),
         )
@@ -381,8 +462,7 @@ class Session:
             try:
                 next(running)
             except StopIteration as end:
-                trace: Trace = end.value
-                return Translation(text, trace.target["text"], trace.tokens, trace)
+                return self._finished(end.value)
 
     def events(
         self, text: str, *, verify: bool = False, observe: bool = True, stop: Callable[[], bool] = lambda: False
@@ -391,7 +471,9 @@ class Session:
 
         `stop` is asked after every pass; once it is true the trace ends as interrupted.
         """
-        trace, batch = self._new_trace(text)
+        ids = self.model.encode([text], self.source, self.target)
+        batch = ids if self.has_content(text) else None
+        trace = self._new_trace(text, batch)
         yield {"event": "start"} | trace.header()
         if batch is not None:
             passes = self.decoder.iterate(self.model.network, self.projection, batch, self.constraints, observe=observe)
@@ -407,34 +489,82 @@ class Session:
                     passes.close()
                     trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
             if verify and trace.hypotheses[0].stop != "interrupted":
-                trace.greedy = self._greedy(batch, trace.tokens)
+                trace.greedy = _beside(self._greedy(batch)[0], trace)
         trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
         yield {"event": "end"} | trace.footer()
         return trace
 
-    def decode(self, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> list[Hypothesis]:
+    def decode(
+        self, texts: Sequence[str], *, batch: int = BATCH, threads: int | None = None, progress: bool = False
+    ) -> list[Hypothesis]:
         """Decode many texts without recording anything, in batches of like length; order is kept.
 
-        Text without content gets the empty hypothesis.
+        Text without content gets the empty hypothesis, text not reached before Ctrl-C an interrupted one.
         """
-        from tqdm.auto import tqdm
-
-        empty = Hypothesis((), None, "end")
-        found = [empty] * len(texts)
         if not texts:
             return []
+        everything, lengths = self._encoded(texts)
+        network, constraints = self.model.network, self.constraints
+
+        def run(rows: np.ndarray, given_up: Callable[[], bool]) -> Sequence[Hypothesis]:
+            passes = self.decoder.iterate(network, self.projection, everything.rows(rows), constraints)
+            return _drained(passes, given_up) or ()
+
+        found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
+        return [
+            hypothesis or Hypothesis((), None, "interrupted" if length else "end")
+            for hypothesis, length in zip(found, lengths, strict=True)
+        ]
+
+    def translate_all(
+        self,
+        texts: Sequence[str],
+        *,
+        verify: bool = False,
+        observe: bool = True,
+        batch: int = BATCH,
+        threads: int | None = None,
+        progress: bool = False,
+    ) -> list[Translation]:
+        """Translate many texts and record everything about each; see `translate`."""
+        if not texts:
+            return []
+        everything, lengths = self._encoded(texts)
+
+        def run(rows: np.ndarray, given_up: Callable[[], bool]) -> Sequence[Translation]:
+            source = everything.rows(rows)
+            traces = [self._new_trace(texts[row], everything.row(int(row))) for row in rows]
+            iterations: list[list[Iteration]] = [[] for _ in rows]
+            passes = self.decoder.iterate(
+                self.model.network, self.projection, source, self.constraints, observe=observe
+            )
+            hypotheses = _drained(passes, given_up, lambda iteration: iterations[iteration.row].append(iteration))
+            if hypotheses is None:
+                return ()
+            exact = self._greedy(source) if verify else None
+            for number, (trace, hypothesis) in enumerate(zip(traces, hypotheses, strict=True)):
+                for iteration in iterations[number]:
+                    self._name_pieces(trace, iteration)
+                trace.iterations, trace.hypotheses = iterations[number], (hypothesis,)
+                if exact is not None:
+                    trace.greedy = _beside(exact[number], trace)
+            return [self._finished(trace) for trace in traces]
+
+        found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
+        return [
+            translation or self._finished(self._without_passes(text, bool(length)))
+            for translation, text, length in zip(found, texts, lengths, strict=True)
+        ]
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[Source, np.ndarray]:
+        """Ids of all texts, and their lengths, 0 for text without content."""
         everything = self.model.encode(texts, self.source, self.target)
-        with_content = (i for i, text in enumerate(texts) if self.has_content(text))
-        order = sorted(with_content, key=lambda i: int(everything.lengths[i]))
-        with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
-            for start in range(0, len(order), batch):
-                rows = order[start : start + batch]
-                source = everything.rows(np.array(rows))
-                outputs = drain(self.decoder.iterate(self.model.network, self.projection, source, self.constraints))
-                for i, hypothesis in zip(rows, outputs, strict=True):
-                    found[i] = hypothesis
-                bar.update(len(rows))
-        return found
+        empty = self.model.tokenizer.encode([""], self.source, self.target).lengths[0]
+        blank = np.array([not text.strip() for text in texts])
+        return everything, np.where(blank | (everything.lengths <= empty), 0, everything.lengths)
+
+    def _threads(self, threads: int | None) -> int:
+        return threads if threads is not None else cores() if self.model.engine == "compiled" else 1
 
     def has_content(self, text: str) -> bool:
         """Whether more than tag and end is left after the tokenizer's own normalisation."""
@@ -443,15 +573,13 @@ class Session:
         lengths = self.model.tokenizer.encode([text, ""], self.source, self.target).lengths
         return bool(lengths[0] > lengths[1])
 
-    def _new_trace(self, text: str) -> tuple[Trace, Source | None]:
-        """The trace of a sentence before its first pass, and its ids; none for text without content."""
-        batch = self.model.encode([text], self.source, self.target)
-        content = self.has_content(text)
-        trace = Trace(
+    def _new_trace(self, text: str, batch: Source | None) -> Trace:
+        """The trace of a sentence before its first pass, from its ids; none for text without content."""
+        return Trace(
             source={
                 "text": text,
                 "language": self.source,
-                "pieces": self.model.tokenizer.source_tokens(batch.ids[0]) if content else [],
+                "pieces": [] if batch is None else self.model.tokenizer.source_tokens(batch.ids[0]),
             },
             target={"text": "", "language": self.target},
             settings={
@@ -465,7 +593,17 @@ class Session:
             },
             end=self.constraints.end,
         )
-        return trace, batch if content else None
+
+    def _without_passes(self, text: str, interrupted: bool) -> Trace:
+        """The trace of text without content, or not reached."""
+        trace = self._new_trace(text, None)
+        if interrupted:
+            trace.hypotheses = (Hypothesis((), None, "interrupted"),)
+        return trace
+
+    def _finished(self, trace: Trace) -> Translation:
+        trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
+        return Translation(trace.source["text"], trace.target["text"], trace.tokens, trace)
 
     def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:
         """Add the texts of ids not seen before to the trace, and return them."""
@@ -476,11 +614,30 @@ class Session:
         trace.pieces |= pieces
         return {str(i): piece for i, piece in pieces.items()}
 
-    def _greedy(self, batch: Source, tokens: tuple[int, ...]) -> dict[str, Any]:
-        """What greedy decoding needs: the passes it shows, which like any trace's leave out the one over a prefix."""
+    def _greedy(self, batch: Source) -> tuple[Hypothesis, ...]:
+        """What greedy decoding with the exact projection finds."""
         greedy = registry.decoder("greedy")
-        (best,) = drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
-        return {"calls": len(best.tokens), "identical": best.tokens == tokens}
+        return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
+
+
+def _beside(greedy: Hypothesis, trace: Trace) -> dict[str, Any]:
+    """What greedy decoding needs: the passes it shows, which like any trace's leave out the one over a prefix."""
+    return {"calls": len(greedy.tokens), "identical": greedy.tokens == trace.tokens}
+
+
+def _drained(
+    passes: Generator[Iteration, None, tuple[Hypothesis, ...]],
+    given_up: Callable[[], bool],
+    note: Callable[[Iteration], None] = lambda iteration: None,
+) -> tuple[Hypothesis, ...] | None:
+    """Run a decoder to its end, noting each pass; None where it was given up."""
+    while not given_up():
+        try:
+            note(next(passes))
+        except StopIteration as end:
+            return tuple(end.value)
+    passes.close()
+    return None
 
 
 def _settled(trace: Trace) -> tuple[int, ...]:

@@ -33,9 +33,13 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], Non
 
 def test_a_good_checkpoint_loads_in_every_precision(marian_folder: Path) -> None:
     for dtype in ("float64", "float32", "float16", "bfloat16"):
-        model = load(str(marian_folder), device="cpu", dtype=dtype)
+        model = load(str(marian_folder), device="cpu", dtype=dtype, engine="torch")
         assert model.network.outputs[0].weight.dtype == getattr(torch, dtype)
         assert (model.dtype, model.device, model.engine) == (dtype, "cpu", "torch")
+    for precision in ("float32", "int16", "int8"):
+        model = load(str(marian_folder), device="cpu", precision=precision)
+        assert model.network.outputs[0].weight.precision == precision
+        assert (model.dtype, model.device, model.engine) == (precision, "cpu", "compiled")
 
 
 def test_the_bundled_model_is_found_by_name() -> None:
@@ -170,7 +174,7 @@ def test_misshaped_optional_tensor(broken_marian: Path) -> None:
 def test_tensor_of_the_wrong_type(broken_marian: Path, dtype: torch.dtype) -> None:
     name = "model.shared.weight"
     change_tensors(broken_marian, lambda tensors: tensors.update({name: tensors[name].to(dtype)}))
-    refused(broken_marian, name, str(dtype), "must be floating point", "give the original")
+    refused(broken_marian, name, str(dtype).removeprefix("torch."), "must be floating point", "give the original")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -329,7 +329,7 @@ def test_ctranslate2_has_no_float64(capsys: pytest.CaptureFixture[str], model: t
     message = fail(
         capsys, "compare", *model, "--source", source, *DIRECTION, "--dtype", "float64", "--baseline", "ctranslate2"
     )
-    assert "CTranslate2 does not compute in float64. Use --dtype float32" in message
+    assert "CTranslate2 does not compute in float64 on this cpu. Use --dtype float32" in message
 
 
 # ---------------------------------------------------------------------------------------------- experiments and checks

@@ -27,7 +27,8 @@ def test_it_offers_what_the_model_and_the_registry_have(run: Runner) -> None:
     assert set(choices["decoder"]) == set(registry.DECODERS)
     assert choices["width"] == {"window": 5, "gauss_seidel": 3, "hybrid": 3, "beam": 5}
     assert choices["projection"] == list(registry.PROJECTIONS)
-    assert (choices["precision"], choices["engine"]) == (["float64", "float32"], ["torch"])
+    assert choices["precision"] == ["float64", "float32", "int16", "int8"]
+    assert choices["engine"] == ["auto", "compiled", "torch"]
 
 
 def test_what_the_registry_gains_is_offered(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +62,21 @@ def test_precision_is_that_of_the_model(run: Runner) -> None:
         outputs[precision] = first["probabilities"]
     assert outputs["float64"] != outputs["float32"]
     assert outputs["float64"] == pytest.approx(outputs["float32"], rel=1e-4)
-    assert run._model("float64") is run.model
-    again = run._model("float32")
-    assert again is run._model("float32") and again.dtype == "float32"
+    assert run._model("auto", "float64") is run.model
+    again = run._model("auto", "float32")
+    assert again is run._model("auto", "float32") and (again.engine, again.dtype) == ("torch", "float32")
+
+
+def test_the_engine_follows_the_precision(run: Runner) -> None:
+    for chosen, engine in (
+        ({"precision": "int8"}, "compiled"),
+        ({"precision": "float32", "engine": "compiled"}, "compiled"),
+        ({"precision": "float64"}, "torch"),
+    ):
+        start, *_ = run.run(TEXTS[0], CHOSEN | chosen)
+        assert (start["settings"]["engine"], start["settings"]["dtype"]) == (engine, chosen["precision"])
+    with pytest.raises(ValueError, match="The compiled engine does not compute in float64. Use engine torch, or auto."):
+        list(run.run(TEXTS[0], CHOSEN | {"engine": "compiled", "precision": "float64"}))
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -73,7 +86,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"decoder": "jacobi", "width": 4}, "The decoder jacobi has no width: got width=4. Leave width out."),
     ({"projection": "cluster"}, "Unknown projection: got 'cluster'. Use one of exact."),
     ({"precision": "float8"}, "Unknown precision: got 'float8'. Did you mean 'float64'?"),
-    ({"engine": "jax"}, "Unknown engine: got 'jax'. Use one of torch."),
+    ({"engine": "jax"}, "Unknown engine: got 'jax'. Use one of auto, compiled, torch."),
     ({"from": "xx"}, "Unknown source language: got 'xx'."),
     ({"colour": "red"}, f"Unknown setting: got 'colour'. Use one of {', '.join(SETTINGS)}."),
 ]

@@ -87,14 +87,14 @@ class Greedy:
                 )
             clock = perf_counter()
             call += 1
-            going = ~np.isin(choice.tokens, constraints.end)
-            if not going.any():
+            going = [i for i, token in enumerate(choice.tokens.tolist()) if token not in constraints.end]
+            if not going:
                 break
-            if not going.all():
-                alive = np.flatnonzero(going)
-                rows, state = rows[alive], state.select(alive)
+            last = choice.tokens[:, None]
+            if len(going) < len(rows):
+                alive = np.array(going)
+                rows, state, last = rows[alive], state.select(alive), last[alive]
                 scorer = projection.bind(source.rows(rows)) if scorer is not projection else scorer
-            last = choice.tokens[going][:, None]
         return [Hypothesis(tuple(tokens), None, _stop(tokens, constraints)) for tokens in outputs], call
 
 
@@ -112,10 +112,14 @@ class Beam:
         Hypotheses kept.
     length_penalty : float
         Scores are divided by the length to this power; the length counts the end and a forced language.
+    delta : float or None
+        Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
+        (paper 004, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     """
 
     size: int = 5
     length_penalty: float = 1.0
+    delta: float | None = None
 
     name: ClassVar[str] = "beam"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -128,6 +132,8 @@ class Beam:
             raise ValueError(
                 f"beam needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the length."
             )
+        if self.delta is not None and not self.delta >= 0:
+            raise ValueError(f"beam needs delta >= 0, got {self.delta}. The paper has 3.0; leave it out to search on.")
 
     def iterate(
         self,
@@ -209,6 +215,8 @@ class _Search:
         self.live: list[Lane] = [Lane(0, (), 0.0)]
         self.done: list[Lane] = []
         """Finished hypotheses, best first; their scores are divided by their lengths."""
+        self.best_done = -np.inf
+        """Log-probability of the best finished hypothesis."""
         self.finished = False
         self.shown: tuple[int, ...] = ()
 
@@ -222,12 +230,15 @@ class _Search:
         last = slot + 1 == self.constraints.limit
         ended = [last or lane.tokens[-1] in self.constraints.end for lane in grown]
         for lane in (lane for lane, over in zip(grown[:size], ended, strict=False) if over):
+            self.best_done = max(self.best_done, lane.score)
             self.done.append(replace(lane, score=lane.score / self._length(slot + 1), finished=True))
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
         self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
         self.finished = not self.live or (
             len(self.done) == size and self.live[0].score / self._length(slot + 1) <= self.done[-1].score
         )
+        if self.settings.delta is not None and not self.finished:
+            self.finished = self.best_done - self.live[0].score > self.settings.delta
 
     def _length(self, tokens: int) -> float:
         return float(tokens + len(self.constraints.prefix) - 1) ** self.settings.length_penalty

@@ -17,6 +17,7 @@ from torch.nn import functional
 from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
+from fastdecode_lib.models.positions import sinusoids
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -345,16 +346,13 @@ class Transformer:
             return tensors[f"model.{side}.embed_positions.rows"]
         if architecture.learned_positions:
             return tensors[f"model.{side}.embed_positions.weight"][2:]
-        half, number = architecture.width // 2, architecture.max_positions
         if architecture.family == "marian":
-            frequencies = 10000.0 ** (-2.0 * np.arange(half + architecture.width % 2) / architecture.width)
-            angles = torch.from_numpy(np.outer(np.arange(number), frequencies))
-            table = torch.cat([angles.sin(), angles[:, :half].cos()], 1).float()
-        else:
-            rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
-            first = architecture.padding + 1
-            angles = torch.arange(first, first + number).float()[:, None] * rates
-            table = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, architecture.width % 2))
+            return torch.from_numpy(sinusoids(architecture)).to(self.device, self.dtype)
+        # In torch's own float32, so that the table is transformers' to the last bit.
+        half, first = architecture.width // 2, architecture.padding + 1
+        rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+        angles = torch.arange(first, first + architecture.max_positions).float()[:, None] * rates
+        table = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, architecture.width % 2))
         return table.to(self.device, self.dtype)
 
     # -- the network

@@ -1,0 +1,98 @@
+"""Many sentences: batches of like length, spread over threads, their order kept; interrupted, what is done is kept."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import numpy as np
+
+BATCH = 16
+"""Sentences decoded together."""
+
+T = TypeVar("T")
+
+
+def cores() -> int:
+    """Processors this process may run on."""
+    available = getattr(os, "sched_getaffinity", None)
+    return len(available(0)) if available else os.cpu_count() or 1
+
+
+def in_batches(
+    lengths: Sequence[int] | np.ndarray,
+    run: Callable[[np.ndarray, Callable[[], bool]], Sequence[T]],
+    *,
+    batch: int = BATCH,
+    threads: int = 1,
+    progress: bool = False,
+) -> list[T | None]:
+    """Run batches of rows of like length, the longest first, and return the results in the order of the rows.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Of each row; rows of length 0 are left out.
+    run : callable
+        Takes the rows of a batch, and a function that is true once the batch should be given up; returns a result for
+        each row, or an empty sequence where it was given up.
+    threads : int
+        Batches in flight at a time. The first error ends everything.
+
+    Returns
+    -------
+    list
+        None for rows left out, and for those not done when Ctrl-C came.
+    """
+    from tqdm.auto import tqdm
+
+    for name, value in (("batch", batch), ("threads", threads)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4.")
+    sizes = np.asarray(lengths)
+    order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
+    parts = [order[start : start + batch] for start in range(0, len(order), batch)]
+    found: list[T | None] = [None] * len(sizes)
+    given_up = threading.Event()
+
+    with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
+
+        def note(rows: np.ndarray, results: Sequence[T]) -> None:
+            for row, result in zip(rows, results, strict=False):
+                found[row] = result
+            bar.update(len(results))
+
+        try:
+            if threads == 1:
+                for rows in parts:
+                    note(rows, run(rows, given_up.is_set))
+            else:
+                _spread(parts, run, note, threads, given_up)
+        except KeyboardInterrupt:
+            given_up.set()
+    return found
+
+
+def _spread(
+    parts: list[np.ndarray],
+    run: Callable[[np.ndarray, Callable[[], bool]], Sequence[T]],
+    note: Callable[[np.ndarray, Sequence[T]], None],
+    threads: int,
+    given_up: threading.Event,
+) -> None:
+    """Keep `threads` batches in flight until all are noted."""
+    waiting = iter(parts)
+    flying: dict[Future[Sequence[T]], np.ndarray] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            while True:
+                while len(flying) < threads and (rows := next(waiting, None)) is not None:
+                    flying[pool.submit(run, rows, given_up.is_set)] = rows
+                if not flying:
+                    return
+                for done in wait(flying, return_when=FIRST_COMPLETED).done:
+                    note(flying.pop(done), done.result())
+        except BaseException:
+            given_up.set()
+            raise

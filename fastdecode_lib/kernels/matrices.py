@@ -1,0 +1,386 @@
+"""Products of a few rows with a weight in float32, int16 or int8: packed once, multiplied by the tiles of `tiles`.
+
+Quantised products are ``integer sum * scale of the row * scale of the output + bias``. The integer sum is exact: offline,
+the weights of an output are made so small that no rows can overflow it (`Matrix.of`), and the rows are rounded within the
+limits this counted on.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from fastdecode_lib.kernels import cpu
+from fastdecode_lib.kernels.tiles import FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
+
+Precision = Literal["float32", "int16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
+
+PADDING = 4 * LANES
+"""Outputs are padded to a multiple of this."""
+GROUP = 4
+"""Columns are padded to a multiple of this."""
+ROWS_AT_ONCE = 48
+"""Rows that go through the whole weight together; more would push each other out of the cache."""
+
+INT8_LIMIT, INT16_LIMIT = 127, 4095
+"""Largest integer of a row."""
+SUM_LIMIT = 2**31 - 1
+
+FORMATS = (FLOAT32, INT16, INT8, INT8_FOURS)
+"""Numbered as the kernels know them."""
+
+WEIGHT, SCALE, BIAS, START, FORMAT, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
+"""Fields of a matrix as the kernels see it: four addresses and five numbers."""
+
+
+class OverflowRisk(ValueError):
+    """A weight that 16-bit products cannot hold without overflow or gross rounding."""
+
+
+def padded(size: int, multiple: int = PADDING) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A packed weight.
+
+    Attributes
+    ----------
+    shape : (N, K)
+        Outputs and columns.
+    precision : str
+    format : Format
+    weight : array (padded N / 16, padded K / group, 16, group)
+        float32, int16 or int8.
+    scale, bias : float32 arrays (padded N,)
+    start : int32 array (padded N,)
+        What the integer sums start with.
+    multiplier, limit : int
+        Fixed point: rows are multiplied by `multiplier` and cut off at `limit`. Multiplier 0: each row is scaled so that its
+        largest entry becomes `limit`.
+    """
+
+    shape: tuple[int, int]
+    precision: Precision
+    format: Format
+    weight: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+    start: np.ndarray
+    multiplier: int = 0
+    limit: int = 0
+    record: np.ndarray = field(init=False, repr=False, compare=False)
+    """int64 (FIELDS,): what the kernels read; valid as long as this object lives."""
+
+    def __post_init__(self) -> None:
+        addresses = [array.ctypes.data for array in (self.weight, self.scale, self.bias, self.start)]
+        numbers = [FORMATS.index(self.format), len(self.weight), self.shape[1], self.multiplier, self.limit]
+        object.__setattr__(self, "record", np.array([*addresses, *numbers], dtype=np.int64))
+
+    @classmethod
+    def of(
+        cls,
+        weight: np.ndarray,
+        bias: np.ndarray | None = None,
+        precision: Precision = "float32",
+        *,
+        multiplier: int = 0,
+        largest: float = 1.0,
+        name: str = "a matrix",
+    ) -> "Matrix":
+        """Pack a weight (N, K) and a bias (N,).
+
+        Parameters
+        ----------
+        multiplier : int
+            Fixed point as in paper 004, section 4.1, int16 only: weights and rows are multiplied by a fixed number (the
+            paper's reference: 1024). The rows' is halved as often as it takes for the sums to fit.
+        largest : float
+            With a multiplier: the rows' entries are cut off here (1 for tanh, 10 for the clipped ReLU).
+        name : str
+            For errors.
+
+        Raises
+        ------
+        OverflowRisk
+            If fixed point cannot hold the weight.
+        """
+        if precision not in PRECISIONS:
+            raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(PRECISIONS)}.")
+        weight = np.asarray(weight, dtype=np.float32)
+        rows, columns = weight.shape
+        outputs = padded(rows)
+        biases = np.zeros(outputs, dtype=np.float32)
+        if bias is not None:
+            biases[:rows] = bias.reshape(-1)
+        scale, start = np.ones(outputs, dtype=np.float32), np.zeros(outputs, dtype=np.int32)
+        limit = 0
+        if precision == "float32":
+            entries = weight
+        elif multiplier:
+            if precision != "int16":
+                raise ValueError(f"Fixed point is for int16: got multiplier={multiplier} with {precision}. Use 0.")
+            entries, scale[:], multiplier, limit = _fixed_point(weight, multiplier, largest, name)
+        else:
+            entries, scale[:rows] = _int8(weight) if precision == "int8" else _int16(weight)
+            limit = INT8_LIMIT if precision == "int8" else INT16_LIMIT
+        kind = format_of(precision)
+        if kind is INT8_FOURS:
+            start[:rows] = -128 * entries.astype(np.int32).sum(1)
+        return cls((rows, columns), precision, kind, pack(entries, kind), scale, biases, start, multiplier, limit)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weight with its scales and biases."""
+        return self.weight.nbytes + self.scale.nbytes + self.bias.nbytes + self.start.nbytes
+
+    @property
+    def outputs(self) -> int:
+        """N with padding: columns that a result must have."""
+        return len(self.bias)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """``x @ weight.T + bias`` for rows (M, K), float32 (M, N); a convenience, with allocation."""
+        x = np.ascontiguousarray(x, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != self.shape[1]:
+            raise ValueError(f"A product with a weight {self.shape} needs rows of {self.shape[1]}, got {x.shape}.")
+        y = np.empty((len(x), self.outputs), dtype=np.float32)
+        multiply(x, len(x), self.record, room(len(x), self.shape[1]), y)
+        return y[:, : self.shape[0]]
+
+
+def format_of(precision: Precision) -> Format:
+    """How this processor multiplies numbers of a precision."""
+    if precision == "int8":
+        return INT8_FOURS if cpu.layout() == cpu.VNNI else INT8
+    return FLOAT32 if precision == "float32" else INT16
+
+
+def room(rows: int, columns: int) -> np.ndarray:
+    """Room for rows rounded to integers and their scales, int16 (rows, ...)."""
+    return np.empty((rows, padded(columns, GROUP) + 2), dtype=np.int16)
+
+
+def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
+    """Entries (N, K) in blocks of 16 outputs: (padded N / 16, padded K / group, 16, group)."""
+    rows, columns = entries.shape
+    whole = np.zeros((padded(rows), columns if kind.is_float else padded(columns, GROUP)), dtype=entries.dtype)
+    whole[:rows, :columns] = entries
+    blocks = whole.reshape(-1, LANES, whole.shape[1] // kind.group, kind.group)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+
+
+def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rounded rows and what to multiply them by; 127 * 127 * K stays below 2^31 up to K = 133,000."""
+    if weight.shape[1] * INT8_LIMIT**2 > SUM_LIMIT:
+        raise OverflowRisk(
+            f"int8 products hold up to {SUM_LIMIT // INT8_LIMIT**2} columns, got {weight.shape[1]}. Use float32."
+        )
+    scale = np.abs(weight).max(1, initial=0.0) / INT8_LIMIT
+    return _rounded(weight, scale, np.int8), scale
+
+
+def _int16(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As fine as 16 bits and an exact 32-bit sum allow: the sum of a row's magnitudes times 4095 must fit."""
+    magnitudes = np.abs(weight).astype(np.float64)
+    room = SUM_LIMIT // INT16_LIMIT - weight.shape[1]  # rounding adds at most a half for each column
+    if room < weight.shape[1]:
+        raise OverflowRisk(f"int16 products cannot hold {weight.shape[1]} columns. Use float32.")
+    scale = np.maximum(magnitudes.max(1, initial=0.0) / 32767, magnitudes.sum(1) / room).astype(np.float32)
+    return _rounded(weight, scale, np.int16), scale
+
+
+def _rounded(weight: np.ndarray, scale: np.ndarray, kind: Any) -> np.ndarray:
+    safe = np.where(scale > 0, scale, 1)[:, None]
+    limit = np.iinfo(kind).max
+    return np.clip(np.rint(weight / safe), -limit, limit).astype(kind)
+
+
+def _fixed_point(
+    weight: np.ndarray, multiplier: int, largest: float, name: str
+) -> tuple[np.ndarray, np.float32, int, int]:
+    """Paper 004's fixed point, with the check it leaves out: integer weights, their scale, the rows' multiplier and limit."""
+    if not 1 <= multiplier <= 32767:
+        raise ValueError(f"A multiplier must be from 1 to 32767, got {multiplier}. The paper's reference uses 1024.")
+    top = float(np.abs(weight).max(initial=0.0))
+    if top * multiplier > 32767:
+        raise OverflowRisk(
+            f"{name} does not fit in 16 bits: its largest weight is {top:.3g}, times {multiplier} that is more than 32767. "
+            "Train with weights clipped to [-1, 1], or lower the multiplier."
+        )
+    entries = np.rint(weight * multiplier).astype(np.int16)
+    heaviest = int(np.abs(entries.astype(np.int64)).sum(1).max(initial=0))
+    rows_multiplier = multiplier
+    while heaviest * int(rows_multiplier * largest) > SUM_LIMIT or rows_multiplier * largest > 32767:
+        rows_multiplier //= 2
+        if rows_multiplier < 64:
+            raise OverflowRisk(
+                f"{name} can overflow 32-bit sums: rows up to {largest:g} times weights of total magnitude "
+                f"{heaviest / multiplier:.0f} leave less than 6 bits for a row. Use precision int16 without a multiplier."
+            )
+    return entries, np.float32(1 / multiplier), rows_multiplier, int(rows_multiplier * largest)
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+
+
+def _llvm_unary(name: str) -> Any:
+    """A function of one float32 that LLVM has an instruction for."""
+
+    @intrinsic
+    def run(typing, value):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FloatType()
+            known = builder.module.globals.get(name)
+            function = known or ir.Function(builder.module, ir.FunctionType(kind, [kind]), name)
+            return builder.call(function, arguments)
+
+        return types.float32(types.float32), generate
+
+    return run
+
+
+nearest = _llvm_unary("llvm.rint.f32")
+"""The nearest whole number, halves to even."""
+
+
+def _view(item: Any, size: int) -> Any:
+    """A function that makes an array of numbers at an address."""
+    array = types.Array(item, 1, "C")
+
+    @intrinsic
+    def run(typing, address, length):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            view = make_array(array)(context, builder)
+            bytes_each = context.get_constant(types.intp, size)
+            populate_array(
+                view,
+                data=builder.inttoptr(arguments[0], view.data.type),
+                shape=cgutils.pack_array(builder, [arguments[1]]),
+                strides=cgutils.pack_array(builder, [bytes_each]),
+                itemsize=bytes_each,
+                meminfo=None,
+            )
+            return view._getvalue()
+
+        return array(types.intp, types.intp), generate
+
+    return run
+
+
+floats_at, shorts_at, bytes_at = _view(types.float32, 4), _view(types.int16, 2), _view(types.uint8, 1)
+"""Views of so many float32, int16 or uint8 numbers at an address."""
+
+
+def _multiplier(kind: Format) -> Any:
+    """The loop over rows and blocks for one format of numbers."""
+    few = 4 if cpu.wide() else 2
+    many = 4 if cpu.wide() else 1
+    one, two, three, four, six = (
+        tile(kind, 1, 4),
+        tile(kind, 2, few),
+        tile(kind, 3, few),
+        tile(kind, 4, many),
+        tile(kind, 6, many),
+    )
+    weight_bytes, group = kind.weight_bytes, kind.group
+
+    @njit(nogil=True, error_model="numpy")
+    def run(x, x_bytes, rows, matrix, row_scales, scale_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
+        columns = matrix[COLUMNS]
+        groups = columns if group == 1 else ((columns + GROUP - 1) // GROUP) * (GROUP // group)
+        block_bytes = groups * group * LANES * weight_bytes
+        for first in range(0, rows, ROWS_AT_ONCE):
+            last = min(first + ROWS_AT_ONCE, rows)
+            for quarter in range(0, matrix[BLOCKS], 4):
+                row = first
+                while row < last:
+                    left = last - row
+                    height = 6 if left >= 6 else 4 if left >= 4 else left
+                    breadth = many if height >= 4 else few if height >= 2 else 4
+                    for block in range(quarter, quarter + 4, breadth):
+                        w, at = matrix[WEIGHT] + block * block_bytes, 4 * LANES * block
+                        b, s, t = matrix[BIAS] + at, matrix[SCALE] + at, matrix[START] + at
+                        xs, scales, ys = x + row * x_bytes, row_scales + row * scale_bytes, y + row * y_bytes + at
+                        if height == 1:
+                            one(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
+                        elif height == 2:
+                            two(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
+                        elif height == 3:
+                            three(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
+                        elif height == 4:
+                            four(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
+                        else:
+                            six(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
+                    row += height
+
+    return run
+
+
+_multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours = map(_multiplier, FORMATS)
+
+
+@njit(nogil=True, error_model="numpy")
+def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
+    """Quantise a row of floats into `rounded`, the format's integers behind a float32 scale."""
+    limit = np.float32(matrix[LIMIT])
+    if matrix[MULTIPLIER] > 0:
+        factor = np.float32(matrix[MULTIPLIER])
+        scale = np.float32(1.0) / factor
+    else:
+        largest = np.float32(0.0)
+        for column in range(columns):
+            largest = max(largest, abs(x[column]))
+        factor = limit / largest if largest > 0 else np.float32(0.0)
+        scale = largest / limit
+    floats_at(rounded, 1)[0] = scale
+    if matrix[FORMAT] == 3:
+        entries = bytes_at(rounded + 4, columns)
+        for column in range(columns):
+            value = min(max(nearest(x[column] * factor), -limit), limit)
+            entries[column] = np.uint8(np.int32(value) + 128)
+        rest = bytes_at(rounded + 4 + columns, GROUP)
+        for column in range((-columns) % GROUP):
+            rest[column] = np.uint8(0)
+    else:
+        numbers = shorts_at(rounded + 4, columns)
+        for column in range(columns):
+            value = min(max(nearest(x[column] * factor), -limit), limit)
+            numbers[column] = np.int16(value)
+        tail = shorts_at(rounded + 4 + 2 * columns, GROUP)
+        for column in range((-columns) % GROUP):
+            tail[column] = np.int16(0)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
+    """The first `rows` of x (rows, at least K), float32, times a matrix into y (rows, at least its padded outputs).
+
+    Parameters
+    ----------
+    matrix : int64 array (FIELDS,)
+        `Matrix.record`.
+    rounded : int16 array (rows, ...)
+        From `room`.
+    """
+    x_bytes, y_bytes = 4 * x.shape[1], 4 * y.shape[1]
+    if matrix[FORMAT] == 0:
+        _multiply_float32(x.ctypes.data, x_bytes, rows, matrix, 0, 0, y.ctypes.data, y_bytes)
+        return
+    columns, start, row_bytes = matrix[COLUMNS], rounded.ctypes.data, 2 * rounded.shape[1]
+    for row in range(rows):
+        _round_row(x[row], columns, matrix, start + row * row_bytes)
+    if matrix[FORMAT] == 1:
+        _multiply_int16(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)
+    elif matrix[FORMAT] == 2:
+        _multiply_int8(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)
+    else:
+        _multiply_int8_fours(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)

@@ -1,0 +1,227 @@
+"""The innermost loop of every matrix product: a few rows times a few blocks of 16 outputs, written in LLVM's own terms.
+
+A weight is stored in blocks of 16 outputs. Within a block, for every `group` of columns that are multiplied together, the
+entries of the 16 outputs follow each other (`matrices` packs them so). A tile keeps one running sum for each of its rows
+and outputs in a register and goes through the columns once, first to last. However many rows stand beside a row, its sums
+are made in this one order: w rows at once give w single rows, bit for bit.
+
+The vectors are 16 numbers long whatever the machine; LLVM splits them where registers are shorter. Sums of products of
+16-bit pairs become ``vpmaddwd`` on x86 and ``smull`` on ARM; only the byte products of AVX-512 VNNI have to be named.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastdecode_lib.kernels import cpu
+
+LANES = 16
+"""Outputs of a block."""
+
+_int64, _int32, _int16, _int8, _float = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.IntType(8), ir.FloatType()
+
+
+@dataclass(frozen=True)
+class Format:
+    """Numbers a product is made of.
+
+    Attributes
+    ----------
+    name : str
+    group : int
+        Columns multiplied and added in one go.
+    row_bytes, weight_bytes : int
+        Bytes of an entry of the rows and of the weight.
+    instruction : str
+        Intrinsic of LLVM that multiplies bytes; empty for plain arithmetic.
+    """
+
+    name: str
+    group: int
+    row_bytes: int
+    weight_bytes: int
+    instruction: str = ""
+
+    @property
+    def is_float(self) -> bool:
+        """Whether nothing is quantised."""
+        return self.name == "float32"
+
+
+FLOAT32 = Format("float32", 1, 4, 4)
+INT16 = Format("int16", 2, 2, 2)
+INT8 = Format("int8", 2, 2, 1)
+"""Bytes widened to 16 bits on the way."""
+INT8_FOURS = Format("int8 in fours", 4, 1, 1, "llvm.x86.avx512.vpdpbusd.512" if cpu.has_vnni() else "")
+"""Rows are shifted by 128 to be positive; the sums start at minus what that adds."""
+
+
+def tile(kind: Format, rows: int, blocks: int) -> Any:
+    """A function for numba: `rows` rows times `blocks` neighbouring blocks of a weight.
+
+    Its arguments are addresses and distances in bytes: weight and from block to block, rows and from row to row, number of
+    groups of columns; of the first output of the block: bias, scale and start of the sum (int32); scale of the first row and
+    from row to row; result and from row to row. The result is ``sum * scale * row scale + bias``, for floats ``bias + sum``.
+    """
+
+    @intrinsic
+    def run(  # type: ignore[no-untyped-def]
+        typing, weight, block_bytes, x, x_bytes, groups, bias, scale, start, row_scale, row_scale_bytes, y, y_bytes
+    ):
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _emit(_Builder(builder), kind, rows, blocks, *arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 12), generate
+
+    return run
+
+
+class _Builder:
+    """LLVM's builder with the few forms that a tile is made of."""
+
+    def __init__(self, builder: Any):
+        self.ir = builder
+
+    def at(self, address: Any, offset: Any, step: int = 1) -> Any:
+        """An address `offset * step` bytes on."""
+        if isinstance(offset, int):
+            offset, step = ir.Constant(_int64, offset * step), 1
+        elif step != 1:
+            offset = self.ir.mul(offset, ir.Constant(_int64, step))
+        return self.ir.add(address, offset)
+
+    def load(self, address: Any, kind: Any) -> Any:
+        return self.ir.load(self.ir.inttoptr(address, ir.PointerType(kind)), align=1)
+
+    def store(self, value: Any, address: Any) -> None:
+        self.ir.store(value, self.ir.inttoptr(address, ir.PointerType(value.type)), align=1)
+
+    def everywhere(self, value: Any) -> Any:
+        """One number in all lanes."""
+        undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+        first = self.ir.insert_element(undefined, value, ir.Constant(_int32, 0))
+        return self.ir.shuffle_vector(first, undefined, _indices([0] * LANES))
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """An intrinsic that returns what its arguments are."""
+        kind = arguments[0].type
+        known = self.ir.module.globals.get(name)
+        function = known or ir.Function(self.ir.module, ir.FunctionType(kind, [a.type for a in arguments]), name)
+        return self.ir.call(function, arguments)
+
+    def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """``a * b + c``, rounded once."""
+        return self.call("llvm.fma.v16f32", a, b, c)
+
+    def grouped_sum(self, products: Any, group: int) -> Any:
+        """Sums of neighbours in fours or pairs, so many that 16 are left."""
+        undefined = ir.Constant(products.type, ir.Undefined)
+        parts = [
+            self.ir.shuffle_vector(products, undefined, _indices(list(range(part, LANES * group, group))))
+            for part in range(group)
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.ir.add(total, part)
+        return total
+
+
+def _indices(values: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(_int32, len(values)), values)
+
+
+def _emit(
+    b: _Builder,
+    kind: Format,
+    rows: int,
+    blocks: int,
+    weight: Any,
+    block_bytes: Any,
+    x: Any,
+    x_bytes: Any,
+    groups: Any,
+    bias: Any,
+    scale: Any,
+    start: Any,
+    row_scale: Any,
+    row_scale_bytes: Any,
+    y: Any,
+    y_bytes: Any,
+) -> None:
+    floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
+    sums = floats if kind.is_float else integers
+    weights = [b.at(weight, b.ir.mul(block_bytes, ir.Constant(_int64, block))) for block in range(blocks)]
+    xs = [b.at(x, b.ir.mul(x_bytes, ir.Constant(_int64, row))) for row in range(rows)]
+    biases = [b.load(b.at(bias, 4 * LANES * block), floats) for block in range(blocks)]
+    if kind.is_float:
+        starts = biases
+    elif kind.group == 4:
+        starts = [b.load(b.at(start, 4 * LANES * block), integers) for block in range(blocks)]
+    else:
+        starts = [ir.Constant(integers, [0] * LANES)] * blocks
+
+    before, loop, after = b.ir.block, b.ir.append_basic_block("columns"), b.ir.append_basic_block("done")
+    b.ir.branch(loop)
+    b.ir.position_at_end(loop)
+    index = b.ir.phi(_int64)
+    index.add_incoming(ir.Constant(_int64, 0), before)
+    running = [[b.ir.phi(sums) for _ in range(blocks)] for _ in range(rows)]
+    for row in range(rows):
+        for block in range(blocks):
+            running[row][block].add_incoming(starts[block], before)
+    w = [_weights(b, kind, b.at(address, index, kind.group * LANES * kind.weight_bytes)) for address in weights]
+    totals = []
+    for row in range(rows):
+        entry = b.load(b.at(xs[row], index, kind.group * kind.row_bytes), _float if kind.is_float else _int32)
+        value = b.everywhere(entry)
+        totals.append([_added(b, kind, running[row][block], value, w[block]) for block in range(blocks)])
+    for row in range(rows):
+        for block in range(blocks):
+            running[row][block].add_incoming(totals[row][block], b.ir.block)
+    following = b.ir.add(index, ir.Constant(_int64, 1))
+    index.add_incoming(following, b.ir.block)
+    b.ir.cbranch(b.ir.icmp_signed("<", following, groups), loop, after)
+
+    b.ir.position_at_end(after)
+    scales = [None if kind.is_float else b.load(b.at(scale, 4 * LANES * block), floats) for block in range(blocks)]
+    for row in range(rows):
+        out = b.at(y, b.ir.mul(y_bytes, ir.Constant(_int64, row)))
+        factor = (
+            None
+            if kind.is_float
+            else b.everywhere(b.load(b.at(row_scale, b.ir.mul(row_scale_bytes, ir.Constant(_int64, row))), _float))
+        )
+        for block in range(blocks):
+            value = totals[row][block]
+            if not kind.is_float:
+                value = b.fused(b.ir.fmul(b.ir.sitofp(value, floats), scales[block]), factor, biases[block])
+            b.store(value, b.at(out, 4 * LANES * block))
+
+
+def _weights(b: _Builder, kind: Format, address: Any) -> Any:
+    """The weight's entries for one group of columns, as the products take them."""
+    if kind.is_float:
+        return b.load(address, ir.VectorType(_float, LANES))
+    if kind.instruction:
+        return b.load(address, ir.VectorType(_int32, LANES))
+    entries = ir.VectorType(_int16, kind.group * LANES)
+    if kind.weight_bytes == 2:
+        return b.load(address, entries)
+    return b.ir.sext(b.load(address, ir.VectorType(_int8, kind.group * LANES)), entries)
+
+
+def _added(b: _Builder, kind: Format, running: Any, x: Any, w: Any) -> Any:
+    """The running sums plus the products of one group of columns; integers are exact."""
+    if kind.is_float:
+        return b.fused(x, w, running)
+    if kind.instruction:
+        return b.call(kind.instruction, running, x, w)
+    count = kind.group * LANES
+    wide, narrow = ir.VectorType(_int32, count), ir.VectorType(_int16 if kind.row_bytes == 2 else _int8, count)
+    entries = b.ir.bitcast(x, narrow)
+    widened = b.ir.zext(entries, wide) if kind.row_bytes == 1 else b.ir.sext(entries, wide)
+    return b.ir.add(running, b.grouped_sum(b.ir.mul(widened, b.ir.sext(w, wide)), kind.group))

@@ -1,0 +1,87 @@
+"""The best of all scores: a product with the output matrix, the tokens that are banned, and the k best of the rest."""
+
+import numpy as np
+from numba import njit
+
+from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.matrices import multiply
+
+SPAN = 512
+"""Scores whose largest is kept, so that the next best is found without reading all again."""
+
+
+@njit(nogil=True, error_model="numpy")
+def _largest(scores, row, first, last):  # type: ignore[no-untyped-def]
+    top = np.float32(-np.inf)
+    for i in range(first, last):
+        top = max(top, scores[row, i])
+    return top
+
+
+@njit(nogil=True, error_model="numpy")
+def _pick(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def]
+    """The best of a row's scores into ids and values (k,), of equals the lowest id first; overwrites those it picks."""
+    spans = (count + SPAN - 1) // SPAN
+    for span in range(spans):
+        tops[span] = _largest(scores, row, span * SPAN, min(span * SPAN + SPAN, count))
+    for rank in range(len(ids)):
+        best = 0
+        for span in range(1, spans):
+            if tops[span] > tops[best]:
+                best = span
+        if tops[best] == -np.inf:
+            ids[rank], values[rank] = -1, -np.inf
+            continue
+        first, last = best * SPAN, min(best * SPAN + SPAN, count)
+        found = first
+        while scores[row, found] != tops[best]:
+            found += 1
+        ids[rank], values[rank] = found, tops[best]
+        scores[row, found] = -np.inf
+        tops[best] = _largest(scores, row, first, last)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def best_tokens(  # type: ignore[no-untyped-def]
+    hidden, matrix, count, banned, rounded, scores, tops, ids, values, log_normaliser
+):
+    """Score hidden (N, D) with an output matrix and pick the best tokens of each.
+
+    Parameters
+    ----------
+    count : int
+        V, the number of tokens.
+    banned : int64 array (1 or N, M)
+        Ids not to be picked, padded with -1; one row for all, or one for each.
+    rounded, scores, tops : arrays
+        Room for `R` rows at a time: from `matrices.room`, (R, padded V) and (V / SPAN,).
+    ids, values : arrays (N, k)
+        Results.
+    log_normaliser : float64 array (N,) or (0,)
+        Filled where there is room; banned tokens count.
+    """
+    together = len(scores)
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        multiply(hidden[first:], rows, matrix, rounded, scores)
+        for row in range(rows):
+            if len(log_normaliser):
+                log_normaliser[first + row] = log_sum(scores, row, count)
+            refused = banned[0 if len(banned) == 1 else first + row]
+            for token in refused:
+                if token >= 0:
+                    scores[row, token] = -np.inf
+            _pick(scores, row, count, tops, ids[first + row], values[first + row])
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def log_probabilities(hidden, matrix, count, wanted, rounded, scores, found):  # type: ignore[no-untyped-def]
+    """Log-probabilities `found` (N, M) of ids `wanted` (N, M) under hidden (N, D); the others as for `best_tokens`."""
+    together = len(scores)
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        multiply(hidden[first:], rows, matrix, rounded, scores)
+        for row in range(rows):
+            normaliser = log_sum(scores, row, count)
+            for i in range(wanted.shape[1]):
+                found[first + row, i] = scores[row, wanted[first + row, i]] - normaliser

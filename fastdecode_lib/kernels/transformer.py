@@ -1,0 +1,191 @@
+"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART and M2M-100.
+
+All positions of all rows stand below each other, without padding, so that a matrix is read once for all of them.
+"""
+
+import numpy as np
+from numba import njit
+
+from fastdecode_lib.kernels.attention import attend
+from fastdecode_lib.kernels.elementwise import activate, normalise
+from fastdecode_lib.kernels.matrices import floats_at, multiply
+
+SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MATRICES = range(8)
+"""Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
+SELF_NORM, CROSS_NORM, FINAL_NORM, NORMS = range(4)
+"""Norms of a layer. Behind the layers stand two more rows, with one norm each: of the embeddings, and the last."""
+HEADS, WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SETTINGS = range(7)
+"""Settings of a side: sizes, number of the activation, norm before a block, id without a position (-1: none)."""
+
+
+@njit(nogil=True, error_model="numpy")
+def _embed(ids, places, embedding, positions, scale, width, padding, norm, x):  # type: ignore[no-untyped-def]
+    for row in range(len(ids)):
+        token, place = ids[row], places[row]
+        positioned = np.float32(0.0 if token == padding else 1.0)
+        for i in range(width):
+            x[row, i] = embedding[token, i] * scale + positions[place, i] * positioned
+    _norm_if(x, len(ids), width, norm)
+
+
+@njit(nogil=True, error_model="numpy")
+def _norm_if(x, rows, width, norm):  # type: ignore[no-untyped-def]
+    if norm[0] != 0:
+        normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), x)
+
+
+@njit(nogil=True, error_model="numpy")
+def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
+    """What a block reads into h: x, normalised first where the model is made so."""
+    if pre_norm:
+        normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), h)
+    else:
+        h[:rows, :width] = x[:rows, :width]
+
+
+@njit(nogil=True, error_model="numpy")
+def _after(x, block, rows, width, pre_norm, norm):  # type: ignore[no-untyped-def]
+    """Add a block's result to x; normalise the sum where the model is made so."""
+    for row in range(rows):
+        for i in range(width):
+            x[row, i] += block[row, i]
+    if not pre_norm:
+        _norm_if(x, rows, width, norm)
+
+
+@njit(nogil=True, error_model="numpy")
+def _feed_forward(x, h, wide, rounded, rows, settings, matrices, norm):  # type: ignore[no-untyped-def]
+    width, inner = settings[WIDTH], settings[FEED_FORWARD]
+    _before(x, rows, width, settings[PRE_NORM], norm, h)
+    multiply(h, rows, matrices[INNER], rounded, wide)
+    activate(wide, rows, inner, settings[ACTIVATION])
+    multiply(wide, rows, matrices[OUTER], rounded, h)
+    _after(x, h, rows, width, settings[PRE_NORM], norm)
+
+
+@njit(nogil=True, error_model="numpy")
+def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
+    """Put a key or value, from column `first` of a row on, into a slot of a cache (heads, slots, size)."""
+    heads, _, size = cache.shape
+    for head in range(heads):
+        for i in range(size):
+            cache[head, slot, i] = wide[row, first + head * size + i]
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def encode(  # type: ignore[no-untyped-def]
+    ids, starts, settings, matrices, norms, memory, embedding, positions, scale,
+    x, h, wide, rounded, scores, keys, values, memory_keys, memory_values,
+):  # fmt: skip
+    """Run the encoder, and what the decoder's cross-attention reads of it.
+
+    Parameters
+    ----------
+    ids : int64 array (N,)
+        All sentences behind each other; those of sentence b from ``starts[b]`` to ``starts[b + 1]``.
+    settings, matrices, norms : int64 arrays (SETTINGS,), (L, MATRICES, FIELDS), (L + 2, NORMS, 2)
+    memory : int64 array (decoder layers, MATRICES, FIELDS)
+        The decoder's matrices.
+    embedding, positions : float32 arrays (V, D), (P, D)
+    x, h, wide, rounded, scores : arrays
+        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,).
+    keys, values : float32 arrays (heads, N, D / heads)
+        Room.
+    memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, D / heads)
+        Results.
+    """
+    rows, width, pre_norm = len(ids), settings[WIDTH], settings[PRE_NORM]
+    layers = len(matrices)
+    places = np.empty(rows, np.int64)
+    for sentence in range(len(starts) - 1):
+        for row in range(starts[sentence], starts[sentence + 1]):
+            places[row] = row - starts[sentence]
+    _embed(ids, places, embedding, positions, scale, width, settings[PADDING], norms[layers, 0], x)
+    nothing = np.zeros(0, np.bool_)
+    for layer in range(layers):
+        _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
+        multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
+        for row in range(rows):
+            _store(wide, row, width, keys, row)
+            _store(wide, row, 2 * width, values, row)
+        for sentence in range(len(starts) - 1):
+            first, last = starts[sentence], starts[sentence + 1]
+            for row in range(first, last):
+                attend(wide[row], keys[:, first:], values[:, first:], last - first, nothing, scores, h[row])
+        multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
+        _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
+        _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])
+    _norm_if(x, rows, width, norms[layers + 1, 0])
+    for layer in range(len(memory)):
+        multiply(x, rows, memory[layer, CROSS_MEMORY], rounded, wide)
+        for sentence in range(len(starts) - 1):
+            for row in range(starts[sentence], starts[sentence + 1]):
+                _store(wide, row, 0, memory_keys[layer, sentence], row - starts[sentence])
+                _store(wide, row, width, memory_values[layer, sentence], row - starts[sentence])
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def decode(  # type: ignore[no-untyped-def]
+    tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, scale,
+    x, h, wide, rounded, scores, keys, values, memory_keys, memory_values, memory_lengths, hidden,
+):  # fmt: skip
+    """Run the decoder over the next slots of each row.
+
+    Parameters
+    ----------
+    tokens : int64 array (B, W)
+        -1 at the end of a row feeds nothing.
+    visible : bool array (B, W, W) or (0, 0, 0)
+        Which of the W slots each one sees; without it, itself and those before it.
+    filled, sources : int64 arrays (B,)
+        Slots in the cache of each row; which sentence it translates.
+    keys, values : float32 arrays (L, B, heads, C, D / heads)
+        The cache, written behind the filled slots.
+    memory_keys, memory_values, memory_lengths : arrays
+        From `encode`, with the lengths of the sentences.
+    hidden : float32 array (B, W, D)
+        Result, untouched where nothing was fed.
+    """
+    batch, slots = tokens.shape
+    layers, width, pre_norm = len(matrices), settings[WIDTH], settings[PRE_NORM]
+    tree = len(visible) > 0
+    ids, places = np.empty(batch * slots, np.int64), np.empty(batch * slots, np.int64)
+    row_of, slot_of = np.empty(batch * slots, np.int64), np.empty(batch * slots, np.int64)
+    rows = 0
+    for row in range(batch):
+        for slot in range(slots):
+            if tokens[row, slot] < 0:
+                break
+            ids[rows], row_of[rows], slot_of[rows] = tokens[row, slot], row, slot
+            places[rows] = filled[row] + (visible[row, slot].sum() - 1 if tree else slot)
+            rows += 1
+    _embed(ids[:rows], places[:rows], embedding, positions, scale, width, settings[PADDING], norms[layers, 0], x)
+    nothing = np.zeros(0, np.bool_)
+    for layer in range(layers):
+        _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
+        multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
+        for n in range(rows):
+            _store(wide, n, width, keys[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
+            _store(wide, n, 2 * width, values[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
+        for n in range(rows):
+            row, slot = row_of[n], slot_of[n]
+            k, v = keys[layer, row], values[layer, row]
+            if tree:
+                attend(wide[n], k, v, filled[row], visible[row, slot], scores, h[n])
+            else:
+                attend(wide[n], k, v, filled[row] + slot + 1, nothing, scores, h[n])
+        multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
+        _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
+        _before(x, rows, width, pre_norm, norms[layer, CROSS_NORM], h)
+        multiply(h, rows, matrices[layer, CROSS_QUERIES], rounded, wide)
+        for n in range(rows):
+            source = sources[row_of[n]]
+            k, v = memory_keys[layer, source], memory_values[layer, source]
+            attend(wide[n], k, v, memory_lengths[source], nothing, scores, h[n])
+        multiply(h, rows, matrices[layer, CROSS_OUT], rounded, wide)
+        _after(x, wide, rows, width, pre_norm, norms[layer, CROSS_NORM])
+        _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])
+    _norm_if(x, rows, width, norms[layers + 1, 0])
+    for n in range(rows):
+        for i in range(width):
+            hidden[row_of[n], slot_of[n], i] = x[n, i]

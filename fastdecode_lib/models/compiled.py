@@ -1,0 +1,288 @@
+"""The CPU engine: the transformers of `transformer.py` on compiled kernels, in float32, int16 or int8.
+
+A row's result does not depend on the rows computed beside it, nor a slot's on the other slots of a pass: passes over
+several slots equal single steps bit for bit, in every precision (`kernels.tiles`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints import Architecture
+from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.kernels import transformer as kernels
+from fastdecode_lib.kernels.elementwise import ACTIVATIONS
+from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
+from fastdecode_lib.models.positions import sinusoids
+
+
+@dataclass(frozen=True)
+class CompiledMemory:
+    """What cross-attention reads of the sources.
+
+    Attributes
+    ----------
+    keys, values : float32 arrays (decoder layers, B, heads, S, D / heads)
+    lengths : int64 array (B,)
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        return len(self.lengths)
+
+
+class _Room:
+    """Arrays a pass works in, for so many positions; made again, larger, when a pass needs more."""
+
+    def __init__(self, width: int, widest: int, slots: int):
+        self.width, self.widest, self.slots, self.positions = width, widest, slots, 0
+
+    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, ...]:
+        """x, h, wide, rounded and scores (`kernels.transformer.decode`) for at least so many positions and slots seen."""
+        if positions > self.positions or slots > self.slots:
+            self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
+            narrow, wide = padded(self.width), padded(self.widest)
+            self.made = (
+                np.zeros((self.positions, narrow), dtype=np.float32),
+                np.zeros((self.positions, narrow), dtype=np.float32),
+                np.zeros((self.positions, wide), dtype=np.float32),
+                room(self.positions, self.widest),
+                np.zeros(self.slots, dtype=np.float32),
+            )
+        return self.made
+
+
+@dataclass
+class CompiledState:
+    """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    memory: CompiledMemory
+    inverse: np.ndarray
+    """Row of the memory that each row of the state reads, (B,)."""
+    filled: np.ndarray
+    before_step: np.ndarray
+    room: _Room
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (B,)."""
+        return self.filled.copy()
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row."""
+        return int(self.keys.shape[3])
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
+            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
+        self.filled = lengths.copy()
+        self.before_step = np.minimum(self.before_step, lengths)
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
+        slots = np.asarray(slots, dtype=np.int64)
+        fed = self.filled - self.before_step
+        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
+            raise ValueError(
+                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
+            )
+        known = slots >= 0
+        if (known[:, 1:] > known[:, :-1]).any():
+            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
+        counts = known.sum(1)
+        for row in np.flatnonzero(((slots != np.arange(slots.shape[1])) & known).any(1)):
+            first, kept = int(self.before_step[row]), slots[row, : counts[row]]
+            for cache in (self.keys, self.values):
+                cache[:, row, :, first : first + len(kept)] = cache[:, row][:, :, first + kept]
+        self.filled = self.before_step + counts
+
+    def select(self, rows: np.ndarray) -> "CompiledState":
+        """Independent copies of some rows; the memory of the source is shared."""
+        rows = np.asarray(rows, dtype=np.int64)
+        used = int(self.filled[rows].max(initial=0))
+
+        def copied(cache: np.ndarray) -> np.ndarray:
+            layers, _, *sizes = cache.shape
+            fresh = np.empty((layers, len(rows), *sizes), dtype=cache.dtype)
+            fresh[:, :, :, :used] = cache[:, rows, :, :used]
+            return fresh
+
+        return CompiledState(
+            copied(self.keys),
+            copied(self.values),
+            self.memory,
+            self.inverse[rows],
+            self.filled[rows],
+            self.before_step[rows],
+            self.room,
+        )
+
+
+class _Side:
+    """Encoder or decoder as the kernels read it."""
+
+    def __init__(self, architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray], precision: Precision):
+        prefix, width = f"model.{side}", architecture.width
+        decoder = side == "decoder"
+        layers = architecture.decoder_layers if decoder else architecture.encoder_layers
+        inner = architecture.decoder_feed_forward if decoder else architecture.encoder_feed_forward
+        heads = architecture.decoder_heads if decoder else architecture.encoder_heads
+        self.kept: list[Any] = []
+        """The arrays behind the addresses."""
+
+        def matrix(*names: str) -> np.ndarray:
+            weight = np.concatenate([tensors[f"{name}.weight"] for name in names])
+            made = Matrix.of(
+                weight, np.concatenate([tensors[f"{name}.bias"] for name in names]), precision, name=names[0]
+            )
+            self.kept.append(made)
+            return made.record
+
+        def norm(name: str) -> list[int]:
+            pair = [np.ascontiguousarray(tensors[f"{name}.{part}"], dtype=np.float32) for part in ("weight", "bias")]
+            self.kept += pair
+            return [array.ctypes.data for array in pair]
+
+        self.matrices = np.zeros((layers, kernels.MATRICES, FIELDS), dtype=np.int64)
+        self.norms = np.zeros((layers + 2, kernels.NORMS, 2), dtype=np.int64)
+        for number in range(layers):
+            name = f"{prefix}.layers.{number}"
+            own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
+            matrices, norms = self.matrices[number], self.norms[number]
+            matrices[kernels.SELF_INPUTS] = matrix(*(f"{own}.{part}_proj" for part in "qkv"))
+            matrices[kernels.SELF_OUT] = matrix(f"{own}.out_proj")
+            matrices[kernels.INNER] = matrix(f"{name}.fc1")
+            matrices[kernels.OUTER] = matrix(f"{name}.fc2")
+            norms[kernels.SELF_NORM] = norm(f"{own}_layer_norm")
+            norms[kernels.FINAL_NORM] = norm(f"{name}.final_layer_norm")
+            if decoder:
+                matrices[kernels.CROSS_QUERIES] = matrix(f"{cross}.q_proj")
+                matrices[kernels.CROSS_OUT] = matrix(f"{cross}.out_proj")
+                matrices[kernels.CROSS_MEMORY] = matrix(f"{cross}.k_proj", f"{cross}.v_proj")
+                norms[kernels.CROSS_NORM] = norm(f"{cross}_layer_norm")
+        if architecture.learned_positions:
+            self.norms[layers, 0] = norm(f"{prefix}.layernorm_embedding")
+        if architecture.pre_norm:
+            self.norms[layers + 1, 0] = norm(f"{prefix}.layer_norm")
+        self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
+        learned = architecture.learned_positions
+        table = tensors[f"{prefix}.embed_positions.weight"][2:] if learned else sinusoids(architecture)
+        self.positions = np.ascontiguousarray(table, dtype=np.float32)
+        self.heads, self.widest = heads, max(3 * width, inner)
+        self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
+        self.settings[kernels.HEADS], self.settings[kernels.WIDTH] = heads, width
+        self.settings[kernels.FEED_FORWARD] = inner
+        self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
+        self.settings[kernels.PRE_NORM] = architecture.pre_norm
+        self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
+
+
+class CompiledTransformer:
+    """A Marian, mBART or M2M-100 / NLLB model on compiled kernels.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tensors : dict of str to numpy array
+        As `checkpoints.Checkpoint.tensors("np")` gives them.
+    precision : str
+        ``"float32"``, ``"int16"`` or ``"int8"``: of every product, the output's included. Embeddings, attention and
+        norms stay in float32.
+    """
+
+    kind: Kind = "causal"
+    group = 1
+    supports = frozenset({"ragged", "tree"})
+    engine = "compiled"
+
+    def __init__(self, architecture: Architecture, tensors: Mapping[str, np.ndarray], precision: Precision = "float32"):
+        self.architecture, self.precision = architecture, precision
+        self.scale = np.float32(np.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0)
+        self.encoder = _Side(architecture, "encoder", tensors, precision)
+        self.decoder = _Side(architecture, "decoder", tensors, precision)
+        self.max_source = self.max_target = architecture.max_positions
+        output = Matrix.of(tensors["lm_head.weight"], tensors.get("final_logits_bias"), precision, name="lm_head")
+        self.outputs: tuple[Output, ...] = (Output(output),)
+
+    def encode(self, source: Source) -> CompiledMemory:
+        """Run the encoder over a batch (B, S)."""
+        lengths = source.lengths.astype(np.int64)
+        longest = int(lengths.max(initial=0))
+        if longest > self.max_source:
+            raise ValueError(
+                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
+                "Split it into sentences."
+            )
+        ids = source.ids[:, :longest][np.arange(longest) < lengths[:, None]]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        width, heads = self.architecture.width, self.encoder.heads
+        own = np.empty((2, heads, len(ids), width // heads), dtype=np.float32)
+        heads = self.decoder.heads
+        memory = np.zeros(
+            (2, len(self.decoder.matrices), len(lengths), heads, longest, width // heads), dtype=np.float32
+        )
+        kernels.encode(
+            ids, starts, self.encoder.settings, self.encoder.matrices, self.encoder.norms, self.decoder.matrices,
+            self.encoder.embedding, self.encoder.positions, self.scale,
+            *_Room(width, self.encoder.widest, longest).arrays(len(ids), longest), own[0], own[1], memory[0], memory[1],
+        )  # fmt: skip
+        return CompiledMemory(memory[0], memory[1], lengths)
+
+    def start(self, encoded: CompiledMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledState:
+        """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        slots = min(capacity or self.max_target, self.max_target)
+        width, heads = self.architecture.width, self.decoder.heads
+        shape = (len(self.decoder.matrices), len(prefix), heads, slots, width // heads)
+        lengths = np.zeros(len(prefix), dtype=np.int64)
+        longest = max(slots, int(encoded.lengths.max(initial=0)))
+        state = CompiledState(
+            np.empty(shape, dtype=np.float32),
+            np.empty(shape, dtype=np.float32),
+            encoded,
+            np.arange(len(prefix)),
+            lengths,
+            lengths.copy(),
+            _Room(width, self.decoder.widest, longest),
+        )
+        if prefix.shape[1] > 1:
+            self.step(state, prefix[:, :-1])
+        return state
+
+    def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+        """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
+        rows, width = tokens.shape
+        feeding = tokens >= 0
+        counts = feeding.sum(1)
+        if (feeding[:, 1:] > feeding[:, :-1]).any():
+            raise ValueError("Slots that feed nothing (-1) must stand at the end of their row.")
+        longest = int((state.filled + counts).max())
+        if longest > state.capacity:
+            raise ValueError(
+                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
+                "Lower max_length, or start the state with more capacity."
+            )
+        hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
+        side, memory = self.decoder, state.memory
+        kernels.decode(
+            np.ascontiguousarray(tokens), _EVERYTHING if visible is None else np.ascontiguousarray(visible),
+            state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
+            self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
+            memory.keys, memory.values, memory.lengths, hidden,
+        )  # fmt: skip
+        state.before_step, state.filled = state.filled, state.filled + counts
+        return hidden
+
+
+_EVERYTHING = np.zeros((0, 0, 0), dtype=bool)

@@ -1,0 +1,93 @@
+"""The full vocabulary projection on the compiled engine: every token is scored, nothing but the weight is approximated."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
+
+ROWS = 32
+"""Hidden vectors scored together."""
+_NONE = np.zeros((1, 0), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class CompiledExact:
+    """``hidden @ weight.T + bias`` over the whole vocabulary, for models of the compiled engine.
+
+    Attributes
+    ----------
+    matrix : Matrix
+        The output weight (V, D) and bias, in the model's precision.
+    """
+
+    matrix: Matrix
+    _rooms: Any = field(default_factory=threading.local, init=False, repr=False, compare=False)
+
+    name = "exact"
+    lossless = True
+
+    @classmethod
+    def of(cls, model: Model) -> "CompiledExact":
+        """The projection a model was trained with."""
+        if len(model.outputs) != 1:
+            raise ValueError(
+                f"Exact scores one output matrix, this model has {len(model.outputs)}. Use Average for an ensemble."
+            )
+        return cls(model.outputs[0].weight)
+
+    def bind(self, source: Source | None) -> "CompiledExact":
+        """Itself: the full vocabulary does not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of weight, scales and bias."""
+        return self.matrix.memory_bytes
+
+    def multiply_adds(self, rows: int) -> int:
+        """D x V for each row."""
+        return rows * self.matrix.shape[0] * self.matrix.shape[1]
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
+        hidden, vocabulary = self._checked(hidden), self.matrix.shape[0]
+        if not 1 <= k <= vocabulary:
+            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
+        rows = len(hidden)
+        ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
+        log_normaliser = np.empty(rows if normalise else 0)
+        refused = _NONE if banned is None else banned if banned.ndim == 2 else banned[None]
+        best_tokens(hidden, self.matrix.record, vocabulary, refused, *self._room(rows), ids, scores, log_normaliser)
+        return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M)."""
+        hidden = self._checked(hidden)
+        found = np.empty(ids.shape, dtype=np.float32)
+        rounded, scores, _ = self._room(len(hidden))
+        log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, found)
+        return found
+
+    def _checked(self, hidden: Any) -> np.ndarray:
+        if hidden.shape[-1] != self.matrix.shape[1]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.matrix.shape[1]}, got {hidden.shape[-1]}. "
+                "Use the projection of the same model."
+            )
+        return np.ascontiguousarray(hidden, dtype=np.float32)
+
+    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rounded rows, scores and largest scores, for up to `ROWS` rows; each thread has its own."""
+        made = getattr(self._rooms, "made", None)
+        if made is None or len(made[1]) < min(rows, ROWS):
+            together = min(rows, ROWS)
+            vocabulary, width = self.matrix.shape
+            scores = np.empty((together, self.matrix.outputs), dtype=np.float32)
+            made = room(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
+            self._rooms.made = made
+        return made

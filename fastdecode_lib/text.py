@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.checkpoints import Checkpoint, CheckpointError, read_json
+from fastdecode_lib.checkpoints import RECURRENT, Checkpoint, CheckpointError, read_json
 from fastdecode_lib.core import Source
 
 Direction = tuple[str, str]
@@ -65,6 +65,11 @@ class Tokenizer(Protocol):
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer in a checkpoint's folder."""
+    if checkpoint.family == RECURRENT:
+        from fastdecode_lib.words import WordText
+
+        shape = checkpoint.recurrent
+        return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
     if (checkpoint.folder / "source.spm").is_file():
         return MarianText.load(checkpoint)
     return HuggingFaceText(checkpoint)

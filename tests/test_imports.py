@@ -23,6 +23,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.kernels.products",
     "fastdecode_lib.models.transformer",
     "fastdecode_lib.models.huggingface",
+    "fastdecode_lib.models.recurrent",
     "fastdecode_lib.projections.exact",
     "fastdecode_lib.training",
     "fastdecode_lib.checks",

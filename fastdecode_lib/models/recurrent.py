@@ -1,0 +1,447 @@
+"""Attentional recurrent translation models in torch: the reference engine of paper 004, and what training runs.
+
+Equations of sec. 4, with h the bottom layer's last state, x the embedding of the previous word, s the source's vectors::
+
+    d_j = tanh(Wa h + Va x) . tanh(Ua s_j)            alpha = softmax(d)            c = sum_j alpha_j s_j
+    u = sigma(Wu h + Vu x + Uu c + bu)                r = sigma(Wr h + Vr x + Ur c + br)
+    k = tanh(r * (Wh h) + Vh x + Uh c + bh)           h' = u h + (1 - u) k
+
+The reset gate applies after the product with Wh, so that one matrix makes all three gates. The paper prints sigma for the
+candidate k; its sec. 5 says that GRUs use tanh, which is meant. The paper does not give the first state: it is zero.
+
+Sec. 5 stacks fully-connected layers on it: ``h1 = relu(W1 h)``, ``h2 = relu(W2 h1)``, ``h3 = relu(W3 h2 + h1)``, and so on,
+every other layer adding the result of the one two below before its relu. What a relu gives is clipped to [0, 10], and
+training clips every weight to [-1, 1] after each update (sec. 4.1), so that 16-bit integers hold both.
+
+The names and shapes of the matrices are listed in `recurrent_shape`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.models.recurrent_shape import RecurrentShape
+
+RELU_LIMIT = 10.0
+WEIGHT_LIMIT = 1.0
+
+
+def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
+    """One step of a GRU.
+
+    Parameters
+    ----------
+    state : (..., D)
+    from_state : (..., 3 D)
+        W times the state.
+    from_input : (..., 3 D)
+        V x + U c + b; gates in the order update, reset, candidate.
+
+    Returns
+    -------
+    (..., D)
+    """
+    width = state.shape[-1]
+    state_gates, state_candidate = from_state.split((2 * width, width), -1)
+    input_gates, input_candidate = from_input.split((2 * width, width), -1)
+    update, reset = torch.sigmoid(state_gates + input_gates).split(width, -1)
+    candidate = torch.tanh(torch.addcmul(input_candidate, reset, state_candidate))
+    return torch.lerp(candidate, state, update)
+
+
+def lstm(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
+    """One step of an LSTM: state (..., 2 D), hidden vector then memory cell; gates input, forget, output, candidate."""
+    width = state.shape[-1] // 2
+    gates, candidate = (from_state + from_input).split((3 * width, width), -1)
+    enter, forget, out = torch.sigmoid(gates).split(width, -1)
+    memory = torch.addcmul(enter * torch.tanh(candidate), forget, state[..., width:])
+    return torch.cat([out * torch.tanh(memory), memory], -1)
+
+
+CELLS = {"gru": gru, "lstm": lstm}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the attention reads: source vectors s (B, S, 2 H), keys tanh(Ua s) (B, S, A), and what to add to d (B, S).
+
+    The last is 0 at real words and minus infinity at padding; None without padding.
+    """
+
+    vectors: Tensor
+    keys: Tensor
+    mask: Tensor | None
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        return int(self.vectors.shape[0])
+
+    def gather(self, rows: Tensor) -> "Memory":
+        """The same for a choice of rows."""
+        return Memory(self.vectors[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
+
+
+@dataclass(frozen=True)
+class Network:
+    """The equations, on tensors by name: training and decoding run the same ones.
+
+    Attributes
+    ----------
+    shape : RecurrentShape
+    tensors : mapping of name to tensor
+    """
+
+    shape: RecurrentShape
+    tensors: Mapping[str, Tensor]
+
+    # -- source
+
+    def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
+        """Source ids (B, S), of which the first lengths (B,) of a row count."""
+        shape = self.shape
+        places = torch.arange(ids.shape[1], device=ids.device)
+        real = places < lengths[:, None]
+        backwards = torch.where(real, lengths[:, None] - 1 - places, places)
+        """Reads a row's words from the last to the first, padding staying where it is."""
+        x = self.tensors["source.embedding"][ids]
+        for layer in range(shape.source_layers):
+            if layer < shape.bidirectional_layers:
+                x = self._both_directions(f"source.{layer}", x, backwards)
+            else:
+                found, _ = self._layer(f"source.{layer}.forward", x, x.new_zeros(len(x), shape.states * shape.memory))
+                x = x + found if shape.residual else found
+        mask = None if bool(real.all()) else torch.zeros_like(real, dtype=x.dtype).masked_fill(~real, -torch.inf)
+        return Memory(x, torch.tanh(functional.linear(x, self.tensors["target.attention.Ua"])), mask)
+
+    def _both_directions(self, name: str, x: Tensor, backwards: Tensor) -> Tensor:
+        """A bidirectional layer over (B, S, inputs): both directions in one loop, concatenated (B, S, 2 H)."""
+        tensors, shape = self.tensors, self.shape
+        sides = [f"{name}.{side}" for side in ("forward", "backward")]
+        rows = torch.arange(len(x), device=x.device)[:, None]
+        left, right = (functional.linear(x, tensors[f"{side}.V"], tensors[f"{side}.b"]) for side in sides)
+        inputs = torch.stack([left, right[rows, backwards]])
+        matrix = torch.stack([tensors[f"{side}.W"] for side in sides]).transpose(1, 2)
+        state = x.new_zeros(2, len(x), shape.states * shape.source_width)
+        hidden = []
+        for from_input in inputs.unbind(2):
+            state = CELLS[shape.cell](state, torch.bmm(self._hidden(state), matrix), from_input)
+            hidden.append(self._hidden(state))
+        left, right = torch.stack(hidden, 2).unbind(0)
+        return torch.cat([left, right[rows, backwards]], -1)
+
+    def _hidden(self, state: Tensor) -> Tensor:
+        """The hidden vectors (..., D) of states (..., states x D)."""
+        return state if self.shape.states == 1 else state[..., : state.shape[-1] // 2]
+
+    def _layer(self, name: str, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """A recurrent layer over (B, W, inputs) from a state (B, states x D): hidden (B, W, D), states (B, W, states x D)."""
+        inputs = functional.linear(x, self.tensors[f"{name}.V"], self.tensors[f"{name}.b"])
+        states = []
+        for from_input in inputs.unbind(1):
+            from_state = functional.linear(self._hidden(state), self.tensors[f"{name}.W"])
+            state = CELLS[self.shape.cell](state, from_state, from_input)
+            states.append(state)
+        after = torch.stack(states, 1)
+        return self._hidden(after), after
+
+    # -- target
+
+    @cached_property
+    def _state_matrix(self) -> Tensor:
+        """W and Wa of the bottom layer, one above the other (G D + A, D): one product a step."""
+        return torch.cat([self.tensors["target.bottom.W"], self.tensors["target.attention.Wa"]])
+
+    def attend(self, memory: Memory, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Context c (B, 2 H) and weights alpha (B, S) of queries tanh(Wa h + Va x) (B, A)."""
+        scores = torch.bmm(memory.keys, query.unsqueeze(2)).squeeze(2)
+        weights = torch.softmax(scores if memory.mask is None else scores + memory.mask, 1)
+        return torch.bmm(weights.unsqueeze(1), memory.vectors).squeeze(1), weights
+
+    def _bottom(self, memory: Memory, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The attentional layer over (B, W, E): hidden, states, and attention weights (B, W, S)."""
+        tensors, shape = self.tensors, self.shape
+        inputs = functional.linear(x, tensors["target.bottom.V"], tensors["target.bottom.b"])
+        queries = functional.linear(x, tensors["target.attention.Va"])
+        states, alignment = [], []
+        for from_input, from_word in zip(inputs.unbind(1), queries.unbind(1), strict=True):
+            products = functional.linear(self._hidden(state), self._state_matrix)
+            from_state, asked = products.split((shape.gates * shape.width, shape.attention), -1)
+            context, weights = self.attend(memory, torch.tanh(asked + from_word))
+            from_context = functional.linear(context, tensors["target.bottom.U"])
+            state = CELLS[shape.cell](state, from_state, from_input + from_context)
+            states.append(state)
+            alignment.append(weights)
+        after = torch.stack(states, 1)
+        return self._hidden(after), after, torch.stack(alignment, 1)
+
+    def _fully_connected(self, hidden: Tensor) -> Tensor:
+        """The fully-connected layers over (B, W, D) -> (B, W, F)."""
+        skipped: Tensor | None = None
+        for layer in range(1, self.shape.fc_layers + 1):
+            product = functional.linear(hidden, self.tensors[f"target.fc.{layer}"])
+            if layer % 2 and skipped is not None:
+                product = product + skipped
+            hidden = product.clamp(0.0, RELU_LIMIT)
+            if layer % 2:
+                skipped = hidden
+        return hidden
+
+    def decode(self, memory: Memory, ids: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Feed previous words (B, W) to the target, one after another.
+
+        Parameters
+        ----------
+        memory : Memory of B rows
+        ids : (B, W)
+        states : list of (B, states x D)
+            One for each of `RecurrentShape.recurrent_layers`.
+
+        Returns
+        -------
+        tuple
+            The output's hidden vectors (B, W, D), the states after every word, each (B, W, states x D), and the attention
+            (B, W, S).
+        """
+        shape = self.shape
+        remaining = iter(states)
+        hidden, after, alignment = self._bottom(memory, self.tensors["target.embedding"][ids], next(remaining))
+        afters = [after]
+        for layer in range(shape.extra_layers):
+            found, after = self._layer(f"target.extra.{layer}", hidden, next(remaining))
+            hidden = hidden + found if shape.residual else found
+            afters.append(after)
+        hidden = self._fully_connected(hidden)
+        if shape.top == "tanh":
+            hidden = torch.tanh(functional.linear(hidden, self.tensors["target.top"]))
+        elif shape.top == "recurrent":
+            hidden, after = self._layer("target.top", hidden, next(remaining))
+            afters.append(after)
+        return hidden, afters, alignment
+
+    def first_states(self, rows: int) -> list[Tensor]:
+        """Zeros for every layer that remembers, each (B, states x D)."""
+        like = self.tensors["target.bottom.b"]
+        return [like.new_zeros(rows, self.shape.states * self.shape.width) for _ in self.shape.recurrent_layers]
+
+
+_GAINS = {".fc.": 2**0.5, ".attention.": 0.3, ".embedding": 3.0}
+
+
+def first_weights(shape: RecurrentShape, seed: int) -> dict[str, Tensor]:
+    """Random float32 weights to train from: uniform, keeping the size of what passes through; an LSTM forgets little."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, size in shape.tensors.items():
+        if name.endswith(".b"):
+            weights[name] = torch.zeros(size)
+            if shape.cell == "lstm":
+                width = size[0] // 4
+                weights[name][width : 2 * width] = 1.0
+            continue
+        gain = next((gain for part, gain in _GAINS.items() if part in name), 1.0)
+        limit = min(WEIGHT_LIMIT, gain * (3 / size[1]) ** 0.5)
+        weights[name] = (torch.rand(size, generator=generator) * 2 - 1) * limit
+    return weights
+
+
+@dataclass
+class RecurrentState:
+    """States of the recurrent layers after every slot, each (B, C + 1, states x D), entry 0 being the first; see `core.State`."""
+
+    layers: list[Tensor]
+    memory: Memory
+    inverse: np.ndarray
+    """Row of the memory that each row of the state reads, (B,)."""
+    filled: np.ndarray
+    before_step: np.ndarray
+    gathered: Memory | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (B,)."""
+        return self.filled.copy()
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row; one entry more is allocated for the first state, one for slots that feed nothing."""
+        return int(self.layers[0].shape[1]) - 2
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
+            raise ValueError(
+                f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}. A state cannot grow by it."
+            )
+        self.filled = lengths.copy()
+        self.before_step = np.minimum(self.before_step, lengths)
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
+        slots = np.asarray(slots, dtype=np.int64)
+        fed = self.filled - self.before_step
+        right = slots.ndim == 2 and len(slots) == len(fed)
+        counts = (slots >= 0).sum(1) if right else fed
+        if (
+            not right
+            or not (slots == np.where(np.arange(slots.shape[1]) < counts[:, None], np.arange(slots.shape[1]), -1)).all()
+        ):
+            raise ValueError(
+                f"A recurrent state keeps the first slots of a step, in their order: got {slots.tolist()}. Each state follows "
+                "from the one before, so that slots cannot be left out."
+            )
+        if (counts > fed).any():
+            raise ValueError(
+                f"keep needs slots of the last step, which fed {fed.tolist()}: got {slots.tolist()}. Feed them first."
+            )
+        self.filled = self.before_step + counts
+
+    @torch.inference_mode()
+    def select(self, rows: np.ndarray) -> "RecurrentState":
+        """Independent copies of some rows; the memory of the source is shared."""
+        rows = np.asarray(rows, dtype=np.int64)
+        used = int(self.filled[rows].max(initial=0)) + 1
+        at = torch.from_numpy(rows).to(self.layers[0].device)
+        layers = []
+        for layer in self.layers:
+            fresh = layer.new_zeros((len(rows), *layer.shape[1:]))
+            fresh[:, :used] = layer[:, :used].index_select(0, at)
+            layers.append(fresh)
+        return RecurrentState(
+            layers, self.memory, self.inverse[rows], self.filled[rows].copy(), self.before_step[rows].copy()
+        )
+
+    def readable_memory(self) -> Memory:
+        """The memory with a row for each row of the state."""
+        if self.gathered is None:
+            same = len(self.inverse) == self.memory.rows and (self.inverse == np.arange(self.memory.rows)).all()
+            at = torch.from_numpy(self.inverse).to(self.memory.vectors.device)
+            self.gathered = self.memory if same else self.memory.gather(at)
+        return self.gathered
+
+
+class Recurrent:
+    """A recurrent translation model in torch; satisfies `core.Model`.
+
+    Parameters
+    ----------
+    architecture : RecurrentShape
+    tensors : mapping of name to tensor
+        As `Checkpoint.tensors` returns them.
+    device : torch device or str
+    dtype : torch.dtype
+        Precision of weights, states and hidden vectors.
+    """
+
+    kind: Kind = "causal"
+    group = 1
+    supports = frozenset({"ragged"})
+    engine = "torch"
+
+    def __init__(
+        self,
+        architecture: RecurrentShape,
+        tensors: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.architecture = architecture
+        self.device, self.dtype = torch.device(device), dtype
+        self.network = Network(architecture, {name: t.detach().to(self.device, dtype) for name, t in tensors.items()})
+        self.max_source = self.max_target = architecture.max_positions
+        self.outputs: tuple[Output, ...] = (Output(self.network.tensors["output.V"]),)
+
+    @torch.inference_mode()
+    def encode(self, source: Source) -> Memory:
+        """Run the source's layers over a batch (B, S)."""
+        longest = int(source.lengths.max(initial=0))
+        if longest > self.max_source:
+            raise ValueError(
+                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
+                "Split it into sentences."
+            )
+        ids = np.where(np.arange(longest) < source.lengths[:, None], source.ids[:, :longest], 0)
+        return self.network.encode(
+            torch.from_numpy(ids).to(self.device), torch.from_numpy(source.lengths).to(self.device)
+        )
+
+    def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> RecurrentState:
+        """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        slots = min(capacity or self.max_target, self.max_target)
+        layers = [
+            first.new_zeros((len(prefix), slots + 2, first.shape[1]))
+            for first in self.network.first_states(len(prefix))
+        ]
+        lengths = np.zeros(len(prefix), dtype=np.int64)
+        state = RecurrentState(layers, encoded, np.arange(len(prefix)), lengths, lengths.copy())
+        if prefix.shape[1] > 1:
+            self.step(state, prefix[:, :-1])
+        return state
+
+    @torch.inference_mode()
+    def step(self, state: RecurrentState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
+        """Feed tokens (B, W) one after another, -1 feeding nothing, and return hidden vectors (B, W, D).
+
+        Raises
+        ------
+        ValueError
+            If slots are to see each other otherwise than in a row, do not fit, or are missing within a row.
+        """
+        if visible is not None:
+            raise ValueError(
+                "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
+                "Use a draft source with one candidate."
+            )
+        feeding = tokens >= 0
+        if not (feeding[:, :-1] >= feeding[:, 1:]).all():
+            raise ValueError(
+                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
+            )
+        counts = feeding.sum(1)
+        longest = int((state.filled + counts).max(initial=0))
+        if longest > state.capacity:
+            raise ValueError(
+                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
+                "Lower max_length, or start the state with more capacity."
+            )
+        rows = torch.arange(len(tokens), device=self.device)
+        now = torch.from_numpy(state.filled).to(self.device)
+        ids = torch.from_numpy(np.where(feeding, tokens, 0)).to(self.device)
+        before = [layer[rows, now] for layer in state.layers]
+        hidden, afters, _ = self.network.decode(state.readable_memory(), ids, before)
+        entries = np.where(feeding, state.filled[:, None] + 1 + np.arange(tokens.shape[1]), state.capacity + 1)
+        at = torch.from_numpy(entries).to(self.device)
+        for layer, after in zip(state.layers, afters, strict=True):
+            layer[rows[:, None], at] = after
+        state.before_step, state.filled = state.filled, state.filled + counts
+        return hidden
+
+    @torch.inference_mode()
+    def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
+        """The attention with which each token of given targets was chosen, found by feeding them once more.
+
+        Parameters
+        ----------
+        source : Source of B sentences
+        tokens : int array (B, T)
+            Targets, padded on the right with -1.
+        prefix : int array (P,)
+            What was fed before the first token.
+
+        Returns
+        -------
+        float64 array (B, T, S)
+            Rows sum to 1 over the real source words; where there is no token they mean nothing.
+        """
+        fed = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
+        _, _, weights = self.network.decode(
+            self.encode(source), torch.from_numpy(fed).to(self.device), self.network.first_states(len(tokens))
+        )
+        return weights[:, len(prefix) - 1 :].double().cpu().numpy()

@@ -7,11 +7,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fastdecode_lib.checkpoints import quantised
+from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.measure import quality, signatures, versions
-from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, RecurrentPreset
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.words import WordText
 
 JOINED_SEED = 0
 """Decides which test sentences are joined with which."""
@@ -36,15 +39,20 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     if not (best / "config.json").is_file():
         raise ValueError(f"There is no trained checkpoint in {best}. Train one first: fastdecode train {name}")
     corpus = Tatoeba(corpus_folder(data))
-    preset = PRESETS[name]
+    preset: Any = PRESETS[name]
+    kinds: dict[str, tuple[Any, Any]] = {
+        "marian": (_copy_tidied, _card),
+        "recurrent": (_copy_quantised, _recurrent_card),
+    }
+    copy, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
     history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
     seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
     chosen = max(history, key=lambda entry: entry["dev_chrf"])
     with atomic_folder(root / "assets" / name) as target:
-        _copy_tidied(best, target, preset)
+        copy(best, target, preset)
         rows = score(load(str(target)), corpus)
-        (target / "README.md").write_text(_card(preset, rows, chosen, seed), encoding="utf-8")
+        (target / "README.md").write_text(card(preset, rows, chosen, seed), encoding="utf-8")
     about = {
         "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
         "update": chosen["update"],
@@ -75,6 +83,22 @@ def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:
     (target / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 
 
+def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    for name in ("config.json", "vocabulary.json", "lexicon.safetensors"):
+        shutil.copyfile(best / name, target / name)
+    save_file(quantised(load_file(best / "model.safetensors")), target / "model.safetensors")
+
+
+def _texts(model: TranslationModel, sources: list[str], found: Sequence[Hypothesis]) -> list[str]:
+    """Outputs as text; unknown words are replaced where the tokenizer is one of words."""
+    outputs = [hypothesis.tokens for hypothesis in found]
+    if isinstance(model.tokenizer, WordText):
+        return model.tokenizer.texts(model.network, sources, outputs)
+    return [model.tokenizer.decode(tokens) for tokens in outputs]
+
+
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
     """BLEU and chrF of greedy decoding on the test split: a row per direction, single sentences and joined ones."""
     rows = []
@@ -83,7 +107,7 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
         single = corpus.pairs("test", source, target)
         for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
             found = session.decode([a for a, _ in pairs])
-            bleu, chrf = quality([model.tokenizer.decode(h.tokens) for h in found], [b for _, b in pairs])
+            bleu, chrf = quality(_texts(model, [a for a, _ in pairs], found), [b for _, b in pairs])
             ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
             rows.append(
                 {
@@ -151,3 +175,48 @@ def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any]
         *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()),
     ]
     return "\n\n".join(["\n".join(lines[:-5]), lines[-4], *lines[-2:]]) + "\n"
+
+
+def _recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
+    shape = preset.shape
+    ((source, target),) = preset.directions
+    above = {"none": "nothing above", "tanh": "a tanh layer on top", "recurrent": f"a {shape.cell.upper()} on top"}[
+        shape.top
+    ]
+    lines = [
+        "---",
+        "license: apache-2.0",
+        f"language: [{source}, {target}]",
+        "pipeline_tag: translation",
+        "---",
+        "",
+        f"# {preset.name}",
+        "",
+        f"A word-based attentional recurrent model, {source} to {target}, of the shape of paper 004's table 2 (Devlin, 2017) "
+        f"at a quarter of its widths: {shape.source_layers} {shape.cell.upper()} layers of the source, "
+        f"{shape.bidirectional_layers} of them bidirectional, {shape.source_width} a direction; an attentional "
+        f"{shape.cell.upper()} of {shape.width}, {shape.extra_layers} further recurrent and {shape.fc_layers} fully-connected "
+        f"layers, {above}; {shape.vocabulary:,} words a side. It exists to measure decoding methods, not to compete on quality.",
+        "",
+        "Matrices are stored as int8 with a scale for each row and computed in float32. `lexicon.safetensors` holds the "
+        f"{preset.translations} best translations of each source word by IBM model 1.",
+        "",
+        "## Training",
+        "",
+        "- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; single "
+        f"pairs, and {preset.joined_share:g} times as many joined two to four at a time.",
+        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
+        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of "
+        f"the weights, chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
+        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root; label "
+        f"smoothing {preset.label_smoothing:g}; weights clipped to [-1, 1], relus to [0, 10].",
+        "",
+        "## Scores on the test split (greedy, float32, unknown words replaced)",
+        "",
+        "| sentences | count | BLEU | chrF |",
+        "| --- | ---: | ---: | ---: |",
+        *(f"| {row['sentences']} | {row['count']} | {row['bleu']:.1f} | {row['chrf']:.1f} |" for row in rows),
+        "",
+        *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`\n" for name, signature in signatures().items()),
+    ]
+    return "\n".join(lines)

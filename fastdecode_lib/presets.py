@@ -1,22 +1,24 @@
 """What each bundled model is made of and how it is trained: one frozen record per model, read by `training`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from fastdecode_lib.corpus import DIRECTIONS
+from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
 
 LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A Marian-shaped translation model and its training recipe.
+class Recipe:
+    """How a model of any kind is trained.
 
     Attributes
     ----------
     directions : tuple of (source, target)
-        Language pairs translated by the one model, told apart by the target's tag in front of the source.
-    vocabulary : int
-        Size of the joint SentencePiece vocabulary with end, unknown, tags and padding.
+        Language pairs translated by the one model.
+    seed : int
+        Where the command names none; presets that differ by it alone make an ensemble.
     joined_share : float
         Joined examples (two to four pairs each) per single pair.
     tokens_per_update : int
@@ -27,17 +29,13 @@ class Preset:
         Decay of the running average of the weights; the average is what is evaluated and shipped.
     """
 
+    kind: ClassVar[str]
+    """Which learner trains it."""
+
     name: str
     directions: tuple[tuple[str, str], ...] = DIRECTIONS
-    vocabulary: int = 16_000
-    encoder_layers: int = 4
-    decoder_layers: int = 2
-    width: int = 256
-    heads: int = 4
-    feed_forward: int = 1024
-    max_positions: int = 256
+    seed: int = 1
     joined_share: float = 0.5
-    dropout: float = 0.0
     label_smoothing: float = 0.1
     tokens_per_update: int = 3_000
     peak_rate: float = 1e-3
@@ -50,4 +48,65 @@ class Preset:
     dev_joined: int = 40
 
 
-PRESETS = {preset.name: preset for preset in (Preset(name="tatoeba-small"),)}
+@dataclass(frozen=True)
+class Preset(Recipe):
+    """A Marian-shaped translation model and its training recipe.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Size of the joint SentencePiece vocabulary with end, unknown, tags and padding; the target language is told by
+        its tag in front of the source.
+    """
+
+    kind = "marian"
+
+    vocabulary: int = 16_000
+    encoder_layers: int = 4
+    decoder_layers: int = 2
+    width: int = 256
+    heads: int = 4
+    feed_forward: int = 1024
+    max_positions: int = 256
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class RecurrentPreset(Recipe):
+    """A word-based recurrent model and its training recipe.
+
+    Attributes
+    ----------
+    shape : RecurrentShape
+        Its vocabularies are the most words of each side, special tokens included.
+    translations : int
+        Entries of the lexicon for each source word; the paper's candidate lists have 20.
+    """
+
+    kind = "recurrent"
+
+    directions: tuple[tuple[str, str], ...] = (("en", "fr"),)
+    joined_share: float = 0.1
+    tokens_per_update: int = 1_500
+    peak_rate: float = 3e-3
+    warm_up: int = 200
+    average: float = 0.995
+    evaluate_every: int = 300
+    patience: int = 100
+    max_updates: int = 2_400
+    dev_single: int = 250
+    dev_joined: int = 50
+    shape: RecurrentShape = field(default_factory=RecurrentShape)
+    translations: int = 20
+
+
+def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
+    """A system of paper 004, table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
+    own = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
+    return RecurrentPreset(name=own, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000))
+
+
+PRESETS: dict[str, Recipe] = {
+    preset.name: preset
+    for preset in (Preset(name="tatoeba-small"), *map(_sharp, SYSTEMS), _sharp("S4", 2), _sharp("S4", 3))
+}

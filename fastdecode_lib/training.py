@@ -10,18 +10,18 @@ import math
 import os
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
-from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, Recipe
 from fastdecode_lib.store import atomic_file, atomic_folder, recover
 
 END, UNKNOWN = "</s>", "<unk>"
@@ -37,12 +37,51 @@ class Examples:
     target: np.ndarray
     target_offsets: np.ndarray
 
+    @classmethod
+    def of(cls, sources: list[np.ndarray], targets: list[np.ndarray], longest: int) -> "Examples":
+        """The pairs of which neither side has more ids than `longest`."""
+        fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
+        return cls(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
+
     def batch(self, rows: np.ndarray, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Padded ids of some rows: source (B, S) and target (B, T), int64."""
         return (
             _padded(self.source, self.source_offsets, rows, padding),
             _padded(self.target, self.target_offsets, rows, padding),
         )
+
+
+class Learner(Protocol):
+    """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
+
+    Attributes
+    ----------
+    examples : Examples
+    padding : int
+        Fills the rows of a batch.
+    parameters : dict of name to tensor
+        What is trained, in place.
+    """
+
+    examples: Examples
+    padding: int
+    parameters: dict[str, Any]
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The loss per target token of a padded batch (B, S), (B, T), to be differentiated."""
+        ...
+
+    def after_update(self) -> None:
+        """Hold the parameters where they may be."""
+        ...
+
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Greedy translations by a network of these weights."""
+        ...
+
+    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write a checkpoint of these weights that `load` opens."""
+        ...
 
 
 def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
@@ -60,7 +99,7 @@ def train(
     folder: str | Path = "build/train",
     device: str = "cpu",
     threads: int | None = None,
-    seed: int = 1,
+    seed: int | None = None,
     updates: int | None = None,
     minutes_between_checkpoints: float = 4.0,
     progress: bool = True,
@@ -75,19 +114,22 @@ def train(
         The corpus folder; ``FASTDECODE_DATA`` otherwise.
     folder : str or Path
         Where ``NAME/`` with checkpoints, log and best model is kept.
+    seed : int, optional
+        The preset's own otherwise.
     updates : int, optional
         Stop at this update at the latest (a checkpoint is left, so that a later call continues).
 
     Returns
     -------
     Path
-        The Hugging Face directory of the best model so far.
+        The directory of the best model so far.
     """
     if name not in PRESETS:
         raise ValueError(f"Unknown model to train: got {name!r}. Use one of {', '.join(PRESETS)}.")
     if updates is not None and updates < 1:
         raise ValueError(f"Training needs updates >= 1, got {updates}. Leave it out to train to the end.")
     preset = PRESETS[name]
+    seed = preset.seed if seed is None else seed
     work = Path(folder) / name
     work.mkdir(parents=True, exist_ok=True)
     if threads:
@@ -96,14 +138,21 @@ def train(
         recover(work)
         corpus = Tatoeba(corpus_folder(data))
         _check_same_run(work, preset, corpus, seed)
-        examples, tokenizer = prepare(preset, corpus, work, seed)
-        run = _Run(preset, corpus, examples, tokenizer, work, device, seed)
+        run = _Run(preset, corpus, _learner(preset, corpus, work, device, seed), work, device, seed)
         run.resume()
         run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
     return work / "best"
 
 
-def _check_same_run(work: Path, preset: Preset, corpus: Tatoeba, seed: int) -> None:
+def _learner(preset: Any, corpus: Tatoeba, work: Path, device: str, seed: int) -> Learner:
+    if preset.kind == "recurrent":
+        from fastdecode_lib.training_recurrent import RecurrentLearner
+
+        return RecurrentLearner(preset, corpus, work, device, seed)
+    return MarianLearner(preset, corpus, work, device, seed)
+
+
+def _check_same_run(work: Path, preset: Recipe, corpus: Tatoeba, seed: int) -> None:
     """Refuse to continue what was begun with another seed, recipe or corpus; note all three where nothing was begun."""
     sizes = {p.name: p.stat().st_size for p in sorted((corpus.folder / "tatoeba").glob("*.gz"))}
     wanted = json.loads(json.dumps({"seed": seed, "preset": asdict(preset), "corpus": sizes}))
@@ -122,7 +171,7 @@ def _check_same_run(work: Path, preset: Preset, corpus: Tatoeba, seed: int) -> N
 @contextmanager
 def _only_trainer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, at low priority: two trainers on one machine would halve each other's speed."""
-    os.setpriority(os.PRIO_PROCESS, 0, 10)
+    os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,6 +183,20 @@ def _only_trainer(folder: Path) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------- preparing
 
 
+def kept_examples(work: Path, make: Callable[[], Examples]) -> Examples:
+    """The encoded training examples, made once and then read from `work`."""
+    encoded = work / "examples.npz"
+    if not encoded.exists():
+        arrays = asdict(make())
+        with atomic_file(encoded) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
+    try:
+        with np.load(encoded) as arrays:
+            return Examples(**arrays)
+    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
+
+
 def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Examples, Any]:
     """The tokenizer and the encoded training examples, made once and then read from `work`."""
     tokenizer_folder = work / "tokenizer"
@@ -141,16 +204,7 @@ def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Exa
         with atomic_folder(tokenizer_folder) as temporary:
             _train_tokenizer(preset, corpus, temporary, seed)
     tokenizer = _load_tokenizer(tokenizer_folder)
-    encoded = work / "examples.npz"
-    if not encoded.exists():
-        arrays = asdict(_encode_examples(preset, corpus, tokenizer, seed))
-        with atomic_file(encoded) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)
-    try:
-        with np.load(encoded) as arrays:
-            return Examples(**arrays), tokenizer
-    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
-        raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
+    return kept_examples(work, lambda: _encode_examples(preset, corpus, tokenizer, seed)), tokenizer
 
 
 def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -> None:
@@ -201,8 +255,7 @@ def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int)
         pairs += join_pairs(pairs, seed=seed + number, count=int(len(pairs) * preset.joined_share))
         sources += encode([a for a, _ in pairs], [ids[LANGUAGE_TAGS[target]]])
         targets += encode([b for _, b in pairs], [])
-    fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= preset.max_positions]
-    return Examples(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
+    return Examples.of(sources, targets, preset.max_positions)
 
 
 def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -230,16 +283,12 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class _Run:
-    """One training run: model, running average, optimiser and the position in the data."""
+    """One training run: parameters, running average, optimiser and the position in the data."""
 
-    def __init__(
-        self, preset: Preset, corpus: Tatoeba, examples: Examples, tokenizer: Any, work: Path, device: str, seed: int
-    ):
-        self.preset, self.corpus, self.examples, self.tokenizer = preset, corpus, examples, tokenizer
+    def __init__(self, preset: Recipe, corpus: Tatoeba, learner: Learner, work: Path, device: str, seed: int):
+        self.preset, self.corpus, self.learner = preset, corpus, learner
         self.work, self.device, self.seed = work, device, seed
-        torch.manual_seed(seed)
-        self.model = _new_model(preset, tokenizer).to(device)
-        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        self.parameters = learner.parameters
         self.average = {n: p.detach().clone() for n, p in self.parameters.items()}
         self.optimiser = torch.optim.AdamW(
             self.parameters.values(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01
@@ -297,7 +346,7 @@ class _Run:
         preset, saved_at = self.preset, time.monotonic()
         bar = tqdm(total=updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
         while self.update < updates and not self.finished:
-            rows_of_epoch = batches(self.examples, preset.tokens_per_update, self.seed, self.epoch)
+            rows_of_epoch = batches(self.learner.examples, preset.tokens_per_update, self.seed, self.epoch)
             for rows in rows_of_epoch[self.seen_in_epoch :]:
                 started = time.monotonic()
                 loss, tokens = self.step(rows)
@@ -326,29 +375,23 @@ class _Run:
 
     def step(self, rows: np.ndarray) -> tuple[float, int]:
         """One update; its loss per token and how many target tokens it held."""
-        preset, padding = self.preset, self.tokenizer.pad_token_id
+        preset, learner = self.preset, self.learner
         self.update += 1
         self.seen_in_epoch += 1
         torch.manual_seed(self.seed * 1_000_003 + self.update)
         rate = preset.peak_rate * min(self.update / preset.warm_up, math.sqrt(preset.warm_up / self.update))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        source, target = (ids.to(self.device) for ids in self.examples.batch(rows, padding))
-        decoder_input = torch.cat([torch.full_like(target[:, :1], padding), target[:, :-1]], 1)
-        real = target != padding
-        self.model.train()
-        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
-            hidden = self.model.model(
-                input_ids=source, attention_mask=source != padding, decoder_input_ids=decoder_input, use_cache=False
-            ).last_hidden_state[real]
-            loss = SmoothedLoss.apply(hidden, self.model.lm_head.weight, target[real], padding, preset.label_smoothing)
+        source, target = (ids.to(self.device) for ids in learner.examples.batch(rows, learner.padding))
+        loss = learner.loss(source, target)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
         self.optimiser.step()
+        learner.after_update()
         decay = min(preset.average, (1 + self.update) / (10 + self.update))
         torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.parameters.values()], 1 - decay)
-        return loss.item(), int(real.sum())
+        return loss.item(), int((target != learner.padding).sum())
 
     # -- looking at the result
 
@@ -356,14 +399,12 @@ class _Run:
         """Mean dev chrF of the averaged weights over all directions, single and joined; keep the model if it is the best."""
         import sacrebleu
 
-        model = _new_model(self.preset, self.tokenizer).to(self.device).eval()
-        model.load_state_dict(self.average, strict=False)
         scores = {}
         for source, target in self.preset.directions:
             pairs = self.corpus.pairs("dev", source, target)
             chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
             chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
-            outputs = self._generate(model, [a for a, _ in chosen], target)
+            outputs = self.learner.translate(self.average, [a for a, _ in chosen], source, target)
             scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
         mean = float(np.mean(list(scores.values())))
         best = max((entry["dev_chrf"] for entry in self.history), default=-1.0)
@@ -372,24 +413,10 @@ class _Run:
         )
         if mean > best:
             with atomic_folder(self.work / "best") as temporary:
-                export(model, self.tokenizer, temporary)
+                self.learner.export(self.average, temporary)
         with atomic_file(self.work / "history.json") as temporary:
             temporary.write_text(json.dumps(self.history, indent=1))
         tqdm.write(f"update {self.update}: mean dev chrF {mean:.2f} (best before {best:.2f})")
-
-    @torch.no_grad()
-    def _generate(self, model: Any, texts: list[str], target: str) -> list[str]:
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        outputs = [""] * len(texts)
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
-            inputs = self.tokenizer(
-                [f"{LANGUAGE_TAGS[target]} {texts[i]}" for i in rows], return_tensors="pt", padding=True
-            ).to(self.device)
-            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_length=min(129, self.preset.max_positions))
-            for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
-                outputs[i] = text
-        return outputs
 
 
 class SmoothedLoss(torch.autograd.Function):
@@ -428,6 +455,63 @@ class SmoothedLoss(torch.autograd.Function):
         """The gradients computed in `forward`, scaled."""
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad, grad_weight * grad, None, None, None
+
+
+# ---------------------------------------------------------------------------------------------------- Marian models
+
+
+class MarianLearner:
+    """Trains a `Preset`: a MarianMTModel in bfloat16 autocast over a joint SentencePiece vocabulary."""
+
+    def __init__(self, preset: Preset, corpus: Tatoeba, work: Path, device: str, seed: int):
+        self.preset, self.device = preset, device
+        self.examples, self.tokenizer = prepare(preset, corpus, work, seed)
+        self.padding = self.tokenizer.pad_token_id
+        torch.manual_seed(seed)
+        self.model = _new_model(preset, self.tokenizer).to(device)
+        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Smoothed cross-entropy per target token."""
+        padding = self.padding
+        decoder_input = torch.cat([torch.full_like(target[:, :1], padding), target[:, :-1]], 1)
+        real = target != padding
+        self.model.train()
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+            hidden = self.model.model(
+                input_ids=source, attention_mask=source != padding, decoder_input_ids=decoder_input, use_cache=False
+            ).last_hidden_state[real]
+            return SmoothedLoss.apply(
+                hidden, self.model.lm_head.weight, target[real], padding, self.preset.label_smoothing
+            )
+
+    def after_update(self) -> None:
+        """Nothing: its weights are free."""
+
+    def _with(self, weights: dict[str, torch.Tensor]) -> Any:
+        model = _new_model(self.preset, self.tokenizer).to(self.device).eval()
+        model.load_state_dict(weights, strict=False)
+        return model
+
+    @torch.no_grad()
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Greedy translations, in batches of like length."""
+        model = self._with(weights)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        outputs = [""] * len(texts)
+        for start in range(0, len(order), 64):
+            rows = order[start : start + 64]
+            inputs = self.tokenizer(
+                [f"{LANGUAGE_TAGS[target]} {texts[i]}" for i in rows], return_tensors="pt", padding=True
+            ).to(self.device)
+            ids = model.generate(**inputs, num_beams=1, do_sample=False, max_length=min(129, self.preset.max_positions))
+            for i, text in zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
+                outputs[i] = text
+        return outputs
+
+    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write a Hugging Face directory."""
+        export(self._with(weights), self.tokenizer, folder)
 
 
 def _new_model(preset: Preset, tokenizer: Any) -> Any:

@@ -26,6 +26,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.recurrent",
     "fastdecode_lib.projections.exact",
     "fastdecode_lib.training",
+    "fastdecode_lib.training_recurrent",
     "fastdecode_lib.checks",
     "fastdecode_lib.checks_generate",
 }

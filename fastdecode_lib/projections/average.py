@@ -1,0 +1,112 @@
+"""The projection of an ensemble: every network scores with its own, and their probabilities are averaged."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Model, Projection, Scorer, Source
+from fastdecode_lib.projections.ranking import ban, best_first
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean of the parts' probabilities, for hidden vectors that hold the parts' side by side.
+
+    Attributes
+    ----------
+    parts : tuple of Projection
+        One for each network. Where they score candidate lists, these must be the same for all.
+    widths : tuple of int
+        The share of a hidden vector that belongs to each.
+    vocabulary : int
+    """
+
+    parts: tuple[Projection, ...]
+    widths: tuple[int, ...]
+    vocabulary: int
+
+    name = "average"
+    lossless = True
+
+    def __post_init__(self) -> None:
+        if not self.parts or len(self.parts) != len(self.widths):
+            raise ValueError(
+                f"Average needs a projection for each network: got {len(self.parts)} for {len(self.widths)} networks. Use "
+                "Average.of(ensemble)."
+            )
+
+    @classmethod
+    def of(cls, model: Model) -> "Average":
+        """The exact projection of every network of an ensemble."""
+        from fastdecode_lib.projections.exact import Exact
+
+        return cls.over(model, tuple(Exact.of(part) for part in _parts(model)))
+
+    @classmethod
+    def over(cls, model: Model, parts: tuple[Projection, ...]) -> "Average":
+        """Given projections, one for each network of an ensemble."""
+        return cls(parts, tuple(int(output.weight.shape[1]) for output in model.outputs), model.outputs[0].vocabulary)
+
+    def bind(self, source: Source | None) -> "AverageScorer":
+        """The parts bound to a batch of sources."""
+        return AverageScorer(tuple(part.bind(source) for part in self.parts), self.widths, self.vocabulary)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.memory_bytes for part in self.parts)
+
+    def multiply_adds(self, rows: int) -> int:
+        """Those of all parts."""
+        return sum(part.multiply_adds(rows) for part in self.parts)
+
+
+def _parts(model: Any) -> tuple[Model, ...]:
+    parts: tuple[Model, ...] = getattr(model, "parts", (model,))
+    return parts
+
+
+@dataclass(frozen=True)
+class AverageScorer:
+    """`Average` bound to a batch of sources."""
+
+    parts: tuple[Scorer, ...]
+    widths: tuple[int, ...]
+    vocabulary: int
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best tokens of hidden (N, sum of D); scores are log-probabilities, so that the normaliser is 0."""
+        lists = getattr(self.parts[0], "lists", None)
+        everything = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
+        ids = everything if lists is None else lists(len(hidden))
+        scores = np.where(ids >= 0, self.log_probs(hidden, np.maximum(ids, 0)), -np.inf)
+        if banned is not None:
+            ban(scores, ids, banned)
+        best, chosen = best_first(scores, ids, k)
+        return Candidates(
+            chosen,
+            best,
+            (ids >= 0).sum(1),
+            np.zeros(len(hidden), dtype=scores.dtype) if normalise else None,
+            "vocabulary" if lists is None else "active",
+        )
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Logarithms (N, M) of the mean probabilities of ids (N, M)."""
+        if hidden.shape[-1] != sum(self.widths):
+            raise ValueError(
+                f"The projection takes hidden vectors of width {sum(self.widths)}, got {hidden.shape[-1]}. Use the projection "
+                "of the same ensemble."
+            )
+        ids, start, total = np.ascontiguousarray(ids), 0, None
+        for part, width in zip(self.parts, self.widths, strict=True):
+            own = part.log_probs(_contiguous(hidden[:, start : start + width]), ids)
+            total = own if total is None else np.logaddexp(total, own)
+            start += width
+        assert total is not None
+        return total - np.asarray(np.log(len(self.parts)), dtype=total.dtype)
+
+
+def _contiguous(hidden: Any) -> Any:
+    return np.ascontiguousarray(hidden) if isinstance(hidden, np.ndarray) else hidden.contiguous()

@@ -1,0 +1,227 @@
+"""A short candidate list for each sentence: what the lexicon says its words may become (paper 004, sec. 3)."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.projections.ranking import ban, best_first
+
+FIRST_WORD = 3
+"""Ids of words begin here, the most frequent first; below stand the end, the unknown word and the start."""
+REMEMBERED = 64
+"""Sentences whose lists are kept for the next binding: a beam binds anew at every step."""
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """The output matrix, of which a sentence uses only the rows of its candidates.
+
+    These are the `top` best translations of each of its words, the tokens that are `always` there, and nothing else; the
+    paper has the top 20 of word alignments, about 500 of 80,000 words.
+
+    Attributes
+    ----------
+    weight : torch tensor or numpy array (V, D)
+    bias : torch tensor or numpy array (V,) or None
+    lexicon : Lexicon
+        At most `top` entries a word.
+    always : int array, ascending
+    """
+
+    weight: Any
+    bias: Any
+    lexicon: Lexicon
+    always: np.ndarray
+    remembered: "OrderedDict[bytes, _Listed]" = field(default_factory=OrderedDict, repr=False, compare=False)
+
+    name = "lexical"
+    lossless = False
+
+    @classmethod
+    def of(cls, model: Model, lexicon: Lexicon, *, top: int = 20, frequent: int = 100) -> "Lexical":
+        """The candidate lists of a word-based model.
+
+        Parameters
+        ----------
+        model : Model
+            With one output, in torch or numpy.
+        lexicon : Lexicon
+            Of the model's own vocabularies.
+        top : int
+            Translations of each source word.
+        frequent : int
+            The most frequent target words, which are in every list beside the end and the unknown word.
+
+        Raises
+        ------
+        ValueError
+            If the lexicon is another vocabulary's, the model has several outputs, or a number is out of range.
+        """
+        if len(model.outputs) != 1:
+            raise ValueError(
+                f"Lexical scores one output matrix, this model has {len(model.outputs)}. Use Average over one for each network."
+            )
+        vocabulary = model.outputs[0].vocabulary
+        if lexicon.vocabulary != vocabulary:
+            raise ValueError(
+                f"The lexicon is of another vocabulary: got one of {lexicon.vocabulary} target words, the model has "
+                f"{vocabulary}. Use the lexicon saved with the model."
+            )
+        expected = getattr(getattr(model, "architecture", None), "source_vocabulary", lexicon.source_vocabulary)
+        if lexicon.source_vocabulary != expected:
+            raise ValueError(
+                f"The lexicon is of another vocabulary: got one of {lexicon.source_vocabulary} source words, the model has "
+                f"{expected}. Use the lexicon saved with the model."
+            )
+        for what, value in (("top", top), ("frequent", frequent)):
+            if value < 0:
+                raise ValueError(f"lexical needs {what} >= 0, got {value}. Use lexical:top=20.")
+        words = np.arange(FIRST_WORD, min(FIRST_WORD + frequent, vocabulary))
+        return cls(
+            model.outputs[0].weight,
+            model.outputs[0].bias,
+            lexicon.pruned(top),
+            np.concatenate([np.arange(FIRST_WORD - 1), words]),
+        )
+
+    def candidates(self, source: np.ndarray) -> np.ndarray:
+        """The active tokens of a sentence of source ids (S,), ascending."""
+        return np.union1d(self.lexicon.candidates(source), self.always)
+
+    def bind(self, source: Source | None) -> "LexicalScorer":
+        """The lists of a batch of sources, and the rows of the output matrix that they need.
+
+        Raises
+        ------
+        ValueError
+            If there is no source, or one with ids the lexicon does not know.
+        """
+        if source is None:
+            raise ValueError("Lexical needs source sentences: got none. Use another projection for a language model.")
+        return LexicalScorer(
+            self, tuple(self._listed(source.ids[row, :length]) for row, length in enumerate(source.lengths))
+        )
+
+    def _listed(self, source: np.ndarray) -> "_Listed":
+        known = self.lexicon.source_vocabulary
+        if len(source) and not 0 <= source.min() <= source.max() < known:
+            wrong = source[(source < 0) | (source >= known)][0]
+            raise ValueError(
+                f"The lexicon is of another vocabulary: got the source id {wrong}, it has {known} source words. Use the lexicon "
+                "saved with the model."
+            )
+        key = source.astype(np.int64).tobytes()
+        if key not in self.remembered:
+            ids = self.candidates(source)
+            at: Any = ids
+            if not isinstance(self.weight, np.ndarray):
+                import torch
+
+                at = torch.from_numpy(ids).to(self.weight.device)
+            bias = None if self.bias is None else self.bias.reshape(-1)[at]
+            self.remembered[key] = _Listed(ids, self.weight[at], bias)
+            if len(self.remembered) > REMEMBERED:
+                self.remembered.popitem(last=False)
+        return self.remembered[key]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the lexicon and the list of tokens that are always there; the output matrix is the model's."""
+        arrays = (self.lexicon.offsets, self.lexicon.ids, self.lexicon.probabilities, self.always)
+        return sum(array.nbytes for array in arrays)
+
+    def multiply_adds(self, rows: int) -> int:
+        """D for each token that is always active, and for each translation of one source word on average."""
+        entries = len(self.lexicon.ids) / max(1, self.lexicon.source_vocabulary)
+        return round(rows * int(self.weight.shape[1]) * (len(self.always) + entries))
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A sentence's candidates (K,), ascending, with their rows (K, D) of weight and bias."""
+
+    ids: np.ndarray
+    weight: Any
+    bias: Any
+
+
+@dataclass(frozen=True)
+class LexicalScorer:
+    """`Lexical` bound to sources: hidden vectors are those of the one sentence, or one for each of several."""
+
+    projection: Lexical
+    sentences: tuple[_Listed, ...]
+
+    def lists(self, rows: int) -> np.ndarray:
+        """The active ids of `rows` hidden vectors, ascending, (N, K) padded with -1."""
+        self._check(rows)
+        longest = max(len(sentence.ids) for sentence in self.sentences)
+        ids = np.full((len(self.sentences), longest), -1, dtype=np.int64)
+        for row, sentence in enumerate(self.sentences):
+            ids[row, : len(sentence.ids)] = sentence.ids
+        return ids if len(ids) == rows else np.broadcast_to(ids, (rows, longest))
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
+        ids, scores = self.lists(len(hidden)), self._scores(hidden)
+        log_normaliser = _log_sum(scores) if normalise else None
+        if banned is not None:
+            ban(scores, ids, banned)
+        best, chosen = best_first(scores, ids, k)
+        return Candidates(chosen, best, (ids >= 0).sum(1), log_normaliser, "active")
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
+        scores = self._scores(hidden)
+        found = np.full(ids.shape, -np.inf, dtype=scores.dtype)
+        normalised = scores - _log_sum(scores)[:, None]
+        for row, (own, wanted) in enumerate(zip(self.lists(len(hidden)), ids, strict=True)):
+            active = own[own >= 0]
+            place = np.minimum(np.searchsorted(active, wanted), len(active) - 1)
+            found[row] = np.where(active[place] == wanted, normalised[row, place], -np.inf)
+        return found
+
+    def _check(self, rows: int) -> None:
+        if len(self.sentences) not in (1, rows):
+            raise ValueError(
+                f"Hidden vectors and sources do not fit: got {rows} for {len(self.sentences)} sentences. Bind one source, or as "
+                "many as there are vectors."
+            )
+
+    def _scores(self, hidden: Any) -> np.ndarray:
+        """Raw scores (N, K) in the order of the lists, -inf at their ends; float32 at least."""
+        if hidden.shape[-1] != self.projection.weight.shape[1]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.projection.weight.shape[1]}, got {hidden.shape[-1]}. "
+                "Use the projection of the same model."
+            )
+        self._check(len(hidden))
+        if len(self.sentences) == 1:
+            return _product(self.sentences[0], hidden)
+        parts = [_product(sentence, hidden[row : row + 1]) for row, sentence in enumerate(self.sentences)]
+        scores = np.full((len(parts), max(part.shape[1] for part in parts)), -np.inf, dtype=parts[0].dtype)
+        for row, part in enumerate(parts):
+            scores[row, : part.shape[1]] = part[0]
+        return scores
+
+
+def _product(sentence: _Listed, hidden: Any) -> np.ndarray:
+    """Scores (N, K) of one sentence's candidates, on the host."""
+    scores = hidden @ sentence.weight.T
+    if sentence.bias is not None:
+        scores = scores + sentence.bias
+    if isinstance(scores, np.ndarray):
+        return scores
+    return (
+        scores.detach().double().cpu().numpy() if scores.element_size() > 4 else scores.detach().float().cpu().numpy()
+    )
+
+
+def _log_sum(scores: np.ndarray) -> np.ndarray:
+    highest = scores.max(1, keepdims=True)
+    total: np.ndarray = np.log(np.exp(scores - highest).sum(1)) + highest[:, 0]
+    return total

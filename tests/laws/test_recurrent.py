@@ -1,0 +1,92 @@
+"""The laws of models and decoders on recurrent networks, alone and as an ensemble."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastdecode_lib import checks
+from fastdecode_lib.checks import Case, LawBroken
+from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.models.ensemble import Ensemble
+from fastdecode_lib.models.recurrent import Recurrent, RecurrentState
+from fastdecode_lib.models.recurrent_shape import SYSTEMS, system
+from fastdecode_lib.projections.average import Average
+from fastdecode_lib.projections.exact import Exact
+
+seeds = st.integers(0, 2**31)
+WIDTHS = {"embedding": 4, "source_width": 3, "width": 5, "attention": 4, "fc_width": 4, "max_positions": 40}
+MODEL_LAWS = [
+    checks.wide_pass_equals_steps,
+    checks.truncate_forgets,
+    checks.ragged_equals_single,
+    checks.selected_rows_are_independent,
+    checks.beam_one_equals_greedy,
+]
+DECODERS = [Greedy(), Beam(3), Beam(2, delta=1.0), Jacobi(), GaussSeidel(3), Hybrid(2), Window(4, "recycled")]
+
+
+def network(name: str, seed: int) -> Recurrent:
+    shape = replace(system(name, source_vocabulary=13, vocabulary=13), **WIDTHS)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {n: torch.randn(size, generator=generator, dtype=torch.float64) for n, size in shape.tensors.items()}
+    return Recurrent(shape, tensors, dtype=torch.float64)
+
+
+def recurrent_case(seed: int) -> Case:
+    """A random case with one of the systems, or an ensemble of two, in the transformer's place."""
+    case = checks.random_case(seed)
+    if seed % 8 == 7:
+        ensemble = Ensemble([network("S4", seed), network("S1", seed + 1)])
+        return replace(case, model=ensemble, projection=Average.of(ensemble))
+    model = network(SYSTEMS[seed % 8], seed)
+    return replace(case, model=model, projection=Exact.of(model))
+
+
+@pytest.mark.parametrize("law", MODEL_LAWS, ids=lambda law: law.__name__)
+def test_model_law(law):
+    @settings(max_examples=40)
+    @given(seeds)
+    def holds(seed):
+        law(recurrent_case(seed))
+
+    holds()
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=str)
+@pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
+def test_decoder_law(law, decoder):
+    @settings(max_examples=12)
+    @given(seeds)
+    def holds(seed):
+        law(decoder, recurrent_case(seed))
+
+    holds()
+
+
+def test_a_state_that_selects_wrongly_is_caught(monkeypatch):
+    """The twin of `select`: a state that takes its memory of the source, but not its layers, from the right rows."""
+
+    def confused(self, rows):
+        first = torch.zeros(len(rows), dtype=torch.int64)
+        layers = [layer[first] for layer in self.layers]
+        return RecurrentState(layers, self.memory, self.inverse[rows], self.filled[rows], self.before_step[rows])
+
+    monkeypatch.setattr(RecurrentState, "select", confused)
+    broken = 0
+    for seed in range(20):
+        try:
+            checks.selected_rows_are_independent(recurrent_case(seed))
+        except LawBroken:
+            broken += 1
+    assert broken > 5
+
+
+def test_outputs_depend_on_source_and_prefix():
+    cases = [recurrent_case(seed) for seed in range(60)]
+    outputs = [h.tokens for case in cases for h in checks.decode(Greedy(), case)]
+    assert len(set(outputs)) > len(outputs) / 2

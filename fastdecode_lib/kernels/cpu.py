@@ -6,6 +6,7 @@ where they have to be imitated; the integers are the same. numba's own ``NUMBA_C
 
 import os
 from functools import cache
+from typing import Any
 
 PORTABLE, VNNI = "portable", "vnni"
 CHOICES = ("auto", PORTABLE, VNNI)
@@ -15,8 +16,9 @@ CHOICES = ("auto", PORTABLE, VNNI)
 def features() -> frozenset[str]:
     """Instruction sets that numba compiles for, in LLVM's names."""
     from llvmlite import binding
-    from numba.core import config
+    from numba.core import config as known
 
+    config: Any = known  # its settings are made when it is imported
     if config.CPU_FEATURES is not None:
         return frozenset(part[1:] for part in config.CPU_FEATURES.split(",") if part.startswith("+"))
     if config.CPU_NAME:

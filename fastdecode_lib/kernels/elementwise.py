@@ -18,7 +18,7 @@ _reordered = {"reassoc", "contract", "nsz", "nnan"}
 
 
 @intrinsic
-def _of_bits(typing, bits):  # type: ignore[no-untyped-def]
+def of_bits(typing, bits):  # type: ignore[no-untyped-def]
     """The float32 that an int32 spells."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -29,7 +29,7 @@ def _of_bits(typing, bits):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def exponential(x):  # type: ignore[no-untyped-def]
-    """E to the power of a float32 from -87.3 to 88, within two units in the last place; constant outside."""
+    """E to the power of a float32 from -87.3 to 88, within two units in the last place; constant outside; NaN of NaN."""
     x = min(max(x, np.float32(-87.3)), np.float32(88.0))
     power = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     rest = x - power * np.float32(0.693359375)
@@ -41,24 +41,24 @@ def exponential(x):  # type: ignore[no-untyped-def]
     value = value * rest + np.float32(1.6666665459e-1)
     value = value * rest + np.float32(5.0000001201e-1)
     value = value * rest * rest + rest + np.float32(1.0)
-    return value * _of_bits(np.int32((power + np.float32(127.0)) * np.float32(8388608.0)))
+    return value * of_bits(np.int32((power + np.float32(127.0)) * np.float32(8388608.0)))
 
 
 @njit(nogil=True, error_model="numpy")
 def hyperbolic_tangent(x):  # type: ignore[no-untyped-def]
-    """The hyperbolic tangent of a float32, within 1e-7."""
+    """The hyperbolic tangent of a float32, within 2e-7."""
     return np.float32(1.0) - np.float32(2.0) / (exponential(x + x) + np.float32(1.0))
 
 
 @njit(nogil=True, error_model="numpy")
 def logistic(x):  # type: ignore[no-untyped-def]
-    """1 / (1 + e^-x) of a float32."""
+    """1 / (1 + e^-x) of a float32, within 1e-7."""
     return np.float32(1.0) / (np.float32(1.0) + exponential(-x))
 
 
 @njit(nogil=True, error_model="numpy")
 def activate(x, rows, width, which):  # type: ignore[no-untyped-def]
-    """An activation of `ACTIVATIONS` on the first `width` entries of each row, in place."""
+    """An activation of `ACTIVATIONS` on the first `width` entries x of each row, in place, within 2e-7 * abs(x)."""
     for row in range(rows):
         if which == 0:
             for i in range(width):

@@ -2,10 +2,10 @@
 
 Quantised products are ``integer sum * scale of the row * scale of the output + bias``. The integer sum is exact: offline,
 the weights of an output are made so small that no rows can overflow it (`Matrix.of`), and the rows are rounded within the
-limits this counted on.
+limits this counted on. A row with an entry that is no finite number comes out as NaN throughout.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastdecode_lib.kernels import cpu
+from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.tiles import FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
 
 Precision = Literal["float32", "int16", "int8"]
@@ -31,6 +32,8 @@ ROWS_AT_ONCE = 48
 INT8_LIMIT, INT16_LIMIT = 127, 4095
 """Largest integer of a row."""
 SUM_LIMIT = 2**31 - 1
+TINY = 1e-30
+"""Rows, and weights of an output, whose every entry is smaller than this may be rounded to zero."""
 
 FORMATS = (FLOAT32, INT16, INT8, INT8_FOURS)
 """Numbered as the kernels know them."""
@@ -80,6 +83,10 @@ class Matrix:
     record: np.ndarray = field(init=False, repr=False, compare=False)
     """int64 (FIELDS,): what the kernels read; valid as long as this object lives."""
 
+    def __reduce__(self) -> Any:
+        """A copy has arrays, and so addresses, of its own."""
+        return Matrix, tuple(getattr(self, item.name) for item in fields(self) if item.init)
+
     def __post_init__(self) -> None:
         addresses = [array.ctypes.data for array in (self.weight, self.scale, self.bias, self.start)]
         numbers = [FORMATS.index(self.format), len(self.weight), self.shape[1], self.multiplier, self.limit]
@@ -116,6 +123,8 @@ class Matrix:
         if precision not in PRECISIONS:
             raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(PRECISIONS)}.")
         weight = np.asarray(weight, dtype=np.float32)
+        if weight.ndim != 2 or weight.size == 0:
+            raise ValueError(f"{name} must have outputs and columns: got a weight of shape {weight.shape}. Use (N, K).")
         rows, columns = weight.shape
         outputs = padded(rows)
         biases = np.zeros(outputs, dtype=np.float32)
@@ -123,8 +132,13 @@ class Matrix:
             biases[:rows] = bias.reshape(-1)
         scale, start = np.ones(outputs, dtype=np.float32), np.zeros(outputs, dtype=np.int32)
         limit = 0
+        kind = format_of(precision)
         if precision == "float32":
             entries = weight
+        elif not np.isfinite(weight).all():
+            raise ValueError(
+                f"{name} cannot be rounded to {precision}: got a weight that is not finite. Train it again."
+            )
         elif multiplier:
             if precision != "int16":
                 raise ValueError(f"Fixed point is for int16: got multiplier={multiplier} with {precision}. Use 0.")
@@ -132,7 +146,6 @@ class Matrix:
         else:
             entries, scale[:rows] = _int8(weight) if precision == "int8" else _int16(weight)
             limit = INT8_LIMIT if precision == "int8" else INT16_LIMIT
-        kind = format_of(precision)
         if kind is INT8_FOURS:
             start[:rows] = -128 * entries.astype(np.int32).sum(1)
         return cls((rows, columns), precision, kind, pack(entries, kind), scale, biases, start, multiplier, limit)
@@ -159,8 +172,9 @@ class Matrix:
 
 def format_of(precision: Precision) -> Format:
     """How this processor multiplies numbers of a precision."""
+    layout = cpu.layout()
     if precision == "int8":
-        return INT8_FOURS if cpu.layout() == cpu.VNNI else INT8
+        return INT8_FOURS if layout == cpu.VNNI else INT8
     return FLOAT32 if precision == "float32" else INT16
 
 
@@ -184,8 +198,7 @@ def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise OverflowRisk(
             f"int8 products hold up to {SUM_LIMIT // INT8_LIMIT**2} columns, got {weight.shape[1]}. Use float32."
         )
-    scale = np.abs(weight).max(1, initial=0.0) / INT8_LIMIT
-    return _rounded(weight, scale, np.int8), scale
+    return _rounded(weight, np.abs(weight).max(1) / INT8_LIMIT, np.int8)
 
 
 def _int16(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -194,14 +207,16 @@ def _int16(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     room = SUM_LIMIT // INT16_LIMIT - weight.shape[1]  # rounding adds at most a half for each column
     if room < weight.shape[1]:
         raise OverflowRisk(f"int16 products cannot hold {weight.shape[1]} columns. Use float32.")
-    scale = np.maximum(magnitudes.max(1, initial=0.0) / 32767, magnitudes.sum(1) / room).astype(np.float32)
-    return _rounded(weight, scale, np.int16), scale
+    scale = np.maximum(magnitudes.max(1) / 32767, magnitudes.sum(1) / room)
+    return _rounded(weight, scale.astype(np.float32), np.int16)
 
 
-def _rounded(weight: np.ndarray, scale: np.ndarray, kind: Any) -> np.ndarray:
-    safe = np.where(scale > 0, scale, 1)[:, None]
+def _rounded(weight: np.ndarray, scale: np.ndarray, kind: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Weights as multiples of a scale for each output, and the scale, 0 for an output without weight."""
     limit = np.iinfo(kind).max
-    return np.clip(np.rint(weight / safe), -limit, limit).astype(kind)
+    scale = np.where(scale * limit < TINY, np.float32(0), scale)
+    whole = np.rint(weight / np.where(scale > 0, scale, np.float32(np.inf))[:, None])
+    return np.clip(whole, -limit, limit).astype(kind), scale
 
 
 def _fixed_point(
@@ -210,14 +225,14 @@ def _fixed_point(
     """Paper 004's fixed point, with the check it leaves out: integer weights, their scale, the rows' multiplier and limit."""
     if not 1 <= multiplier <= 32767:
         raise ValueError(f"A multiplier must be from 1 to 32767, got {multiplier}. The paper's reference uses 1024.")
-    top = float(np.abs(weight).max(initial=0.0))
+    top = float(np.abs(weight).max())
     if top * multiplier > 32767:
         raise OverflowRisk(
             f"{name} does not fit in 16 bits: its largest weight is {top:.3g}, times {multiplier} that is more than 32767. "
             "Train with weights clipped to [-1, 1], or lower the multiplier."
         )
     entries = np.rint(weight * multiplier).astype(np.int16)
-    heaviest = int(np.abs(entries.astype(np.int64)).sum(1).max(initial=0))
+    heaviest = int(np.abs(entries.astype(np.int64)).sum(1).max())
     rows_multiplier = multiplier
     while heaviest * int(rows_multiplier * largest) > SUM_LIMIT or rows_multiplier * largest > 32767:
         rows_multiplier //= 2
@@ -329,23 +344,29 @@ _multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours = map(_
 
 
 @njit(nogil=True, error_model="numpy")
+def _magnitude(x, columns):  # type: ignore[no-untyped-def]
+    """The largest magnitude in a row; infinite or NaN where an entry is: without their signs, floats sort as their bits do."""
+    bits, largest = x.view(np.int32), np.int32(0)
+    for column in range(columns):
+        largest = max(largest, np.int32(bits[column] & 0x7FFFFFFF))
+    return of_bits(largest)
+
+
+@njit(nogil=True, error_model="numpy")
 def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
     """Quantise a row of floats into `rounded`, the format's integers behind a float32 scale."""
-    limit = np.float32(matrix[LIMIT])
+    limit, largest = np.float32(matrix[LIMIT]), _magnitude(x, columns)
     if matrix[MULTIPLIER] > 0:
         factor = np.float32(matrix[MULTIPLIER])
         scale = np.float32(1.0) / factor
     else:
-        largest = np.float32(0.0)
-        for column in range(columns):
-            largest = max(largest, abs(x[column]))
-        factor = limit / largest if largest > 0 else np.float32(0.0)
+        factor = limit / largest if largest >= np.float32(TINY) else np.float32(0.0)
         scale = largest / limit
-    floats_at(rounded, 1)[0] = scale
+    floats_at(rounded, 1)[0] = scale if largest < np.float32(np.inf) else np.float32(np.nan)
     if matrix[FORMAT] == 3:
         entries = bytes_at(rounded + 4, columns)
         for column in range(columns):
-            value = min(max(nearest(x[column] * factor), -limit), limit)
+            value = min(max(-limit, nearest(x[column] * factor)), limit)  # in this order NaN becomes a number
             entries[column] = np.uint8(np.int32(value) + 128)
         rest = bytes_at(rounded + 4 + columns, GROUP)
         for column in range((-columns) % GROUP):
@@ -353,7 +374,7 @@ def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
     else:
         numbers = shorts_at(rounded + 4, columns)
         for column in range(columns):
-            value = min(max(nearest(x[column] * factor), -limit), limit)
+            value = min(max(-limit, nearest(x[column] * factor)), limit)  # in this order NaN becomes a number
             numbers[column] = np.int16(value)
         tail = shorts_at(rounded + 4 + 2 * columns, GROUP)
         for column in range((-columns) % GROUP):

@@ -6,7 +6,7 @@ several slots equal single steps bit for bit, in every precision (`kernels.tiles
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fastdecode_lib.checkpoints import Architecture
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
 from fastdecode_lib.models.positions import sinusoids
 
@@ -42,9 +43,9 @@ class _Room:
     """Arrays a pass works in, for so many positions; made again, larger, when a pass needs more."""
 
     def __init__(self, width: int, widest: int, slots: int):
-        self.width, self.widest, self.slots, self.positions = width, widest, slots, 0
+        self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
 
-    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, ...]:
+    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """x, h, wide, rounded and scores (`kernels.transformer.decode`) for at least so many positions and slots seen."""
         if positions > self.positions or slots > self.slots:
             self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
@@ -188,6 +189,11 @@ class _Side:
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
         self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A compiled model is made of addresses: it was to be copied or sent to another process. Load it again there."
+        )
+
 
 class CompiledTransformer:
     """A Marian, mBART or M2M-100 / NLLB model on compiled kernels.
@@ -226,6 +232,7 @@ class CompiledTransformer:
                 "Split it into sentences."
             )
         ids = source.ids[:, :longest][np.arange(longest) < lengths[:, None]]
+        ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         width, heads = self.architecture.width, self.encoder.heads
         own = np.empty((2, heads, len(ids), width // heads), dtype=np.float32)
@@ -242,6 +249,8 @@ class CompiledTransformer:
 
     def start(self, encoded: CompiledMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        if len(prefix) != encoded.rows:
+            raise ValueError(f"A state needs a prefix for each source: got {len(prefix)} for {encoded.rows} sources.")
         slots = min(capacity or self.max_target, self.max_target)
         width, heads = self.architecture.width, self.decoder.heads
         shape = (len(self.decoder.matrices), len(prefix), heads, slots, width // heads)
@@ -262,27 +271,36 @@ class CompiledTransformer:
 
     def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
+        tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
+        if tokens.ndim != 2 or len(tokens) != len(state.filled):
+            raise ValueError(f"A step feeds tokens (B, W) to {len(state.filled)} rows: got {tokens.shape}.")
         rows, width = tokens.shape
         feeding = tokens >= 0
         counts = feeding.sum(1)
         if (feeding[:, 1:] > feeding[:, :-1]).any():
             raise ValueError("Slots that feed nothing (-1) must stand at the end of their row.")
-        longest = int((state.filled + counts).max())
+        longest = int((state.filled + counts).max(initial=0))
         if longest > state.capacity:
             raise ValueError(
                 f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
                 "Lower max_length, or start the state with more capacity."
             )
+        seen = _EVERYTHING if visible is None else self._seen(visible, feeding)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
         kernels.decode(
-            np.ascontiguousarray(tokens), _EVERYTHING if visible is None else np.ascontiguousarray(visible),
-            state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
+            tokens, seen, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
             self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
             memory.keys, memory.values, memory.lengths, hidden,
         )  # fmt: skip
         state.before_step, state.filled = state.filled, state.filled + counts
         return hidden
+
+    def _seen(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:
+        """Which of the slots that are fed each one sees."""
+        if visible.shape != (*feeding.shape, feeding.shape[1]):
+            raise ValueError(f"visible must be (B, W, W) for tokens {feeding.shape}: got {visible.shape}.")
+        return np.ascontiguousarray(visible & feeding[:, :, None] & feeding[:, None, :], dtype=bool)
 
 
 _EVERYTHING = np.zeros((0, 0, 0), dtype=bool)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 
@@ -61,22 +62,26 @@ class CompiledExact:
         rows = len(hidden)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
-        refused = _NONE if banned is None else banned if banned.ndim == 2 else banned[None]
+        refused = _NONE if banned is None else checked("banned tokens", np.atleast_2d(banned), -1, vocabulary)
+        if len(refused) not in (1, rows):
+            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
         best_tokens(hidden, self.matrix.record, vocabulary, refused, *self._room(rows), ids, scores, log_normaliser)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M)."""
-        hidden = self._checked(hidden)
+        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.matrix.shape[0])
+        if ids.ndim != 2 or len(ids) != len(hidden):
+            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
         found = np.empty(ids.shape, dtype=np.float32)
         rounded, scores, _ = self._room(len(hidden))
         log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, found)
         return found
 
     def _checked(self, hidden: Any) -> np.ndarray:
-        if hidden.shape[-1] != self.matrix.shape[1]:
+        if len(hidden.shape) != 2 or hidden.shape[1] != self.matrix.shape[1]:
             raise ValueError(
-                f"The projection takes hidden vectors of width {self.matrix.shape[1]}, got {hidden.shape[-1]}. "
+                f"The projection takes hidden vectors of width {self.matrix.shape[1]}, got {tuple(hidden.shape)}. "
                 "Use the projection of the same model."
             )
         return np.ascontiguousarray(hidden, dtype=np.float32)
@@ -84,8 +89,8 @@ class CompiledExact:
     def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rounded rows, scores and largest scores, for up to `ROWS` rows; each thread has its own."""
         made = getattr(self._rooms, "made", None)
-        if made is None or len(made[1]) < min(rows, ROWS):
-            together = min(rows, ROWS)
+        together = min(max(rows, 1), ROWS)
+        if made is None or len(made[1]) < together:
             vocabulary, width = self.matrix.shape
             scores = np.empty((together, self.matrix.outputs), dtype=np.float32)
             made = room(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)

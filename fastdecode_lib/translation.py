@@ -135,7 +135,7 @@ def load(
     dtype : str
         Of the torch engine: ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     engine : str
-        ``"compiled"``: Marian, mBART and M2M-100 models on a CPU, on kernels of our own. ``"torch"``: every model on every
+        ``"compiled"``: Marian, mBART, M2M-100 and our recurrent models on a CPU, on kernels of our own. ``"torch"``: every model on every
         device. ``"auto"``: the compiled one where it runs the model, in float32 or in the precision given.
     precision : str
         Of the compiled engine's products: ``"float32"``, ``"int16"`` or ``"int8"``.
@@ -150,10 +150,7 @@ def load(
     _check_numbers(dtype, engine, precision)
     checkpoint = find_checkpoint(name)
     if _runs_compiled(checkpoint, device, dtype, engine, precision):
-        from fastdecode_lib.models.compiled import CompiledTransformer
-
-        architecture = checkpoint.architecture
-        network: Any = CompiledTransformer(architecture, checkpoint.arrays(), precision)  # type: ignore[arg-type]
+        network: Any = _compiled(checkpoint, precision)
         return TranslationModel(str(name), network, tokenizer_of(checkpoint), checkpoint, "compiled", precision, "cpu")
     import torch
 
@@ -170,6 +167,16 @@ def load(
         network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
     tokenizer = tokenizer_of(checkpoint)
     return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
+
+
+def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:
+    if checkpoint.family == RECURRENT:
+        from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
+
+        return CompiledRecurrent(checkpoint.recurrent, checkpoint.arrays(), replace(FASTEST, products=precision))
+    from fastdecode_lib.models.compiled import CompiledTransformer
+
+    return CompiledTransformer(checkpoint.architecture, checkpoint.arrays(), precision)
 
 
 def _check_numbers(dtype: str, engine: str, precision: str) -> None:
@@ -195,13 +202,15 @@ def _check_numbers(dtype: str, engine: str, precision: str) -> None:
 def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str, precision: str) -> bool:
     """Whether a model is loaded on the compiled engine."""
     wanted = engine == "compiled" or precision != "float32"
-    if wanted and checkpoint.family not in FAMILIES:
+    runs = checkpoint.family in (*FAMILIES, RECURRENT)
+    if wanted and not runs:
         raise ValueError(
-            f"The compiled engine runs {', '.join(FAMILIES)} models, got a {checkpoint.family} model. Use engine='torch'."
+            f"The compiled engine runs {', '.join((*FAMILIES, RECURRENT))} models, got a {checkpoint.family} model. "
+            "Use engine='torch'."
         )
     if wanted and device not in ("auto", "cpu"):
         raise ValueError(f"The compiled engine runs on the CPU: got device={device!r}. Use engine='torch'.")
-    if wanted or engine == "torch" or dtype != "float32" or checkpoint.family not in FAMILIES:
+    if wanted or engine == "torch" or dtype != "float32" or not runs:
         return wanted
     return device == "cpu" or (device == "auto" and not _sees_cuda())
 
@@ -504,6 +513,18 @@ class Session:
         if not texts:
             return []
         everything, lengths = self._encoded(texts)
+        return self.decode_ids(everything, lengths, batch=batch, threads=threads, progress=progress)
+
+    def decode_ids(
+        self,
+        everything: Source,
+        lengths: np.ndarray,
+        *,
+        batch: int = BATCH,
+        threads: int | None = None,
+        progress: bool = False,
+    ) -> list[Hypothesis]:
+        """As `decode`, from ids; rows of length 0 in `lengths` get the empty hypothesis."""
         network, constraints = self.model.network, self.constraints
 
         def run(rows: np.ndarray, given_up: Callable[[], bool]) -> Sequence[Hypothesis]:

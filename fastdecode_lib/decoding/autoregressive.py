@@ -244,14 +244,23 @@ class _Search:
         return float(tokens + len(self.constraints.prefix) - 1) ** self.settings.length_penalty
 
     def _grown(self, found: Candidates, offset: int) -> list[Lane]:
+        """The best continuations of all lanes, best first; of equals, the earlier lane's and the better token's."""
         assert found.log_normaliser is not None
-        lanes = []
-        for number, lane in enumerate(self.live):
-            log_probs = found.scores[offset + number] - found.log_normaliser[offset + number]
-            for token, log_prob in zip(found.ids[offset + number], log_probs, strict=True):
-                if token >= 0:
-                    lanes.append(Lane(number, (*lane.tokens, int(token)), lane.score + float(log_prob)))
-        return lanes
+        rows = slice(offset, offset + len(self.live))
+        sums = np.array([lane.score for lane in self.live])[:, None] + (
+            found.scores[rows] - found.log_normaliser[rows, None]
+        )
+        ids = found.ids[rows]
+        sums[ids < 0] = -np.inf
+        best = np.argsort(-sums, axis=None, kind="stable")[: (1 + len(self.constraints.end)) * self.settings.size]
+        lanes, ranks = np.unravel_index(best, sums.shape)
+        return [
+            Lane(number, (*self.live[number].tokens, token), score)
+            for number, token, score in zip(
+                lanes.tolist(), ids[lanes, ranks].tolist(), sums[lanes, ranks].tolist(), strict=True
+            )
+            if token >= 0
+        ]
 
     def _forced(self, token: int) -> list[Lane]:
         """A forced token costs nothing, the model having had no say."""

@@ -150,6 +150,19 @@ class Matrix:
             start[:rows] = -128 * entries.astype(np.int32).sum(1)
         return cls((rows, columns), precision, kind, pack(entries, kind), scale, biases, start, multiplier, limit)
 
+    def rows(self, ids: np.ndarray) -> "Matrix":
+        """The matrix of some outputs (M,) alone, in the order given; its integers are the same."""
+        ids = np.asarray(ids, dtype=np.int64)
+        outputs = padded(len(ids))
+        weight = np.zeros((outputs // LANES, *self.weight.shape[1:]), dtype=self.weight.dtype)
+        gather(self.weight, ids, weight)
+        scale, bias = np.ones(outputs, dtype=np.float32), np.zeros(outputs, dtype=np.float32)
+        start = np.zeros(outputs, dtype=np.int32)
+        for new, old in ((scale, self.scale), (bias, self.bias), (start, self.start)):
+            new[: len(ids)] = old[ids]
+        shape = (len(ids), self.shape[1])
+        return Matrix(shape, self.precision, self.format, weight, scale, bias, start, self.multiplier, self.limit)
+
     @property
     def memory_bytes(self) -> int:
         """Bytes of the packed weight with its scales and biases."""
@@ -341,6 +354,17 @@ def _multiplier(kind: Format) -> Any:
 
 
 _multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours = map(_multiplier, FORMATS)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def gather(weight, ids, out):  # type: ignore[no-untyped-def]
+    """Copy some outputs of a packed weight into another."""
+    for row in range(len(ids)):
+        block, lane = ids[row] // LANES, ids[row] % LANES
+        into, place = row // LANES, row % LANES
+        for step in range(weight.shape[1]):
+            for part in range(weight.shape[3]):
+                out[into, step, place, part] = weight[block, step, lane, part]
 
 
 @njit(nogil=True, error_model="numpy")

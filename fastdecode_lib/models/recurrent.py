@@ -26,10 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastdecode_lib.core import Kind, Output, Source
-from fastdecode_lib.models.recurrent_shape import RecurrentShape
-
-RELU_LIMIT = 10.0
-WEIGHT_LIMIT = 1.0
+from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
 
 
 def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:

@@ -39,7 +39,8 @@ class CompiledExact:
             raise ValueError(
                 f"Exact scores one output matrix, this model has {len(model.outputs)}. Use Average for an ensemble."
             )
-        return cls(model.outputs[0].weight)
+        weight = model.outputs[0].weight
+        return cls(weight if isinstance(weight, Matrix) else Matrix.of(weight))
 
     def bind(self, source: Source | None) -> "CompiledExact":
         """Itself: the full vocabulary does not depend on the source."""

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.top_k import SPAN, best_tokens
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.projections.ranking import ban, best_first
 
@@ -25,7 +27,7 @@ class Lexical:
 
     Attributes
     ----------
-    weight : torch tensor or numpy array (V, D)
+    weight : torch tensor, numpy array (V, D) or packed matrix
     bias : torch tensor or numpy array (V,) or None
     lexicon : Lexicon
         At most `top` entries a word.
@@ -102,9 +104,8 @@ class Lexical:
         """
         if source is None:
             raise ValueError("Lexical needs source sentences: got none. Use another projection for a language model.")
-        return LexicalScorer(
-            self, tuple(self._listed(source.ids[row, :length]) for row, length in enumerate(source.lengths))
-        )
+        listed = tuple(self._listed(source.ids[row, :length]) for row, length in enumerate(source.lengths))
+        return LexicalScorer(self, listed[:1] if all(one is listed[0] for one in listed) else listed)
 
     def _listed(self, source: np.ndarray) -> "_Listed":
         known = self.lexicon.source_vocabulary
@@ -115,18 +116,24 @@ class Lexical:
                 "saved with the model."
             )
         key = source.astype(np.int64).tobytes()
-        if key not in self.remembered:
+        listed = self.remembered.get(key)
+        if listed is None:
             ids = self.candidates(source)
-            at: Any = ids
-            if not isinstance(self.weight, np.ndarray):
-                import torch
-
-                at = torch.from_numpy(ids).to(self.weight.device)
-            bias = None if self.bias is None else self.bias.reshape(-1)[at]
-            self.remembered[key] = _Listed(ids, self.weight[at], bias)
+            listed = self.remembered[key] = _Listed(ids, *self._rows(ids))
             if len(self.remembered) > REMEMBERED:
                 self.remembered.popitem(last=False)
-        return self.remembered[key]
+        return listed
+
+    def _rows(self, ids: np.ndarray) -> tuple[Any, Any]:
+        """Weight and bias of some tokens; a packed matrix holds its own bias."""
+        if isinstance(self.weight, Matrix):
+            return self.weight.rows(ids), None
+        at: Any = ids
+        if not isinstance(self.weight, np.ndarray):
+            import torch
+
+            at = torch.from_numpy(ids).to(self.weight.device)
+        return self.weight[at], None if self.bias is None else self.bias.reshape(-1)[at]
 
     @property
     def memory_bytes(self) -> int:
@@ -167,12 +174,30 @@ class LexicalScorer:
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
+        if len(self.sentences) == 1 and isinstance(self.sentences[0].weight, Matrix):
+            return self._top_k_packed(hidden, k, banned, normalise)
         ids, scores = self.lists(len(hidden)), self._scores(hidden)
         log_normaliser = _log_sum(scores) if normalise else None
         if banned is not None:
             ban(scores, ids, banned)
         best, chosen = best_first(scores, ids, k)
         return Candidates(chosen, best, (ids >= 0).sum(1), log_normaliser, "active")
+
+    def _top_k_packed(self, hidden: np.ndarray, k: int, banned: np.ndarray | None, normalise: bool) -> Candidates:
+        """`top_k` of the one sentence on the compiled engine, in one call."""
+        listed, rows = self.sentences[0], len(hidden)
+        matrix, known = listed.weight, len(listed.ids)
+        places, best = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
+        log_normaliser = np.empty(rows if normalise else 0)
+        refused = np.full((1, 0), -1) if banned is None else np.atleast_2d(banned)
+        at = np.minimum(np.searchsorted(listed.ids, refused), known - 1)
+        best_tokens(
+            np.ascontiguousarray(hidden), matrix.record, known, np.where(listed.ids[at] == refused, at, -1),
+            room(rows, matrix.shape[1]), np.empty((rows, matrix.outputs), np.float32),
+            np.empty(-(-known // SPAN), np.float32), places, best, log_normaliser,
+        )  # fmt: skip
+        ids = np.where(places >= 0, listed.ids[places], -1)
+        return Candidates(ids, best, np.full(rows, known), log_normaliser if normalise else None, "active")
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
@@ -211,6 +236,8 @@ class LexicalScorer:
 
 def _product(sentence: _Listed, hidden: Any) -> np.ndarray:
     """Scores (N, K) of one sentence's candidates, on the host."""
+    if isinstance(sentence.weight, Matrix):
+        return sentence.weight(hidden)
     scores = hidden @ sentence.weight.T
     if sentence.bias is not None:
         scores = scores + sentence.bias

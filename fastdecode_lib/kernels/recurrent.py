@@ -1,0 +1,196 @@
+"""What stands between the products of a recurrent model: gates, attention, clipped layers (paper 004, sec. 4 and 5).
+
+Sigmoid and tanh come in three ways: one after another from the C library, from tables as in the paper's section 4.4, and as
+polynomials that many lanes compute at once.
+"""
+
+from math import exp, tanh
+
+import numpy as np
+from numba import njit
+
+from fastdecode_lib.kernels.attention import _add, _product
+from fastdecode_lib.kernels.elementwise import hyperbolic_tangent, logistic, softmax
+from fastdecode_lib.kernels.matrices import multiply
+
+LIBRARY, TABLE, POLYNOMIAL = range(3)
+"""Ways to compute sigmoid and tanh."""
+GRU, LSTM = range(2)
+
+RANGE, CELLS = 8.0, 1024
+"""Tables run from -8 to 8 in so many cells; between their entries values lie on straight lines, beyond them are the ends."""
+
+_points = np.linspace(-RANGE, RANGE, CELLS + 1)
+SIGMOIDS = (1 / (1 + np.exp(-_points))).astype(np.float32)
+TANHS = np.tanh(_points).astype(np.float32)
+
+
+@njit(nogil=True, error_model="numpy")
+def look_up(x, table):  # type: ignore[no-untyped-def]
+    """Read each entry of x from a table, in place."""
+    for i in range(len(x)):
+        place = (min(max(x[i], np.float32(-RANGE)), np.float32(RANGE)) + np.float32(RANGE)) * np.float32(CELLS / 16)
+        cell = np.int32(min(place, np.float32(CELLS - 1)))
+        low = table[cell]
+        x[i] = low + (table[cell + 1] - low) * (place - np.float32(cell))
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def sigmoid(x, way):  # type: ignore[no-untyped-def]
+    """The logistic function of each entry, in place."""
+    if way == TABLE:
+        look_up(x, SIGMOIDS)
+    elif way == POLYNOMIAL:
+        for i in range(len(x)):
+            x[i] = logistic(x[i])
+    else:
+        for i in range(len(x)):
+            x[i] = np.float32(1.0 / (1.0 + exp(-x[i])))
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def tangent(x, way):  # type: ignore[no-untyped-def]
+    """The hyperbolic tangent of each entry, in place."""
+    if way == TABLE:
+        look_up(x, TANHS)
+    elif way == POLYNOMIAL:
+        for i in range(len(x)):
+            x[i] = hyperbolic_tangent(x[i])
+    else:
+        for i in range(len(x)):
+            x[i] = np.float32(tanh(x[i]))
+
+
+@njit(nogil=True, error_model="numpy")
+def _gru(before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
+    """h' = u h + (1 - u) tanh(r * (W h) + inputs): one row, gates in the order update, reset, candidate."""
+    width = len(after)
+    for i in range(2 * width):
+        work[i] = from_state[i] + from_input[i]
+    sigmoid(work[: 2 * width], way)
+    for i in range(width):
+        work[2 * width + i] = work[width + i] * from_state[2 * width + i] + from_input[2 * width + i]
+    tangent(work[2 * width :], way)
+    for i in range(width):
+        after[i] = work[2 * width + i] + work[i] * (before[i] - work[2 * width + i])
+
+
+@njit(nogil=True, error_model="numpy")
+def _lstm(before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
+    """One row of an LSTM: hidden vector, then memory cell; gates in the order input, forget, output, candidate."""
+    width = len(after) // 2
+    for i in range(4 * width):
+        work[i] = from_state[i] + from_input[i]
+    sigmoid(work[: 3 * width], way)
+    tangent(work[3 * width :], way)
+    for i in range(width):
+        after[width + i] = work[width + i] * before[width + i] + work[i] * work[3 * width + i]
+        after[i] = after[width + i]
+    tangent(after[:width], way)
+    for i in range(width):
+        after[i] *= work[2 * width + i]
+
+
+@njit(nogil=True, error_model="numpy")
+def _cell(kind, before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
+    if kind == GRU:
+        _gru(before, from_state, from_input, after, work, way)
+    else:
+        _lstm(before, from_state, from_input, after, work, way)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def cells(kind, states, nodes, from_state, shared, from_input, first, way):  # type: ignore[no-untyped-def]
+    """One step of a recurrent layer for n rows.
+
+    Parameters
+    ----------
+    kind : GRU or LSTM
+    states : float32 array (nodes, D or 2 D)
+        The states of all nodes; those of the rows are written from node `first` on.
+    nodes : int64 array (n,)
+        The node before each row.
+    from_state : float32 array (u, G D)
+        Products with the states before; row ``shared[i]`` belongs to row i.
+    from_input : float32 array (n, G D)
+        Everything else that is added before the gates.
+    """
+    rounds = from_input.shape[1]
+    work = np.empty(rounds, np.float32)
+    for row in range(len(nodes)):
+        before, after = states[nodes[row]], states[first + row]
+        _cell(kind, before, from_state[shared[row], :rounds], from_input[row], after, work, way)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def direction(kind, inputs, matrix, rounded, width, backwards, hidden, column, way):  # type: ignore[no-untyped-def]
+    """Run a source layer over a sentence in one direction.
+
+    Parameters
+    ----------
+    inputs : float32 array (S, G H)
+        V x + b of every word.
+    matrix : int64 array (FIELDS,)
+        W, as `matrices.Matrix.record`.
+    rounded : int16 array (1, ...)
+        From `matrices.room`.
+    hidden : float32 array (S, ...)
+        The hidden vectors are written from `column` on.
+    """
+    gates = inputs.shape[1]
+    size = width if kind == GRU else 2 * width
+    state, after = np.zeros((1, size), np.float32), np.zeros((1, size), np.float32)
+    product, work = np.empty((1, gates + 64), np.float32), np.empty(gates, np.float32)
+    for step in range(len(inputs)):
+        place = len(inputs) - 1 - step if backwards else step
+        multiply(state, 1, matrix, rounded, product)
+        _cell(kind, state[0], product[0, :gates], inputs[place], after[0], work, way)
+        state[:] = after
+        for i in range(width):
+            hidden[place, column + i] = after[0, i]
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def look(  # type: ignore[no-untyped-def]
+    from_state, shared, from_input, first, sources, lengths, keys, values, weights, contexts, way
+):
+    """Attend from n rows to their sources: d = tanh(Wa h + Va x) . tanh(Ua s), and the weighted sum of the values.
+
+    Parameters
+    ----------
+    from_state, from_input : float32 arrays (u, first + A), (n, first + A)
+        Products with states and words; those of the attention stand from column `first` on. Row ``shared[i]`` of the former
+        belongs to row i.
+    sources, lengths : int64 arrays (n,), (B,)
+        The sentence of each row, and the sentences' lengths.
+    keys, values : float32 arrays (B, S, A), (B, S, ...)
+        tanh(Ua s); what is summed: s itself or, precomputed, U s.
+    weights, contexts : float32 arrays (n, S), (n, ...)
+        Results.
+    """
+    size = keys.shape[2]
+    query = np.empty(size, np.float32)
+    for row in range(len(sources)):
+        source = sources[row]
+        for i in range(size):
+            query[i] = from_state[shared[row], first + i] + from_input[row, first + i]
+        tangent(query, way)
+        count = lengths[source]
+        for word in range(count):
+            weights[row, word] = _product(query, keys[source, word])
+        softmax(weights[row], count)
+        context = contexts[row]
+        context[:] = np.float32(0.0)
+        for word in range(count):
+            _add(weights[row, word], values[source, word], context)
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def clipped(product, skipped, limit):  # type: ignore[no-untyped-def]
+    """relu(product + skipped), at most `limit`, in place; `skipped` may have no rows."""
+    for row in range(len(product)):
+        if len(skipped):
+            for i in range(product.shape[1]):
+                product[row, i] += skipped[row, i]
+        for i in range(product.shape[1]):
+            product[row, i] = min(max(product[row, i], np.float32(0.0)), np.float32(limit))

@@ -1,0 +1,471 @@
+"""The recurrent models of paper 004 on a CPU, with each of its speed-ups behind a switch.
+
+Which states two hypotheses share is known from where they stand, not from comparing numbers: every state is a node, a row of
+the decoder's state is a path of nodes, and rows whose paths end at the same node share it (sec. 4.5).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.kernels import recurrent as kernels
+from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
+
+Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
+FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
+MULTIPLIER = 1024
+"""Of the paper's fixed point (its reference implementation)."""
+
+
+@dataclass(frozen=True)
+class Speedups:
+    """What a recurrent model's decoding makes use of; the defaults are the paper's baseline.
+
+    Attributes
+    ----------
+    products : str
+        Matrix products (sec. 4.1): ``"blas"`` (torch's library, MKL on x86), ``"float32"`` (ours, packed), ``"int16"``
+        (a scale for each output and each row), ``"fixed16"`` (everything times 1,024, the paper's), ``"int8"``.
+    embeddings : int
+        Products with the embeddings of so many of the most frequent words are made in advance (sec. 4.2).
+    attention : bool
+        U s is made once for each source word instead of U c at every step (sec. 4.3).
+    functions : str
+        Sigmoid and tanh (sec. 4.4): ``"library"`` (one after another), ``"table"`` or ``"polynomial"``.
+    merged : bool
+        A state that several hypotheses share goes through its products once (sec. 4.5).
+    """
+
+    products: Products = "blas"
+    embeddings: int = 0
+    attention: bool = False
+    functions: str = "library"
+    merged: bool = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("products", ("blas", "float32", "int16", "fixed16", "int8")), ("functions", FUNCTIONS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"Unknown {name}: got {getattr(self, name)!r}. Use one of {', '.join(allowed)}.")
+        if type(self.embeddings) is not int or self.embeddings < 0:
+            raise ValueError(f"embeddings must be a number of words from 0 on: got {self.embeddings!r}. Example: 8000.")
+
+
+def ladder(products: Products = "int16", embeddings: int = 8_000) -> dict[str, Speedups]:
+    """The stages of the paper's table 1, each with all before it."""
+    stages = {"baseline": Speedups()}
+    changes: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("16-bit products", {"products": products}),
+        ("precomputed embeddings", {"embeddings": embeddings}),
+        ("precomputed attention", {"attention": True}),
+        ("lookup tables", {"functions": "table"}),
+        ("merged states", {"merged": True}),
+    )
+    current = Speedups()
+    for name, change in changes:
+        current = stages[name] = replace(current, **change)
+    return stages
+
+
+FASTEST = Speedups("float32", 8_000, True, "polynomial", True)
+"""What `load` chooses, with the products of the precision asked for."""
+
+Product = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class BlasProduct:
+    """``x @ weight.T + bias`` by torch's library, from the weight (N, K) as it stands."""
+
+    weight: Any
+    bias: Any
+
+    @classmethod
+    def of(cls, weight: np.ndarray, bias: np.ndarray | None) -> "BlasProduct":
+        """Of numpy arrays, which are shared."""
+        import torch
+
+        return cls(torch.from_numpy(weight), None if bias is None else torch.from_numpy(bias))
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Rows (n, K) to (n, N)."""
+        import torch
+
+        result: np.ndarray = torch.nn.functional.linear(torch.from_numpy(x), self.weight, self.bias).numpy()
+        return result
+
+
+@dataclass(frozen=True)
+class RecurrentMemory:
+    """What the attention reads: keys tanh(Ua s) (B, S, A), values (B, S, 2 H) or, precomputed, (B, S, G D), lengths (B,)."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        return len(self.lengths)
+
+
+@dataclass
+class _Nodes:
+    """States of the recurrent layers, a row a node; node 0 is the first state, zero."""
+
+    layers: list[np.ndarray]
+    used: int = 1
+
+    def add(self, number: int) -> int:
+        """Make room for some more; the number of the first."""
+        if self.used + number > len(self.layers[0]):
+            more = max(number, len(self.layers[0]))
+            self.layers = [np.concatenate([layer, np.zeros((more, layer.shape[1]), np.float32)]) for layer in self.layers]
+        self.used += number
+        return self.used - number
+
+
+@dataclass
+class CompiledRecurrentState:
+    """The nodes of each row, (B, C + 1) with the first state at entry 0, and the row's length; see `core.State`.
+
+    States selected from one another share their nodes.
+    """
+
+    nodes: _Nodes
+    path: np.ndarray
+    memory: RecurrentMemory
+    inverse: np.ndarray
+    """Row of the memory that each row of the state reads, (B,)."""
+    filled: np.ndarray
+    before_step: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (B,)."""
+        return self.filled.copy()
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row."""
+        return self.path.shape[1] - 1
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
+            raise ValueError(
+                f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}. A state cannot grow by it."
+            )
+        self.filled = lengths.copy()
+        self.before_step = np.minimum(self.before_step, lengths)
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
+        slots = np.asarray(slots, dtype=np.int64)
+        fed = self.filled - self.before_step
+        fits = slots.ndim == 2 and len(slots) == len(fed)
+        counts = (slots >= 0).sum(1) if fits else fed
+        if not fits or (counts > fed).any() or not (slots == _counted(counts, slots.shape[1])).all():
+            raise ValueError(
+                f"A recurrent state keeps the first slots of a step, which fed {fed.tolist()}, in their order: got "
+                f"{slots.tolist()}. Each state follows from the one before, so that slots cannot be left out."
+            )
+        self.filled = self.before_step + counts
+
+    def select(self, rows: np.ndarray) -> "CompiledRecurrentState":
+        """Some rows, by their nodes; no state is copied, none is ever changed."""
+        rows = np.asarray(rows, dtype=np.int64)
+        return CompiledRecurrentState(
+            self.nodes, self.path[rows], self.memory, self.inverse[rows], self.filled[rows], self.before_step[rows]
+        )
+
+
+def _counted(counts: np.ndarray, width: int) -> np.ndarray:
+    """Rows 0, 1, 2 ... of so many entries, -1 behind them."""
+    places = np.arange(width)
+    return np.where(places < counts[:, None], places, -1)
+
+
+class CompiledRecurrent:
+    """A recurrent translation model on compiled kernels; satisfies `core.Model`.
+
+    Parameters
+    ----------
+    shape : RecurrentShape
+    tensors : mapping of name to float32 array
+        See `recurrent_shape`.
+    speedups : Speedups
+    """
+
+    kind: Kind = "causal"
+    group = 1
+    supports = frozenset({"ragged"})
+    engine = "compiled"
+
+    def __init__(self, shape: RecurrentShape, tensors: Mapping[str, np.ndarray], speedups: Speedups = FASTEST):
+        self.architecture, self.speedups = shape, speedups
+        self.tensors = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in tensors.items()}
+        self.max_source = self.max_target = shape.max_positions
+        self.way = FUNCTIONS[speedups.functions]
+        self.cell = kernels.GRU if shape.cell == "gru" else kernels.LSTM
+        self.gates = shape.gates * shape.width
+        t = self.tensors
+
+        def product(name: str, weight: np.ndarray, bias: np.ndarray | None = None, largest: float = 1.0) -> Any:
+            return _product(name, weight, bias, largest, speedups.products)
+
+        self.source_layers: list[list[tuple[Any, Any]]] = []
+        """For each layer and direction, the products with V and W."""
+        for layer in range(shape.source_layers):
+            ways = ["forward", "backward"] if layer < shape.bidirectional_layers else ["forward"]
+            names = [f"source.{layer}.{way}" for way in ways]
+            top = 1.0 + (shape.residual and max(0, layer - shape.bidirectional_layers))
+            self.source_layers.append(
+                [(product(f"{n}.V", t[f"{n}.V"], t[f"{n}.b"], top), product(f"{n}.W", t[f"{n}.W"])) for n in names]
+            )
+        self.keys = product("target.attention.Ua", t["target.attention.Ua"], None, self._source_top)
+        self.context = product("target.bottom.U", t["target.bottom.U"], None, self._source_top)
+        stack = [np.concatenate([t[f"target.bottom.{m}"], t[f"target.attention.{m}a"]]) for m in ("W", "V")]
+        bias = np.concatenate([t["target.bottom.b"], np.zeros(shape.attention, np.float32)])
+        self.from_state = product("target.bottom.W", stack[0])
+        self.from_word = product("target.bottom.V", stack[1], bias)
+        words = min(speedups.embeddings, shape.vocabulary)
+        self.word_table = t["target.embedding"][:words] @ stack[1].T + bias
+        """What `from_word` gives for the most frequent words, (k, G D + A)."""
+        words = min(speedups.embeddings, shape.source_vocabulary)
+        self.source_tables = [
+            t["source.embedding"][:words] @ t[f"source.0.{way}.V"].T + t[f"source.0.{way}.b"]
+            for way in ("forward", "backward")
+        ]
+        self.extra = [
+            self._recurrent(product, f"target.extra.{layer}", 1.0 + shape.residual * layer)
+            for layer in range(shape.extra_layers)
+        ]
+        below = 1.0 + shape.residual * shape.extra_layers
+        self.fully_connected = [
+            product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, below if layer == 1 else RELU_LIMIT)
+            for layer in range(1, shape.fc_layers + 1)
+        ]
+        below = RELU_LIMIT if shape.fc_layers else below
+        self.top: Any = None
+        if shape.top == "tanh":
+            self.top = product("target.top", t["target.top"], None, below)
+            below = 1.0
+        elif shape.top == "recurrent":
+            self.top = self._recurrent(product, "target.top", below)
+            below = 1.0
+        output = t["output.V"]
+        packed = None if speedups.products == "blas" else product("output.V", output, None, below)
+        self.outputs: tuple[Output, ...] = (Output(output if packed is None else packed),)
+
+    @property
+    def _source_top(self) -> float:
+        """The largest entry that a source vector can have."""
+        shape = self.architecture
+        return 1.0 + (shape.source_layers - shape.bidirectional_layers if shape.residual else 0)
+
+    def _recurrent(self, product: Callable[..., Any], name: str, largest: float) -> tuple[Any, Any]:
+        """The products with V and W of a layer of the target."""
+        t = self.tensors
+        return product(f"{name}.V", t[f"{name}.V"], t[f"{name}.b"], largest), product(f"{name}.W", t[f"{name}.W"])
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the products made in advance for frequent words."""
+        return int(sum(table.nbytes for table in (self.word_table, *self.source_tables)))
+
+    # -- source
+
+    def encode(self, source: Source) -> RecurrentMemory:
+        """Run the source's layers over each sentence of a batch."""
+        lengths = source.lengths.astype(np.int64)
+        longest = int(lengths.max(initial=0))
+        if longest > self.max_source:
+            raise ValueError(
+                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
+                "Split it into sentences."
+            )
+        shape = self.architecture
+        keys = np.zeros((len(lengths), longest, shape.attention), np.float32)
+        values = np.zeros((len(lengths), longest, self.gates if self.speedups.attention else shape.memory), np.float32)
+        for row, length in enumerate(lengths):
+            vectors = self._read(source.ids[row, :length])
+            found = np.ascontiguousarray(self.keys(vectors))
+            kernels.tangent(found.reshape(-1), self.way)
+            keys[row, :length] = found
+            values[row, :length] = self.context(vectors) if self.speedups.attention else vectors
+        return RecurrentMemory(keys, values, lengths)
+
+    def _read(self, ids: np.ndarray) -> np.ndarray:
+        """The source's hidden vectors (S, 2 H) of one sentence."""
+        shape = self.architecture
+        x = self.tensors["source.embedding"][ids]
+        for number, directions in enumerate(self.source_layers):
+            width = shape.source_width if len(directions) == 2 else shape.memory
+            hidden = np.empty((len(ids), shape.memory), np.float32)
+            for side, (from_input, from_state) in enumerate(directions):
+                if number:
+                    inputs = from_input(x)
+                else:
+                    inputs = _table_or_product(self.source_tables[side], ids, lambda: x, from_input)  # noqa: B023
+                self._run(np.ascontiguousarray(inputs), from_state, width, side == 1, hidden, side * width)
+            x = hidden + x if shape.residual and number >= shape.bidirectional_layers else hidden
+        return x
+
+    def _run(
+        self, inputs: np.ndarray, from_state: Any, width: int, backwards: bool, hidden: np.ndarray, column: int
+    ) -> None:
+        """One direction of a source layer, from its inputs (S, G H) into columns of `hidden`."""
+        if isinstance(from_state, Matrix):
+            rounded = room(1, width)
+            kernels.direction(
+                self.cell, inputs, from_state.record, rounded, width, backwards, hidden, column, self.way
+            )
+            return
+        states = np.zeros((len(inputs) + 1, width * self.architecture.states), np.float32)
+        order = range(len(inputs) - 1, -1, -1) if backwards else range(len(inputs))
+        nothing = np.zeros(1, np.int64)
+        for step, place in enumerate(order):
+            product = from_state(states[step : step + 1, :width])
+            at = np.array([step])
+            kernels.cells(self.cell, states, at, product, nothing, inputs[place : place + 1], step + 1, self.way)
+            hidden[place, column : column + width] = states[step + 1, :width]
+
+    # -- target
+
+    def start(self, encoded: RecurrentMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledRecurrentState:
+        """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        slots = min(capacity or self.max_target, self.max_target)
+        shape, rows = self.architecture, len(prefix)
+        nodes = _Nodes(
+            [np.zeros((1 + 64 * rows, shape.states * shape.width), np.float32) for _ in shape.recurrent_layers]
+        )
+        lengths = np.zeros(rows, dtype=np.int64)
+        state = CompiledRecurrentState(
+            nodes, np.zeros((rows, slots + 1), np.int64), encoded, np.arange(rows), lengths, lengths.copy()
+        )
+        if prefix.shape[1] > 1:
+            self.step(state, prefix[:, :-1])
+        return state
+
+    def step(self, state: CompiledRecurrentState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+        """Feed tokens (B, W) one after another, -1 feeding nothing, and return hidden vectors (B, W, D).
+
+        Raises
+        ------
+        ValueError
+            If slots are to see each other otherwise than in a row, do not fit, or are missing within a row.
+        """
+        if visible is not None:
+            raise ValueError(
+                "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
+                "Use a draft source with one candidate."
+            )
+        feeding = tokens >= 0
+        if (feeding[:, 1:] > feeding[:, :-1]).any():
+            raise ValueError(
+                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
+            )
+        counts = feeding.sum(1)
+        longest = int((state.filled + counts).max(initial=0))
+        if longest > state.capacity:
+            raise ValueError(
+                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
+                "Lower max_length, or start the state with more capacity."
+            )
+        hidden = np.zeros((*tokens.shape, self.architecture.width), np.float32)
+        for slot in range(tokens.shape[1]):
+            rows = np.flatnonzero(feeding[:, slot])
+            if len(rows):
+                hidden[rows, slot], _ = self._advance(state, rows, tokens[rows, slot], slot)
+        state.before_step, state.filled = state.filled, state.filled + counts
+        return hidden
+
+    def _advance(
+        self, state: CompiledRecurrentState, rows: np.ndarray, words: np.ndarray, slot: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Feed a word to each of some rows; the output's hidden vectors (n, D) and the attention (n, S)."""
+        shape, memory = self.architecture, state.memory
+        width = shape.width
+        place = state.filled[rows] + slot
+        before = state.path[rows, place]
+        distinct, shared = before, np.arange(len(rows))
+        if self.speedups.merged:
+            distinct, shared = np.unique(before, return_inverse=True)
+        first = state.nodes.add(len(rows))
+        state.path[rows, place + 1] = np.arange(first, first + len(rows))
+        bottom, *others = state.nodes.layers
+        from_state = self.from_state(bottom[distinct, :width])
+        from_word = _table_or_product(
+            self.word_table, words, lambda: self.tensors["target.embedding"][words], self.from_word
+        )
+        weights = np.zeros((len(rows), memory.keys.shape[1]), np.float32)
+        contexts = np.empty((len(rows), memory.values.shape[2]), np.float32)
+        kernels.look(
+            from_state, shared, from_word, self.gates, state.inverse[rows], memory.lengths, memory.keys, memory.values,
+            weights, contexts, self.way,
+        )  # fmt: skip
+        inputs = from_word[:, : self.gates] + (contexts if self.speedups.attention else self.context(contexts))
+        kernels.cells(self.cell, bottom, before, from_state, shared, inputs, first, self.way)
+        hidden = bottom[first : first + len(rows), :width]
+        for (from_input, from_last), layer in zip(self.extra, others, strict=False):
+            found = self._layer(from_input, from_last, layer, before, first, hidden)
+            hidden = hidden + found if shape.residual else found
+        skipped = np.zeros((0, 0), np.float32)
+        for number, product in enumerate(self.fully_connected, 1):
+            hidden = np.ascontiguousarray(product(hidden))
+            kernels.clipped(hidden, skipped if number % 2 else skipped[:0], RELU_LIMIT)
+            skipped = hidden if number % 2 else skipped
+        if shape.top == "tanh":
+            hidden = np.ascontiguousarray(self.top(hidden))
+            kernels.tangent(hidden.reshape(-1), self.way)
+        elif shape.top == "recurrent":
+            hidden = self._layer(*self.top, others[-1], before, first, hidden)
+        return hidden, weights
+
+    def _layer(
+        self, from_input: Any, from_last: Any, states: np.ndarray, before: np.ndarray, first: int, hidden: np.ndarray
+    ) -> np.ndarray:
+        """A recurrent layer above the bottom one, for n rows of hidden (n, ...)."""
+        width = self.architecture.width
+        inputs = np.ascontiguousarray(from_input(hidden))
+        last = from_last(states[before, :width])
+        kernels.cells(self.cell, states, before, last, np.arange(len(before)), inputs, first, self.way)
+        return states[first : first + len(before), :width]
+
+    def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
+        """The attention (B, T, S) with which each token of given targets (B, T) was chosen, by feeding them once more."""
+        fed = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
+        state = self.start(self.encode(source), fed[:, :1], fed.shape[1])
+        rows, found = np.arange(len(fed)), []
+        for slot in range(fed.shape[1]):
+            found.append(self._advance(state, rows, fed[:, slot], slot)[1])
+        return np.stack(found[len(prefix) - 1 :], 1).astype(np.float64)
+
+
+def _product(name: str, weight: np.ndarray, bias: np.ndarray | None, largest: float, products: Products) -> Any:
+    """A product in the numbers asked for; rows have entries up to `largest`."""
+    if products == "blas":
+        return BlasProduct.of(weight, bias)
+    if products == "fixed16":
+        return Matrix.of(weight, bias, "int16", multiplier=MULTIPLIER, largest=largest, name=name)
+    return Matrix.of(weight, bias, products, name=name)
+
+
+def _table_or_product(
+    table: np.ndarray, words: np.ndarray, embeddings: Callable[[], np.ndarray], product: Product
+) -> np.ndarray:
+    """Products with the words' embeddings: from the table where it has them all, otherwise those it lacks on the fly."""
+    known = words < len(table)
+    if known.all():
+        return table[words]
+    if not known.any():
+        return product(embeddings())
+    found = np.empty((len(words), table.shape[1]), np.float32)
+    found[known] = table[words[known]]
+    found[~known] = product(embeddings()[~known])
+    return found

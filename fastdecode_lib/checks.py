@@ -1,7 +1,8 @@
 """The laws of decoding as functions: tests and ``fastdecode check`` run the same ones.
 
-A law takes a `Case` (a small random model in float64, a batch of sources, constraints) and raises `LawBroken` with the
-seed that reproduces it. Decoder laws are run over the registry, so that a new decoder is under them from the start.
+A law takes a `Case` (a small random model, a batch of sources, constraints) and raises `LawBroken` with the seed that
+reproduces it. Decoder laws are run over the registry, so that a new decoder is under them from the start. All hold for
+the torch engine in float64 and for the compiled engine in each precision: there to the last bit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +20,16 @@ from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.draft_table import DraftTable
+from fastdecode_lib.kernels.matrices import PRECISIONS
+from fastdecode_lib.models.compiled import CompiledTransformer
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.projections.exact import Exact
 from fastdecode_lib.translation import Counted, TranslationModel
 
 TOLERANCE = 1e-9
 """Largest difference of hidden vectors in float64 that counts as equal."""
+
+NUMBERS = ("float64", *PRECISIONS)
+"""What models compute with: float64 on the torch engine, the others on the compiled one."""
 
 
 class LawBroken(AssertionError):
@@ -40,11 +45,13 @@ class Case:
     seed : int
         Makes the same case again with `random_case`.
     model : Model
-        Small, random, float64.
+        Small and random.
     projection : Projection
     source : Source
         A batch of a few sentences of different length.
     constraints : Constraints
+    tolerance : float
+        Largest difference of the model's hidden vectors that counts as equal.
     """
 
     seed: int
@@ -52,6 +59,7 @@ class Case:
     projection: Projection
     source: Source
     constraints: Constraints
+    tolerance: float = TOLERANCE
 
     @property
     def random(self) -> np.random.Generator:
@@ -101,12 +109,15 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
     return tensors
 
 
-def random_case(seed: int, family: str | None = None) -> Case:
-    """A case that follows from its seed alone."""
+def random_case(seed: int, family: str | None = None, numbers: str = "float64") -> Case:
+    """A case that follows from its seed, with a model that computes with some of `NUMBERS`."""
     random = np.random.default_rng((seed, 0))
     chosen = family or FAMILIES[seed % len(FAMILIES)]
     architecture = tiny_architecture(chosen)
-    model = Transformer(architecture, random_tensors(architecture, seed), dtype=torch.float64)
+    tensors, compiled = random_tensors(architecture, seed), numbers != "float64"
+    model: Any = Transformer(architecture, tensors, dtype=torch.float64)
+    if compiled:
+        model = CompiledTransformer(architecture, {name: t.numpy() for name, t in tensors.items()}, numbers)  # type: ignore[arg-type]
     lengths = random.integers(1, 9, size=int(random.integers(1, 4)))
     ids = random.integers(3, architecture.vocabulary, size=(len(lengths), int(lengths.max())))
     prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
@@ -122,7 +133,8 @@ def random_case(seed: int, family: str | None = None) -> Case:
         exact_length=int(random.integers(1, max_length + 1)) if random.random() < 0.1 else None,
     )
     source = Source(ids.astype(np.int64), lengths.astype(np.int64))
-    return Case(seed, model, Exact.of(model), source, constraints)
+    projection = registry.projection("exact", model)
+    return Case(seed, model, projection, source, constraints, 0.0 if compiled else TOLERANCE)
 
 
 def random_decoder(name: str, random: np.random.Generator) -> Decoder:
@@ -378,13 +390,13 @@ def _fresh(case: Case) -> tuple[Any, np.ndarray, int]:
 
 
 def _array(hidden: Any) -> np.ndarray:
-    return np.asarray(hidden.cpu())
+    return np.asarray(hidden.cpu() if hasattr(hidden, "cpu") else hidden)
 
 
 def _check_close(what: str, case: Case, found: np.ndarray, expected: np.ndarray) -> None:
     error = float(np.abs(found - expected).max(initial=0.0))
-    if not error <= TOLERANCE:
-        raise LawBroken(f"{what}, case {case.seed}: hidden vectors differ by {error:.2e}, more than {TOLERANCE}.")
+    if not error <= case.tolerance:
+        raise LawBroken(f"{what}, case {case.seed}: hidden vectors differ by {error:.2e}, more than {case.tolerance}.")
 
 
 def wide_pass_equals_steps(case: Case) -> None:
@@ -486,23 +498,22 @@ MODEL_LAWS: tuple[Callable[[Case], None], ...] = (
 def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
     """Run every law on random cases; yield a row per law and decoder as soon as it is done.
 
-    Rows hold ``name``, ``cases``, ``broken`` (how many) and ``first`` (the first message, or empty).
+    Rows hold ``name`` (of the law, the decoder and, of the compiled engine, the precision), ``cases``, ``broken`` (how many) and ``first`` (the first message, or empty).
     """
     seeds = range(first_seed, first_seed + cases)
-    for law in MODEL_LAWS:
-        yield tally(law.__name__, [partial(_on_seed, law, seed) for seed in seeds])
-    for name in registry.DECODERS:
-        for decoder_law in DECODER_LAWS:
-            checks = [partial(_on_decoder, decoder_law, name, seed) for seed in seeds]
-            yield tally(f"{decoder_law.__name__}/{name}", checks)
+    for numbers in NUMBERS:
+        which = "" if numbers == "float64" else f"/{numbers}"
+        drawn = [random_case(seed, numbers=numbers) for seed in seeds]
+        for law in MODEL_LAWS:
+            yield tally(f"{law.__name__}{which}", [partial(law, case) for case in drawn])
+        for name in registry.DECODERS:
+            for decoder_law in DECODER_LAWS:
+                checks = [partial(_on_decoder, decoder_law, name, case) for case in drawn]
+                yield tally(f"{decoder_law.__name__}/{name}{which}", checks)
 
 
-def _on_seed(law: Callable[[Case], None], seed: int) -> None:
-    law(random_case(seed))
-
-
-def _on_decoder(law: Callable[[Decoder, Case], None], name: str, seed: int) -> None:
-    law(random_decoder(name, np.random.default_rng((seed, 2))), random_case(seed))
+def _on_decoder(law: Callable[[Decoder, Case], None], name: str, case: Case) -> None:
+    law(random_decoder(name, np.random.default_rng((case.seed, 2))), case)
 
 
 def tally(name: str, checks: Sequence[Callable[[], None]]) -> dict[str, Any]:

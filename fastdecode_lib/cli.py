@@ -562,7 +562,7 @@ def _check(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
     from fastdecode_lib import checks_generate, registry
-    from fastdecode_lib.checks import DECODER_LAWS, MODEL_LAWS, run_laws
+    from fastdecode_lib.checks import DECODER_LAWS, MODEL_LAWS, NUMBERS, run_laws
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
 
@@ -570,7 +570,7 @@ def _check(options: argparse.Namespace) -> int:
         raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
     for line in _machine():
         print(line)
-    total = len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS) + 1
+    total = len(NUMBERS) * (len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)) + 1
     rows = []
     inside_generate = map(checks_generate.run_law, [options.cases], [options.seed])
     laws = chain(run_laws(options.cases, options.seed), inside_generate)

@@ -12,13 +12,13 @@ from fastdecode_lib.core import Candidates, Hypothesis, Iteration
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.models import transformer
+from fastdecode_lib.models import compiled, transformer
 
 
-def caught(law, *arguments, cases=60) -> bool:
+def caught(law, *arguments, cases=60, numbers="float64") -> bool:
     """Whether a law fails on at least one of some random cases."""
     for seed in range(cases):
-        case = checks.random_case(seed)
+        case = checks.random_case(seed, numbers=numbers)
         try:
             law(*(a(case) if callable(a) and not isinstance(a, type) else a for a in arguments), case)
         except checks.LawBroken:
@@ -285,6 +285,67 @@ def test_select_law_catches_shared_caches(monkeypatch):
 
     monkeypatch.setattr(transformer.TransformerState, "select", select)
     assert caught(checks.selected_rows_are_independent)
+
+
+# ------------------------------------------------------------------------------------------------- broken kernels
+
+
+@pytest.fixture
+def one_scale_for_all_rows(monkeypatch):
+    """Hidden vectors rounded to 8 bits by the largest entry of the whole pass, as dynamic quantisation per tensor does."""
+    original = compiled.CompiledTransformer.step
+
+    def step(self, state, tokens, visible=None):
+        hidden = original(self, state, tokens, visible)
+        scale = np.abs(hidden).max() / 127
+        return np.rint(hidden / scale) * scale
+
+    monkeypatch.setattr(compiled.CompiledTransformer, "step", step)
+
+
+@pytest.fixture
+def another_order_beside_others(monkeypatch):
+    """Passes of several positions that differ from single ones by the last bit, as blocked sums do."""
+    original = compiled.CompiledTransformer.step
+
+    def step(self, state, tokens, visible=None):
+        hidden = original(self, state, tokens, visible)
+        return hidden if tokens.size == 1 else np.nextafter(hidden, np.float32(np.inf))
+
+    monkeypatch.setattr(compiled.CompiledTransformer, "step", step)
+
+
+@pytest.mark.parametrize("numbers", checks.PRECISIONS)
+@pytest.mark.parametrize(
+    "law", [checks.wide_pass_equals_steps, checks.ragged_equals_single, checks.kept_candidate_equals_stepped]
+)
+@pytest.mark.usefixtures("one_scale_for_all_rows")
+def test_model_laws_catch_rows_that_depend_on_their_neighbours(law, numbers):
+    assert caught(law, numbers=numbers)
+
+
+@pytest.mark.parametrize("law", [checks.lossless_equals_greedy, checks.batch_equals_single])
+@pytest.mark.usefixtures("one_scale_for_all_rows")
+def test_decoder_laws_catch_rows_that_depend_on_their_neighbours(law):
+    assert caught(law, GaussSeidel(block=4), numbers="int8")
+
+
+@pytest.mark.parametrize("law", [checks.wide_pass_equals_steps, checks.ragged_equals_single])
+@pytest.mark.usefixtures("another_order_beside_others")
+def test_model_laws_catch_the_last_bit(law):
+    assert caught(law, numbers="float32")
+
+
+def test_keep_law_catches_the_wrong_slots_of_the_compiled_engine(monkeypatch):
+    original = compiled.CompiledState.keep
+    monkeypatch.setattr(compiled.CompiledState, "keep", lambda self, slots: original(self, slots - slots[:, :1]))
+    assert caught(checks.kept_candidate_equals_stepped, numbers="float32")
+
+
+def test_select_law_catches_a_state_that_is_not_copied(monkeypatch):
+    original = compiled.CompiledState.select
+    monkeypatch.setattr(compiled.CompiledState, "select", lambda self, rows: original(self, np.zeros_like(rows)))
+    assert caught(checks.selected_rows_are_independent, numbers="float32")
 
 
 def test_every_law_has_a_twin():

@@ -63,7 +63,7 @@ def tangent(x, way):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _gru(before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
-    """h' = u h + (1 - u) tanh(r * (W h) + inputs): one row, gates in the order update, reset, candidate."""
+    """One row of a GRU: u h + (1 - u) tanh(r * (W h) + inputs); gates in the order update, reset, candidate."""
     width = len(after)
     for i in range(2 * width):
         work[i] = from_state[i] + from_input[i]

@@ -123,7 +123,9 @@ class _Nodes:
         """Make room for some more; the number of the first."""
         if self.used + number > len(self.layers[0]):
             more = max(number, len(self.layers[0]))
-            self.layers = [np.concatenate([layer, np.zeros((more, layer.shape[1]), np.float32)]) for layer in self.layers]
+            self.layers = [
+                np.concatenate([layer, np.zeros((more, layer.shape[1]), np.float32)]) for layer in self.layers
+            ]
         self.used += number
         return self.used - number
 
@@ -308,10 +310,8 @@ class CompiledRecurrent:
             width = shape.source_width if len(directions) == 2 else shape.memory
             hidden = np.empty((len(ids), shape.memory), np.float32)
             for side, (from_input, from_state) in enumerate(directions):
-                if number:
-                    inputs = from_input(x)
-                else:
-                    inputs = _table_or_product(self.source_tables[side], ids, lambda: x, from_input)  # noqa: B023
+                table = self.source_tables[side] if number == 0 else self.source_tables[0][:0]
+                inputs = _table_or_product(table, ids, x, from_input)
                 self._run(np.ascontiguousarray(inputs), from_state, width, side == 1, hidden, side * width)
             x = hidden + x if shape.residual and number >= shape.bidirectional_layers else hidden
         return x
@@ -322,9 +322,7 @@ class CompiledRecurrent:
         """One direction of a source layer, from its inputs (S, G H) into columns of `hidden`."""
         if isinstance(from_state, Matrix):
             rounded = room(1, width)
-            kernels.direction(
-                self.cell, inputs, from_state.record, rounded, width, backwards, hidden, column, self.way
-            )
+            kernels.direction(self.cell, inputs, from_state.record, rounded, width, backwards, hidden, column, self.way)
             return
         states = np.zeros((len(inputs) + 1, width * self.architecture.states), np.float32)
         order = range(len(inputs) - 1, -1, -1) if backwards else range(len(inputs))
@@ -337,7 +335,9 @@ class CompiledRecurrent:
 
     # -- target
 
-    def start(self, encoded: RecurrentMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledRecurrentState:
+    def start(
+        self, encoded: RecurrentMemory, prefix: np.ndarray, capacity: int | None = None
+    ) -> CompiledRecurrentState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         slots = min(capacity or self.max_target, self.max_target)
         shape, rows = self.architecture, len(prefix)
@@ -400,9 +400,7 @@ class CompiledRecurrent:
         state.path[rows, place + 1] = np.arange(first, first + len(rows))
         bottom, *others = state.nodes.layers
         from_state = self.from_state(bottom[distinct, :width])
-        from_word = _table_or_product(
-            self.word_table, words, lambda: self.tensors["target.embedding"][words], self.from_word
-        )
+        from_word = _table_or_product(self.word_table, words, self.tensors["target.embedding"][words], self.from_word)
         weights = np.zeros((len(rows), memory.keys.shape[1]), np.float32)
         contexts = np.empty((len(rows), memory.values.shape[2]), np.float32)
         kernels.look(
@@ -456,16 +454,14 @@ def _product(name: str, weight: np.ndarray, bias: np.ndarray | None, largest: fl
     return Matrix.of(weight, bias, products, name=name)
 
 
-def _table_or_product(
-    table: np.ndarray, words: np.ndarray, embeddings: Callable[[], np.ndarray], product: Product
-) -> np.ndarray:
-    """Products with the words' embeddings: from the table where it has them all, otherwise those it lacks on the fly."""
+def _table_or_product(table: np.ndarray, words: np.ndarray, x: np.ndarray, product: Product) -> np.ndarray:
+    """Products of x (n, ...): those of words in the table from there, the others on the fly."""
     known = words < len(table)
     if known.all():
         return table[words]
     if not known.any():
-        return product(embeddings())
+        return product(x)
     found = np.empty((len(words), table.shape[1]), np.float32)
     found[known] = table[words[known]]
-    found[~known] = product(embeddings()[~known])
+    found[~known] = product(x[~known])
     return found

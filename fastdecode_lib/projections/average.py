@@ -39,6 +39,10 @@ class Average:
     @classmethod
     def of(cls, model: Model) -> "Average":
         """The exact projection of every network of an ensemble."""
+        if getattr(model, "engine", None) == "compiled":
+            from fastdecode_lib.projections.compiled import CompiledExact
+
+            return cls.over(model, tuple(CompiledExact.of(part) for part in _parts(model)))
         from fastdecode_lib.projections.exact import Exact
 
         return cls.over(model, tuple(Exact.of(part) for part in _parts(model)))

@@ -1,0 +1,162 @@
+"""How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints import CheckpointError, bundled
+from fastdecode_lib.core import Projection, drain
+from fastdecode_lib.experiments import NoResult, Scale, committed, paper_004
+from fastdecode_lib.experiments.recurrent_runs import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
+from fastdecode_lib.measure import provenance, signatures
+from fastdecode_lib.models.compiled_recurrent import FASTEST
+from fastdecode_lib.models.ensemble import Ensemble
+from fastdecode_lib.models.recurrent_shape import SYSTEMS
+from fastdecode_lib.presets import PRESETS
+from fastdecode_lib.projections.average import Average
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
+"""Preset -> what it is called in the table."""
+MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
+"""Networks of the ensembles, of which each takes the first so many."""
+
+
+def quality(
+    scale: Scale = Scale.LAPTOP,
+    *,
+    data: str | None = None,
+    folder: str = "build/train",
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """BLEU and chrF of every system that is trained, with 95% intervals and paired bootstrap tests against S1.
+
+    A system is looked for in `folder`, where ``fastdecode train`` leaves it, and then among the bundled models; one that is
+    found nowhere is named in the column ``note`` with the command that trains it. Decoder as in the paper: beam 6, delta
+    3.0, candidate lists of 20 translations a word; unknown words are replaced by way of the attention.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    geometry = GEOMETRIES[scale]
+    found = {preset: trained for preset in NAMES if (trained := _find(preset, folder)) is not None}
+    pairs, where = held_out_pairs(("en", "fr"), data, geometry.held_out if scale is Scale.TINY else 10**9)
+    teams = {NAMES[preset]: [preset] for preset in NAMES} | {
+        name: list(MEMBERS[:number]) for name, number in ENSEMBLES.items()
+    }
+    outputs = {}
+    for name, members in tqdm(teams.items(), unit="system", disable=not progress):
+        if all(member in found for member in members):
+            outputs[name] = _translated([found[member] for member in members], [a for a, _ in pairs])
+    scores = _scored(outputs, [b for _, b in pairs], seed, 100 if scale is Scale.TINY else 1_000)
+    rows = []
+    for name, members in teams.items():
+        missing = [member for member in members if member not in found]
+        note = f"not trained: fastdecode train {' '.join(missing)}" if missing else ""
+        printed = paper_004.TABLE_2.get(name, (None, None))
+        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "note": note})
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures() | {
+        "sentences": len(pairs), "set": where, "beam": 6, "delta": 3.0,
+        "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
+        "updates": {preset: PRESETS[preset].max_updates for preset in found},
+    }  # fmt: skip
+    return frame
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: quality of the trained systems at a quarter of the paper's widths, and speed at its geometry.
+
+    Quality comes from the committed result of `quality` where this machine has not trained the systems.
+    """
+    import pandas as pd
+
+    fast = speeds(scale, seed=seed, progress=progress)
+    here = quality(scale, data=data, seed=seed, progress=progress)
+    told = here.attrs["provenance"]
+    if scale is not Scale.TINY and here["note"].astype(bool).any():
+        try:
+            here = committed("sharp_models.quality")
+            told = here.attrs["provenance"]
+        except NoResult:
+            pass
+    here = here.rename(columns={"note": "gap"})
+    frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="outer", sort=False)
+    frame["kind"] = "measured"
+    cited = [
+        {"name": name, "paper_bleu": bleu, "paper_words_per_second": speed, "kind": "paper"}
+        for name, (bleu, speed) in paper_004.CITED.items()
+    ]
+    frame = pd.concat([frame, pd.DataFrame(cited)], ignore_index=True)
+    frame.attrs["provenance"] = fast.attrs["provenance"] | {"quality": told}
+    return frame
+
+
+def _find(preset: str, folder: str) -> Trained | None:
+    """A trained preset, from where it was trained or from the assets."""
+    best = Path(folder) / preset / "best"
+    if (best / "config.json").is_file():
+        return Trained.find(best)
+    try:
+        return Trained.find(preset) if preset in bundled() else None
+    except CheckpointError:
+        return None
+
+
+def _translated(team: list[Trained], sources: list[str]) -> list[str]:
+    """Translations by one network or by an ensemble, with the paper's decoder and all speed-ups in float32."""
+    first = team[0]
+    networks = [trained.network(replace(FASTEST, merged=True)) for trained in team]
+    network: Any = networks[0]
+    projection: Projection = first.projection(networks[0])
+    if len(team) > 1:
+        network = Ensemble(networks)
+        projection = Average.over(network, tuple(first.projection(part) for part in networks))
+    found = []
+    for source in sources:
+        batch = first.text.encode([source], *first.text.direction)
+        (best,) = drain(BEAM.iterate(network, projection, batch, first.constraints))
+        found.append(best.tokens)
+    return first.text.texts(networks[0], sources, found)
+
+
+def _scored(
+    outputs: dict[str, list[str]], references: list[str], seed: int, samples: int
+) -> dict[str, dict[str, float | None]]:
+    """Scores with 95% intervals, and how likely a system's distance to S1 is by chance (paired bootstrap)."""
+    import os
+
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
+
+    if not outputs:
+        return {}
+    names = ["S1", *(name for name in outputs if name != "S1")] if "S1" in outputs else list(outputs)
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(12345 + seed)
+    try:
+        metrics = {"bleu": BLEU(references=[references]), "chrf": CHRF(references=[references])}
+        systems = [(name, outputs[name]) for name in names]
+        test = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)
+        _, results = test()
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before
+    found: dict[str, dict[str, float | None]] = {}
+    for place, name in enumerate(names):
+        row: dict[str, float | None] = {}
+        for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
+            result = results[metric][place]
+            row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
+            row[f"{key}_p"] = None if result.p_value is None else float(np.asarray(result.p_value))
+        found[name] = row
+    return found

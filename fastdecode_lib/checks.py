@@ -498,7 +498,8 @@ MODEL_LAWS: tuple[Callable[[Case], None], ...] = (
 def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
     """Run every law on random cases; yield a row per law and decoder as soon as it is done.
 
-    Rows hold ``name`` (of the law, the decoder and, of the compiled engine, the precision), ``cases``, ``broken`` (how many) and ``first`` (the first message, or empty).
+    Rows hold ``name`` (of the law, the decoder and, on the compiled engine, the precision), ``cases``, ``broken`` (how many)
+    and ``first`` (the first message, or empty).
     """
     seeds = range(first_seed, first_seed + cases)
     for numbers in NUMBERS:

@@ -75,7 +75,7 @@ def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
 @njit(nogil=True, error_model="numpy", cache=True)
 def encode(  # type: ignore[no-untyped-def]
     ids, starts, settings, matrices, norms, memory, embedding, positions, scale,
-    x, h, wide, rounded, scores, keys, values, memory_keys, memory_values,
+    x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values,
 ):  # fmt: skip
     """Run the encoder, and what the decoder's cross-attention reads of it.
 
@@ -87,8 +87,8 @@ def encode(  # type: ignore[no-untyped-def]
     memory : int64 array (decoder layers, MATRICES, FIELDS)
         The decoder's matrices.
     embedding, positions : float32 arrays (V, D), (P, D)
-    x, h, wide, rounded, scores : arrays
-        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,).
+    x, h, wide, rounded, scores, indices, nothing : arrays
+        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,), int64 (4, N), bool (0,).
     keys, values : float32 arrays (heads, N, D / heads)
         Room.
     memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, D / heads)
@@ -96,12 +96,11 @@ def encode(  # type: ignore[no-untyped-def]
     """
     rows, width, pre_norm = len(ids), settings[WIDTH], settings[PRE_NORM]
     layers = len(matrices)
-    places = np.empty(rows, np.int64)
+    places = indices[0, :rows]
     for sentence in range(len(starts) - 1):
         for row in range(starts[sentence], starts[sentence + 1]):
             places[row] = row - starts[sentence]
     _embed(ids, places, embedding, positions, scale, width, settings[PADDING], norms[layers, 0], x)
-    nothing = np.zeros(0, np.bool_)
     for layer in range(layers):
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
@@ -127,7 +126,7 @@ def encode(  # type: ignore[no-untyped-def]
 @njit(nogil=True, error_model="numpy", cache=True)
 def decode(  # type: ignore[no-untyped-def]
     tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, scale,
-    x, h, wide, rounded, scores, keys, values, memory_keys, memory_values, memory_lengths, hidden,
+    x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,
 ):  # fmt: skip
     """Run the decoder over the next slots of each row.
 
@@ -149,8 +148,7 @@ def decode(  # type: ignore[no-untyped-def]
     batch, slots = tokens.shape
     layers, width, pre_norm = len(matrices), settings[WIDTH], settings[PRE_NORM]
     tree = len(visible) > 0
-    ids, places = np.empty(batch * slots, np.int64), np.empty(batch * slots, np.int64)
-    row_of, slot_of = np.empty(batch * slots, np.int64), np.empty(batch * slots, np.int64)
+    ids, places, row_of, slot_of = indices[0], indices[1], indices[2], indices[3]
     rows = 0
     for row in range(batch):
         for slot in range(slots):
@@ -160,7 +158,6 @@ def decode(  # type: ignore[no-untyped-def]
             places[rows] = filled[row] + (visible[row, slot].sum() - 1 if tree else slot)
             rows += 1
     _embed(ids[:rows], places[:rows], embedding, positions, scale, width, settings[PADDING], norms[layers, 0], x)
-    nothing = np.zeros(0, np.bool_)
     for layer in range(layers):
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)

@@ -45,8 +45,8 @@ class _Room:
     def __init__(self, width: int, widest: int, slots: int):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
 
-    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """x, h, wide, rounded and scores (`kernels.transformer.decode`) for at least so many positions and slots seen."""
+    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, ...]:
+        """What `kernels.transformer` works in, for at least so many positions and slots seen."""
         if positions > self.positions or slots > self.slots:
             self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
             narrow, wide = padded(self.width), padded(self.widest)
@@ -56,6 +56,8 @@ class _Room:
                 np.zeros((self.positions, wide), dtype=np.float32),
                 room(self.positions, self.widest),
                 np.zeros(self.slots, dtype=np.float32),
+                np.zeros((4, self.positions), dtype=np.int64),
+                np.zeros(0, dtype=bool),
             )
         return self.made
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.checkpoints import FAMILIES, RECURRENT
 from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
@@ -84,7 +84,7 @@ class Runner:
             "directions": [f"{a}-{b}" for a, b in directions],
             "decoder": list(widths),
             "width": {name: usual for name, (option, usual) in widths.items() if option},
-            "projection": list(registry.PROJECTIONS),
+            "projection": [*registry.PROJECTIONS, *(registry.OF_WORDS if self._has_lexicon() else ())],
             "precision": list(
                 dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
             ),
@@ -156,12 +156,15 @@ class Runner:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
         return chosen | {name: settings.get(name) for name in ("from", "to")}
 
+    def _has_lexicon(self) -> bool:
+        return getattr(self.model.tokenizer, "lexicon", None) is not None
+
     def _numbers(self) -> dict[str, tuple[str, ...]]:
         """The engines that run this model where it is, and the numbers each computes in."""
         torch_numbers = tuple(
             dict.fromkeys((*(() if self.model.engine == "compiled" else (self.model.dtype,)), "float32", "float64"))
         )
-        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in FAMILIES
+        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in (*FAMILIES, RECURRENT)
         return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
 
     def _engine(self, engine: str, precision: str) -> str:

@@ -471,7 +471,7 @@ class Session:
             try:
                 next(running)
             except StopIteration as end:
-                return self._finished(end.value)
+                return _translation(end.value)
 
     def events(
         self, text: str, *, verify: bool = False, observe: bool = True, stop: Callable[[], bool] = lambda: False
@@ -499,7 +499,7 @@ class Session:
                     trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
             if verify and trace.hypotheses[0].stop != "interrupted":
                 trace.greedy = _beside(self._greedy(batch)[0], trace)
-        trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
+        self._finish(trace)
         yield {"event": "end"} | trace.footer()
         return trace
 
@@ -569,11 +569,11 @@ class Session:
                 trace.iterations, trace.hypotheses = iterations[number], (hypothesis,)
                 if exact is not None:
                     trace.greedy = _beside(exact[number], trace)
-            return [self._finished(trace) for trace in traces]
+            return [_translation(self._finish(trace)) for trace in traces]
 
         found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
         return [
-            translation or self._finished(self._without_passes(text, bool(length)))
+            translation or _translation(self._without_passes(text, bool(length)))
             for translation, text, length in zip(found, texts, lengths, strict=True)
         ]
 
@@ -622,9 +622,14 @@ class Session:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
-    def _finished(self, trace: Trace) -> Translation:
-        trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
-        return Translation(trace.source["text"], trace.target["text"], trace.tokens, trace)
+    def _finish(self, trace: Trace) -> Trace:
+        """Add the text of the output, unknown words being replaced where the tokenizer knows how."""
+        with_network = getattr(self.model.tokenizer, "texts", None)
+        if with_network is None:
+            trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
+        else:
+            (trace.target["text"],) = with_network(self.model.network, [trace.source["text"]], [trace.tokens])
+        return trace
 
     def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:
         """Add the texts of ids not seen before to the trace, and return them."""
@@ -639,6 +644,10 @@ class Session:
         """What greedy decoding with the exact projection finds."""
         greedy = registry.decoder("greedy")
         return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
+
+
+def _translation(trace: Trace) -> Translation:
+    return Translation(trace.source["text"], trace.target["text"], trace.tokens, trace)
 
 
 def _beside(greedy: Hypothesis, trace: Trace) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 from fastdecode_lib import bundling, load, training, translate
 from fastdecode_lib.checkpoints import SCALE, CheckpointError, dequantised, quantised
+from fastdecode_lib.dashboard import runner
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent_shape import system
 from fastdecode_lib.presets import PRESETS, RecurrentPreset
 from fastdecode_lib.training import train
+from fastdecode_lib.translation import Session
+from fastdecode_lib.words import UNKNOWN
 
 NAME = "micro-sharp"
 SHAPE = dataclasses.replace(
@@ -148,6 +151,35 @@ def test_the_lexicon_translates(trained: tuple[Path, list[float]]) -> None:
     for word in ("ban", "dora", "kisti"):
         assert text._translation(word) == f"le{word}"
     assert text._translation("unheard") == "unheard"
+
+
+def test_translations_have_no_unknown_words(trained: tuple[Path, list[float]], corpus: Path, tmp_path: Path) -> None:
+    texts = [text for text, _ in fakes_pairs(corpus)[:6]]
+    usual = translate(load(str(trained[0]), device="cpu"), texts[0], max_length=20).tokens[0]
+    output = load_file(trained[0] / "model.safetensors")["output.V"]
+    output[UNKNOWN] = 2 * output[usual]
+    folder = broken(trained, tmp_path / "unsure", **{"output.V": output})
+    for engine in ("torch", "compiled"):
+        model: Any = load(folder, device="cpu", engine=engine)
+        results = [translate(model, text, max_length=20) for text in texts]
+        assert any(UNKNOWN in result.tokens for result in results), "nothing was tested"
+        expected = model.tokenizer.texts(model.network, texts, [result.tokens for result in results])
+        assert [result.text for result in results] == expected
+        assert expected != [model.tokenizer.decode(result.tokens) for result in results]
+        assert [result.trace.target["text"] for result in results] == expected
+        assert [result.text for result in translate(model, texts, max_length=20)] == expected
+        *_, end = Session.of(model, max_length=20).events(texts[0])
+        assert end["target"]["text"] == expected[0]
+
+
+def test_the_panel_offers_what_the_words_allow(trained: tuple[Path, list[float]], corpus: Path) -> None:
+    run = runner(load(str(trained[0]), device="cpu"))
+    choices = run.choices()
+    assert choices["projection"] == ["exact", "lexical"] and choices["engine"] == ["auto", "compiled", "torch"]
+    settings = {"decoder": "beam", "projection": "lexical", "precision": "int16"}
+    start, *_, end = run.run(fakes_pairs(corpus)[0][0], settings)
+    assert (start["settings"]["projection"], start["settings"]["dtype"]) == ("lexical", "int16")
+    assert end["event"] == "end" and "projection='lexical'" in run.code(settings | {"text": "A dog."})
 
 
 def test_int8_checkpoints_are_read(trained: tuple[Path, list[float]], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app bench-ddgviz test lint types tests notebooks format figures train clean install
+.PHONY: help lab app bench-ddgviz bench-cpu test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -79,6 +79,10 @@ figures: install ## draw every figure and table into build/figures
 bench-ddgviz: install ## measure the picture against its budgets
 	$(call say,bench-ddgviz: Chromium and two minutes)
 	PYTHONPATH=tests/ddgviz $(BIN)/python tests/ddgviz/bench.py $(BENCH_ARGS)
+
+bench-cpu: install ## measure the engines against others on this CPU
+	$(call say,bench-cpu: some 20 minutes; BENCH_ARGS=--quick takes under five)
+	$(BIN)/python -m fastdecode_lib.experiments.bench_cpu $(BENCH_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

@@ -94,7 +94,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
             f"CTranslate2 does not compute in {model.dtype} on this {device}. Use --dtype float32, or leave the baseline out."
         )
     translator = ctranslate2.Translator(
-        str(_converted(model)), device=device, compute_type=model.dtype, inter_threads=1, intra_threads=threads
+        str(converted(model)), device=device, compute_type=model.dtype, inter_threads=1, intra_threads=threads
     )
     names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
     ids = {piece: i for i, piece in enumerate(model.tokenizer.pieces(range(model.network.outputs[0].vocabulary)))}
@@ -106,8 +106,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
             tokens,
             target_prefix=[prefix] if prefix else None,
             beam_size=1,
-            max_decoding_length=constraints.max_length - 1 if constraints.forced_end else constraints.max_length,
-            min_decoding_length=constraints.min_length,
+            **ctranslate2_limits(constraints),
         )[0]
         output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
         return until_end(output, constraints)
@@ -115,11 +114,20 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
     return decode
 
 
-def _converted(model: TranslationModel) -> Path:
-    """The model in CTranslate2's format, converted once into the user's cache folder."""
+def ctranslate2_limits(constraints: Constraints) -> dict[str, int]:
+    """Lengths as CTranslate2 counts them: without an end that is forced."""
+    return {
+        "max_decoding_length": constraints.max_length - constraints.forced_end,
+        "min_decoding_length": constraints.min_length,
+    }
+
+
+def converted(model: TranslationModel, cache: Path | None = None) -> Path:
+    """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named."""
     import ctranslate2
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastdecode" / "ctranslate2"
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    cache = cache or home / "fastdecode" / "ctranslate2"
     folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
     if not (folder / "model.bin").is_file():
         converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 COLUMNS = (
     "name", "agreement", "calls", "positions", "speedup", "speedup_low", "speedup_high", "seconds", "bleu", "chrf",
 )  # fmt: skip
+S = TypeVar("S")
+T = TypeVar("T")
+
 NOISY = 0.10
 """Spread (interquartile range over median) above which a time is called noisy."""
 
@@ -39,6 +42,8 @@ class System:
     name: str
     decode: Callable[[Source], tuple[int, ...]]
     count: Callable[[Source], Usage] | None = None
+    timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[int, ...], ...]]] | None = None
+    """Where a system lives in another process: decodes all sentences there with `stopwatch`; seconds and outputs."""
 
 
 def decoder_system(session: Session, name: str | None = None) -> System:
@@ -96,11 +101,9 @@ def measure(
     with _fixed_threads(threads), _no_garbage_collection():
         for number in range(warm_up + runs):
             for i, system in enumerate(systems):
-                synchronise()
-                start = perf_counter()
-                decoded = tuple(system.decode(source) for source in sources)
-                synchronise()
-                taken = perf_counter() - start
+                taken, decoded = (
+                    system.timed(sources) if system.timed else stopwatch(system.decode, sources, synchronise)
+                )
                 if number >= warm_up:
                     seconds[i].append(taken)
                 outputs[i] = decoded
@@ -115,6 +118,17 @@ def measure(
         texts = tuple(decode_text(tokens) for tokens in decoded)
         measurements.append(Measurement(system.name, np.array(taken_by), texts, decoded, usage))
     return measurements
+
+
+def stopwatch(
+    decode: Callable[[S], T], sources: Sequence[S], synchronise: Callable[[], None] = lambda: None
+) -> tuple[float, tuple[T, ...]]:
+    """Seconds that it takes to decode some sources one after another, and what comes of each."""
+    synchronise()
+    start = perf_counter()
+    decoded = tuple(decode(source) for source in sources)
+    synchronise()
+    return perf_counter() - start, decoded
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
@@ -362,7 +376,8 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {}
-    for package in ("fastdecode", "numpy", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu"):
+    packages = ("fastdecode", "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu")
+    for package in packages:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

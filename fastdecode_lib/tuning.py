@@ -211,6 +211,6 @@ def pass_cost(
         nothing,
         runs=rounds,
         threads=threads,
-        synchronise=synchroniser(str(network.device)),
+        synchronise=synchroniser(str(getattr(network, "device", "cpu"))),
         progress=progress,
     )

@@ -165,6 +165,6 @@ def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
-    from fastdecode_lib.experiments import parallel_decoding, start_here
+    from fastdecode_lib.experiments import parallel_decoding, sharp_models, start_here
 
-    return {e.name: e for module in (start_here, parallel_decoding) for e in module.EXPERIMENTS}
+    return {e.name: e for module in (start_here, parallel_decoding, sharp_models) for e in module.EXPERIMENTS}

@@ -1,5 +1,9 @@
 """Text of another kind than the everyday sentences the bundled model knows; written for this project."""
 
+from pathlib import Path
+
+from fastdecode_lib.corpus import Pair
+
 TECHNICAL = (
     "Disconnect the power supply before you open the cover of the pump.",
     "The server writes each transaction to a log and confirms it only after the disk has answered.",
@@ -36,3 +40,24 @@ EXAMPLES = (
      "Trennen Sie die Stromversorgung, bevor Sie den Deckel der Pumpe öffnen."),
 )  # fmt: skip
 """Source language, target language, sentence and its translation, for pictures and examples."""
+
+
+def own_pairs(source: str, target: str) -> list[Pair]:
+    """The project's own sentences with their translations: all 130 in a checkout, a few where only the library is installed.
+
+    Raises
+    ------
+    ValueError
+        If a language is none of en, de, fr, es; or, without a checkout, the pair is not English and German.
+    """
+    from fastdecode_lib.experiments.start_here import SENTENCES
+
+    file = Path(__file__).resolve().parents[2] / "tests" / "sentences" / "sentences.tsv"
+    if file.is_file():
+        header, *lines = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
+        columns = dict(zip(header, zip(*lines, strict=True), strict=True))
+    else:
+        columns = dict(zip(("en", "de"), zip(*SENTENCES, strict=True), strict=True))
+    if source not in columns or target not in columns:
+        raise ValueError(f"There are no own sentences for {source}-{target}: use languages of {', '.join(columns)}.")
+    return list(zip(columns[source], columns[target], strict=True))

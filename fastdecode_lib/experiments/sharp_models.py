@@ -1,0 +1,45 @@
+"""Paper 004, "Sharp models on dull hardware": tables and figures, and what the compiled engine makes of a dull machine."""
+
+from fastdecode_lib.experiments import Chart, Experiment
+from fastdecode_lib.experiments.engine_fidelity import engines, precisions
+from fastdecode_lib.experiments.engine_runs import pass_costs, start_up, steps, throughput
+from fastdecode_lib.experiments.recurrent_quality import quality, table2
+from fastdecode_lib.experiments.recurrent_runs import (
+    coverage,
+    figure1,
+    layers,
+    table1,
+    training_cost,
+    unique_states,
+)
+
+_ALL = (
+    (table1, "Table 1: speed after each optimisation", None),
+    (table2, "Table 2: quality and speed of the systems", None),
+    (
+        figure1,
+        "Figure 1: products of a few rows, beside torch's library",
+        Chart("batch", "speedup", y_title="time of the library / time", reference=1.0),
+    ),
+    (quality, "Quality of the trained systems", None),
+    (
+        unique_states,
+        "Shared states of a beam",
+        Chart("beam", "unique", group="set", y_title="share of distinct states"),
+    ),
+    (coverage, "Coverage and memory of tables of frequent words", None),
+    (layers, "A fully-connected layer beside a recurrent one", None),
+    (training_cost, "Training time of S1, S4 and S7", None),
+    (engines, "The compiled engine against torch, token for token", None),
+    (precisions, "Outputs and quality in 16 and 8 bits", None),
+    (steps, "Time of a step and of a sentence on every engine", None),
+    (
+        pass_costs,
+        "Cost of a pass against its width, every engine",
+        Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0, log_x=True),
+    ),
+    (throughput, "Sentences a second of many", None),
+    (start_up, "A fresh process until its first translation", None),
+)
+
+EXPERIMENTS = tuple(Experiment("sharp_models", run.__name__, title, run, chart) for run, title, chart in _ALL)

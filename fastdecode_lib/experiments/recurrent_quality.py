@@ -143,7 +143,7 @@ def _scored(
     os.environ["SACREBLEU_SEED"] = str(12345 + seed)
     try:
         metrics = {"bleu": BLEU(references=[references]), "chrf": CHRF(references=[references])}
-        systems = [(name, outputs[name]) for name in names]
+        systems: list[Any] = [(name, outputs[name]) for name in names]
         test = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)
         _, results = test()
     finally:
@@ -155,7 +155,7 @@ def _scored(
     for place, name in enumerate(names):
         row: dict[str, float | None] = {}
         for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
-            result = results[metric][place]
+            result: Any = results[metric][place]
             row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
             row[f"{key}_p"] = None if result.p_value is None else float(np.asarray(result.p_value))
         found[name] = row

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,11 @@ BEYOND: dict[str, Speedups] = {
     "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
 }
 """Beside the paper's stages: its first with our layout alone, and its last with something else in one place."""
+
+
+TOGETHER = 20
+"""Products timed in a row, as the paper's are."""
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -205,11 +210,13 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         "numpy float32": lambda x: x @ weight.T,
     }
     products |= {f"ours {precision}": Matrix.of(weight, None, precision) for precision in precisions}
+    batches = range(1, 9)
+    inputs = {batch: random.uniform(-1, 1, (batch, columns)).astype(np.float32) for batch in batches}
+    calls = {(name, batch): partial(product, inputs[batch]) for batch in batches for name, product in products.items()}
+    measured = _interleaved(calls, geometry.repeats, together=TOGETHER)
     rows, seconds = [], {}
-    for batch in range(1, 9):
-        x = random.uniform(-1, 1, (batch, columns)).astype(np.float32)
-        calls = {name: partial(product, x) for name, product in products.items()}
-        found = _interleaved(calls, geometry.repeats)
+    for batch in batches:
+        found = {name: measured[name, batch] for name in products}
         seconds[str(batch)] = {name: times.tolist() for name, times in found.items()}
         library = found["library float32"]
         for name, times in found.items():
@@ -255,7 +262,7 @@ def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
             "GRU": partial(_twice, three, x),
             "LSTM": partial(_twice, four, x),
         }
-        found = _interleaved(calls, geometry.repeats)
+        found = _interleaved(calls, geometry.repeats, together=TOGETHER)
         for name, paper in (("GRU", paper_004.LAYER), ("LSTM", 1 / 8)):
             low, high = bootstrap_ratio(found["fully connected"], found[name], seed)
             rows.append(
@@ -354,7 +361,7 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
     random = np.random.default_rng(seed)
     calls = {}
     for name in ("S1", "S4", "S7"):
-        shape = system(name, "small", source_vocabulary=8_000, vocabulary=8_000)  # type: ignore[arg-type]
+        shape = system(name, "small", source_vocabulary=8_000, vocabulary=8_000)
         weights = {key: value.requires_grad_() for key, value in first_weights(shape, seed).items()}
         ids = torch.from_numpy(random.integers(3, 8_000, (batch, length)))
 
@@ -385,9 +392,17 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
     return frame
 
 
-def _interleaved(calls: Mapping[str, Any], repeats: int) -> dict[str, np.ndarray]:
-    """Seconds of some calls, in turn, the first round thrown away; each call stands for a system of `measure`."""
-    nothing = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))]
+def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:
+    """Seconds of some calls, in turn; each call stands for a system of `measure`.
+
+    Parameters
+    ----------
+    repeats : int
+        Of each call, in rounds of `together` without another call between them: what takes microseconds would otherwise be
+        timed as the first call after another's weights, or after the collection of garbage, has filled the caches.
+    """
+    together = max(1, min(together, repeats // 3))
+    nothing = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * together
 
     def decode(call: Any) -> Any:
         def run(source: Source) -> tuple[int, ...]:
@@ -396,8 +411,9 @@ def _interleaved(calls: Mapping[str, Any], repeats: int) -> dict[str, np.ndarray
 
         return run
 
-    found = measure([System(name, decode(call)) for name, call in calls.items()], nothing, runs=repeats, warm_up=3)
-    return {m.name: m.seconds for m in found}
+    systems = [System(str(number), decode(call)) for number, call in enumerate(calls.values())]
+    found = measure(systems, nothing, runs=repeats // together, warm_up=1)
+    return {key: m.seconds / together for key, m in zip(calls, found, strict=True)}
 
 
 class _Watched:

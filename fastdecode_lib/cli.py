@@ -334,7 +334,7 @@ def _translate(options: argparse.Namespace) -> int:
         found = session.decode(texts, threads=options.threads, progress=progress)
         tokens = [h.tokens for h in found]
         left = sum(h.stop == "interrupted" for h in found)
-    outputs = [model.tokenizer.decode(ids) for ids in tokens]
+    outputs = session.texts(texts, tokens)
     if options.json:
         rows = [
             {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}

@@ -622,13 +622,16 @@ class Session:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
+    def texts(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
+        """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
+        tokenizer: Any = self.model.tokenizer
+        if hasattr(tokenizer, "texts"):
+            found: list[str] = tokenizer.texts(self.model.network, sources, outputs)
+            return found
+        return [tokenizer.decode(ids) for ids in outputs]
+
     def _finish(self, trace: Trace) -> Trace:
-        """Add the text of the output, unknown words being replaced where the tokenizer knows how."""
-        with_network = getattr(self.model.tokenizer, "texts", None)
-        if with_network is None:
-            trace.target["text"] = self.model.tokenizer.decode(trace.tokens)
-        else:
-            (trace.target["text"],) = with_network(self.model.network, [trace.source["text"]], [trace.tokens])
+        (trace.target["text"],) = self.texts([trace.source["text"]], [trace.tokens])
         return trace
 
     def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:

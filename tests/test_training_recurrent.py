@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fastdecode_lib import bundling, load, training, translate
+from fastdecode_lib import bundling, cli, load, training, translate
 from fastdecode_lib.checkpoints import SCALE, CheckpointError, dequantised, quantised
 from fastdecode_lib.dashboard import runner
 from fastdecode_lib.models.ensemble import Ensemble
@@ -153,7 +153,9 @@ def test_the_lexicon_translates(trained: tuple[Path, list[float]]) -> None:
     assert text._translation("unheard") == "unheard"
 
 
-def test_translations_have_no_unknown_words(trained: tuple[Path, list[float]], corpus: Path, tmp_path: Path) -> None:
+def test_translations_have_no_unknown_words(
+    trained: tuple[Path, list[float]], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = [text for text, _ in fakes_pairs(corpus)[:6]]
     usual = translate(load(str(trained[0]), device="cpu"), texts[0], max_length=20).tokens[0]
     output = load_file(trained[0] / "model.safetensors")["output.V"]
@@ -170,6 +172,10 @@ def test_translations_have_no_unknown_words(trained: tuple[Path, list[float]], c
         assert [result.text for result in translate(model, texts, max_length=20)] == expected
         *_, end = Session.of(model, max_length=20).events(texts[0])
         assert end["target"]["text"] == expected[0]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    assert cli.main(["translate", "--model", folder, "--device", "cpu", "--file", str(file), "--max-length", "20"]) == 0
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_the_panel_offers_what_the_words_allow(trained: tuple[Path, list[float]], corpus: Path) -> None:

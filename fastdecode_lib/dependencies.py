@@ -7,13 +7,14 @@ another token is chosen at i. What stands between them is held too, so nothing r
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import FAMILIES
 from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, Trace, drain
 from fastdecode_lib.decoding.choosing import choose
 from fastdecode_lib.measure import provenance
@@ -266,26 +267,34 @@ def word_classes(session: Session, tokens: np.ndarray) -> np.ndarray:
 
 def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
     """The same architecture with the numbers of each weight in random order, so that only their scale is left."""
+    if model.checkpoint.family not in FAMILIES or model.engine not in ("torch", "compiled"):
+        raise ValueError(
+            f"Random weights need a model on an engine of ours: got {model.name!r} on the engine {model.engine}. Load a "
+            "Marian, mBART or M2M-100 model."
+        )
+    random = np.random.default_rng(seed)
+    tensors = model.checkpoint.arrays()
+    mixed: dict[int, np.ndarray] = {}  # by identity: what is shared stays shared
+    for tensor in tensors.values():
+        if id(tensor) not in mixed:
+            mixed[id(tensor)] = random.permutation(tensor.reshape(-1)).reshape(tensor.shape)
+    weights = {name: mixed[id(tensor)] for name, tensor in tensors.items()}
+    return dataclasses.replace(model, name=f"{model.name} with random weights", network=_network(model, weights))
+
+
+def _network(model: TranslationModel, weights: Mapping[str, np.ndarray]) -> Any:
+    """The model's network with other weights."""
+    architecture = model.checkpoint.architecture
+    if model.engine == "compiled":
+        from fastdecode_lib.models.compiled import CompiledTransformer
+
+        return CompiledTransformer(architecture, weights, model.network.precision)
     import torch
 
     from fastdecode_lib.models.transformer import Transformer
 
-    network = model.network
-    if not isinstance(network, Transformer):
-        raise ValueError(
-            f"Random weights need a model on the torch engine: got {model.name!r} on the engine {model.engine}. Load a Marian, "
-            "mBART or M2M-100 model, with engine='torch'."
-        )
-    generator = torch.Generator().manual_seed(seed)
-    tensors = model.checkpoint.tensors()
-    mixed: dict[int, torch.Tensor] = {}  # by identity: what is shared stays shared
-    for tensor in tensors.values():
-        if id(tensor) not in mixed:
-            order = torch.randperm(tensor.numel(), generator=generator)
-            mixed[id(tensor)] = tensor.flatten()[order].view_as(tensor)
-    weights = {name: mixed[id(tensor)] for name, tensor in tensors.items()}
-    random = Transformer(network.architecture, weights, network.device, network.dtype)
-    return dataclasses.replace(model, name=f"{model.name} with random weights", network=random)
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    return Transformer(architecture, tensors, model.network.device, model.network.dtype)
 
 
 def _check(what: str, name: str, known: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ several slots equal single steps bit for bit, in every precision (`kernels.tiles
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -142,43 +142,41 @@ class _Side:
         layers = architecture.decoder_layers if decoder else architecture.encoder_layers
         inner = architecture.decoder_feed_forward if decoder else architecture.encoder_feed_forward
         heads = architecture.decoder_heads if decoder else architecture.encoder_heads
-        self.kept: list[Any] = []
-        """The arrays behind the addresses."""
+        self.packed: dict[tuple[int, int], Matrix] = {}
+        """By layer and place."""
+        self.normed: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        """Weight and bias, by row and place."""
 
-        def matrix(*names: str) -> np.ndarray:
+        def matrix(layer: int, place: int, *names: str) -> None:
             weight = np.concatenate([tensors[f"{name}.weight"] for name in names])
-            made = Matrix.of(
-                weight, np.concatenate([tensors[f"{name}.bias"] for name in names]), precision, name=names[0]
-            )
-            self.kept.append(made)
-            return made.record
+            bias = np.concatenate([tensors[f"{name}.bias"] for name in names])
+            self.packed[layer, place] = Matrix.of(weight, bias, precision, name=names[0])
 
-        def norm(name: str) -> list[int]:
-            pair = [np.ascontiguousarray(tensors[f"{name}.{part}"], dtype=np.float32) for part in ("weight", "bias")]
-            self.kept += pair
-            return [array.ctypes.data for array in pair]
+        def norm(row: int, place: int, name: str) -> None:
+            weight, bias = (np.array(tensors[f"{name}.{part}"], dtype=np.float32) for part in ("weight", "bias"))
+            self.normed[row, place] = weight, bias
 
+        for layer in range(layers):
+            name = f"{prefix}.layers.{layer}"
+            own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
+            matrix(layer, kernels.SELF_INPUTS, *(f"{own}.{part}_proj" for part in "qkv"))
+            matrix(layer, kernels.SELF_OUT, f"{own}.out_proj")
+            matrix(layer, kernels.INNER, f"{name}.fc1")
+            matrix(layer, kernels.OUTER, f"{name}.fc2")
+            norm(layer, kernels.SELF_NORM, f"{own}_layer_norm")
+            norm(layer, kernels.FINAL_NORM, f"{name}.final_layer_norm")
+            if decoder:
+                matrix(layer, kernels.CROSS_QUERIES, f"{cross}.q_proj")
+                matrix(layer, kernels.CROSS_OUT, f"{cross}.out_proj")
+                matrix(layer, kernels.CROSS_MEMORY, f"{cross}.k_proj", f"{cross}.v_proj")
+                norm(layer, kernels.CROSS_NORM, f"{cross}_layer_norm")
+        if architecture.learned_positions:
+            norm(layers, 0, f"{prefix}.layernorm_embedding")
+        if architecture.pre_norm:
+            norm(layers + 1, 0, f"{prefix}.layer_norm")
         self.matrices = np.zeros((layers, kernels.MATRICES, FIELDS), dtype=np.int64)
         self.norms = np.zeros((layers + 2, kernels.NORMS, 2), dtype=np.int64)
-        for number in range(layers):
-            name = f"{prefix}.layers.{number}"
-            own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
-            matrices, norms = self.matrices[number], self.norms[number]
-            matrices[kernels.SELF_INPUTS] = matrix(*(f"{own}.{part}_proj" for part in "qkv"))
-            matrices[kernels.SELF_OUT] = matrix(f"{own}.out_proj")
-            matrices[kernels.INNER] = matrix(f"{name}.fc1")
-            matrices[kernels.OUTER] = matrix(f"{name}.fc2")
-            norms[kernels.SELF_NORM] = norm(f"{own}_layer_norm")
-            norms[kernels.FINAL_NORM] = norm(f"{name}.final_layer_norm")
-            if decoder:
-                matrices[kernels.CROSS_QUERIES] = matrix(f"{cross}.q_proj")
-                matrices[kernels.CROSS_OUT] = matrix(f"{cross}.out_proj")
-                matrices[kernels.CROSS_MEMORY] = matrix(f"{cross}.k_proj", f"{cross}.v_proj")
-                norms[kernels.CROSS_NORM] = norm(f"{cross}_layer_norm")
-        if architecture.learned_positions:
-            self.norms[layers, 0] = norm(f"{prefix}.layernorm_embedding")
-        if architecture.pre_norm:
-            self.norms[layers + 1, 0] = norm(f"{prefix}.layer_norm")
+        self._point()
         self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
         learned = architecture.learned_positions
         table = tensors[f"{prefix}.embed_positions.weight"][2:] if learned else sinusoids(architecture)
@@ -191,10 +189,17 @@ class _Side:
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
         self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "A compiled model is made of addresses: it was to be copied or sent to another process. Load it again there."
-        )
+    def _point(self) -> None:
+        """Note where the arrays are."""
+        for place, matrix in self.packed.items():
+            self.matrices[place] = matrix.record
+        for place, pair in self.normed.items():
+            self.norms[place] = [array.ctypes.data for array in pair]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has arrays of its own."""
+        self.__dict__.update(state)
+        self._point()
 
 
 class CompiledTransformer:

@@ -42,6 +42,10 @@ class CompiledExact:
         weight = model.outputs[0].weight
         return cls(weight if isinstance(weight, Matrix) else Matrix.of(weight))
 
+    def __reduce__(self) -> Any:
+        """A copy has room of its own."""
+        return CompiledExact, (self.matrix,)
+
     def bind(self, source: Source | None) -> "CompiledExact":
         """Itself: the full vocabulary does not depend on the source."""
         return self

@@ -202,15 +202,19 @@ class WordText:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids; unknown words and special ids leave no trace."""
-        return join_words(self.pieces(i for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
+        return join_words((self._word(self.target, i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The target's word of each id."""
-        return [self.target.tokens[int(i)] if 0 <= int(i) < len(self.target.tokens) else "<unk>" for i in ids]
+        """The target's word of each id, with ``▁`` before it where it begins a word of the text."""
+        return [_spelled(self._word(self.target, i), self.direction[1]) for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
         """As `pieces`, in the source's vocabulary."""
-        return [self.source.tokens[int(i)] if 0 <= int(i) < len(self.source.tokens) else "<unk>" for i in ids]
+        return [_spelled(self._word(self.source, i), self.direction[0]) for i in ids]
+
+    @staticmethod
+    def _word(side: Vocabulary, i: int) -> str:
+        return side.tokens[int(i)] if 0 <= int(i) < len(side.tokens) else SPECIAL[UNKNOWN]
 
     def replace_unknown(self, ids: Sequence[int], text: str, alignment: np.ndarray) -> str:
         """Text of target ids in which each ``<unk>`` is what it is aligned to, as in Jean et al. (2015), sec. 3.3.
@@ -240,7 +244,7 @@ class WordText:
         tokens = []
         for i, weights in zip(ids, alignment, strict=True):
             if int(i) >= len(SPECIAL):
-                tokens += self.pieces([i])
+                tokens.append(self._word(self.target, i))
             elif int(i) == UNKNOWN and words:
                 tokens.append(self._translation(words[int(np.argmax(weights[:-1]))]))
         return join_words(tokens, self.direction[1])
@@ -325,6 +329,15 @@ class WordText:
                 )
         lexicon = _lexicon(folder / "lexicon.safetensors", *sides)
         return cls((source_language, target_language), *sides, lexicon)
+
+
+def _spelled(token: str, language: str) -> str:
+    """A token as a piece: ``▁`` begins a word, and nothing stands before what a language joins to the word before."""
+    if token in SPECIAL or (len(token) > 1 and token[0] == SPACED):
+        return token
+    if len(token) > 1 and token[0] == JOINED:
+        return token[1:]
+    return token if _Spacing(language).joined(token) else SPACED + token
 
 
 def _vocabulary(entries: Any) -> Vocabulary:

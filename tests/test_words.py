@@ -101,8 +101,8 @@ def text() -> WordText:
 def test_texts_to_ids_and_back(text: WordText) -> None:
     batch = text.encode(["the cat.", "Tom dreams."], "en", "fr")
     assert batch.lengths.tolist() == [4, 4] and batch.languages == ("en", "fr")
-    assert text.source_tokens(batch.ids[0]) == ["the", "cat", ".", "</s>"]
-    assert text.source_tokens(batch.ids[1]) == ["Tom", "<unk>", ".", "</s>"]
+    assert text.source_tokens(batch.ids[0]) == ["▁the", "▁cat", ".", "</s>"]
+    assert text.source_tokens(batch.ids[1]) == ["▁Tom", "<unk>", ".", "</s>"]
     ids = [START, *text.target.encode(["le", "chat", "voit", "l'", "."])]
     assert text.decode(ids) == "le chat voit." and text.pieces(ids)[4] == "<unk>"
     assert text.pieces([99]) == text.source_tokens([-1]) == ["<unk>"]
@@ -110,6 +110,19 @@ def test_texts_to_ids_and_back(text: WordText) -> None:
         text.encode([3], "en", "fr")  # type: ignore[list-item]
     with pytest.raises(ValueError, match="Unknown target language: got 'de'"):
         text.encode(["the"], "en", "de")
+
+
+def test_pieces_say_where_words_begin() -> None:
+    words = ["Pourriez", "-vous", "l'", "école", "?", JOINED + "?", ".", '"']
+    french = Vocabulary.count([words], 100)
+    text = WordText(("fr", "fr"), french, french)
+    spelled = ["▁Pourriez", "-vous", "▁l'", "▁école", "▁?", "?", ".", '▁"']
+    assert text.pieces(french.ids[word] for word in words) == spelled
+    english = Vocabulary.count([["Is", "n't", "Tom", "'s", "?", SPACED + "?"]], 100)
+    text = WordText(("en", "fr"), english, french)
+    assert text.source_tokens(english.ids[word] for word in ["Is", "n't", "Tom", "'s", "?", SPACED + "?"]) == [
+        "▁Is", "n't", "▁Tom", "'s", "?", "▁?",
+    ]  # fmt: skip
 
 
 def test_unknown_words_are_replaced(text: WordText) -> None:

@@ -141,6 +141,39 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
     return frame
 
 
+def shown(name: str, draw: Callable[["pd.DataFrame"], Any], scale: str = "laptop") -> Any:
+    """What `draw` makes of a long run's outcome, under a line that says how to make it again and on what it was made.
+
+    Where there is no outcome the line alone, and None.
+    """
+    try:
+        frame = committed(name, scale)
+    except NoResult as missing:
+        print(missing)
+        return None
+    about = frame.attrs["provenance"]
+    print(f"{about['command']}\n{about['cpu']}, {' '.join(about['cpu_flags'])}")
+    return draw(frame)
+
+
+def with_paper(frame: "pd.DataFrame", column: str, group: str, said: str = "paper") -> "pd.DataFrame":
+    """Measured rows, and behind them the paper's values of one column as rows of kind *paper*, for a chart of `column`.
+
+    Parameters
+    ----------
+    column : str
+        The paper's values are in ``paper_{column}``, repeated in each group.
+    group : str
+        Column that tells curves apart; the paper's are called `said` in it.
+    """
+    import pandas as pd
+
+    printed = frame[frame[group] == frame[group].iloc[0]].dropna(subset=[f"paper_{column}"])
+    own = [name for name in (column, f"{column}_low", f"{column}_high") if name in frame]
+    paper = printed.drop(columns=own).assign(kind="paper", **{group: said, column: printed[f"paper_{column}"]})
+    return pd.concat([frame[frame["kind"] == "measured"], paper], ignore_index=True)
+
+
 def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """One column of a paper's table as a small table: our rows by direction with their mean, then the paper's.
 

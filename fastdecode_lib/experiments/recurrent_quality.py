@@ -88,7 +88,7 @@ def table2(
         except NoResult:
             pass
     here = here.rename(columns={"note": "gap"})
-    frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="outer", sort=False)
+    frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="left")
     frame["kind"] = "measured"
     cited = [
         {"name": name, "paper_bleu": bleu, "paper_words_per_second": speed, "kind": "paper"}

@@ -84,8 +84,10 @@ def candidates(model: Any, sentence: str) -> "pd.DataFrame":
     rows = []
     for i in (i for i in source if i >= FIRST_WORD):
         ids = lists.lexicon.ids[lists.lexicon.offsets[i] : lists.lexicon.offsets[i + 1]]
-        best = ", ".join(text.target.tokens[number] for number in ids[:6])
-        rows.append({"word": text.source.tokens[i], "translations": len(ids), "the best of them": best})
+        best = ", ".join(dict.fromkeys(piece.lstrip("▁") for piece in text.pieces(ids[:6])))
+        rows.append(
+            {"word": text.source_tokens([i])[0].lstrip("▁"), "translations": len(ids), "the best of them": best}
+        )
     frame = pd.DataFrame(rows)
     frame.attrs["active"], frame.attrs["vocabulary"] = len(lists.candidates(source)), len(text.target.tokens)
     return frame

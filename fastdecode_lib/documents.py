@@ -91,8 +91,13 @@ def _spread(
                     flying[pool.submit(run, rows, given_up.is_set)] = rows
                 if not flying:
                     return
-                for done in wait(flying, return_when=FIRST_COMPLETED).done:
+                # Awake every second: Python misses a Ctrl-C that comes just before it begins to wait.
+                for done in wait(flying, timeout=1, return_when=FIRST_COMPLETED).done:
                     note(flying.pop(done), done.result())
-        except BaseException:
+        except BaseException as error:
             given_up.set()
+            if isinstance(error, KeyboardInterrupt):  # what was as good as done is kept
+                for done in wait(flying).done:
+                    if done.exception() is None:
+                        note(flying[done], done.result())
             raise

@@ -158,7 +158,8 @@ def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> 
     """The first so many sentences whose greedy output ends by itself; one that repeats itself to the limit times nothing else."""
     session = Session.of(model, *direction_of(model), "greedy")
     texts = texts[: 2 * number]
-    ended = [found.stop == "end" for found in session.decode(texts)]
+    limit = session.constraints.limit  # where an end may be forced
+    ended = [len(found.tokens) < limit for found in session.decode(texts)]
     kept = [text for text, ends in zip(texts, ended, strict=True) if ends] or texts
     return [model.encode([text], *direction_of(model)) for text in kept[:number]]
 

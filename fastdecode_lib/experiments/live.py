@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.core import Measurement, Trace
+from fastdecode_lib.core import Lane, Measurement, Trace
 from fastdecode_lib.experiments import paper_004
 from fastdecode_lib.experiments.engine_runs import engines_of
 from fastdecode_lib.experiments.recurrent_runs import MODEL, Trained
@@ -56,6 +56,20 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
     frame = pd.DataFrame(rows)
     frame.attrs["provenance"] = provenance(threads=1)
     return frame
+
+
+def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
+    """What a beam holds after each of its first passes: texts with their log-probabilities, best first, a pass a column."""
+    import pandas as pd
+
+    def said(lane: Lane) -> str:
+        return f"{''.join(trace.pieces[token] for token in lane.tokens).replace('▁', ' ').strip()}  {lane.score:.1f}"
+
+    columns = {
+        f"pass {number}": pd.Series([said(lane) for lane in iteration.lanes or ()])
+        for number, iteration in enumerate(trace.iterations[:passes], 1)
+    }
+    return pd.DataFrame(columns)
 
 
 def shared_states(trace: Trace) -> "pd.DataFrame":

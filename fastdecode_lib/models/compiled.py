@@ -39,13 +39,16 @@ class CompiledMemory:
         return len(self.lengths)
 
 
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
 class _Room:
     """Arrays a pass works in, for so many positions; made again, larger, when a pass needs more."""
 
     def __init__(self, width: int, widest: int, slots: int):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
 
-    def arrays(self, positions: int, slots: int) -> tuple[np.ndarray, ...]:
+    def arrays(self, positions: int, slots: int) -> _Arrays:
         """What `kernels.transformer` works in, for at least so many positions and slots seen."""
         if positions > self.positions or slots > self.slots:
             self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -284,17 +284,17 @@ def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
 
 def _network(model: TranslationModel, weights: Mapping[str, np.ndarray]) -> Any:
     """The model's network with other weights."""
-    architecture = model.checkpoint.architecture
+    architecture, network = model.checkpoint.architecture, cast(Any, model.network)
     if model.engine == "compiled":
         from fastdecode_lib.models.compiled import CompiledTransformer
 
-        return CompiledTransformer(architecture, weights, model.network.precision)
+        return CompiledTransformer(architecture, weights, network.precision)
     import torch
 
     from fastdecode_lib.models.transformer import Transformer
 
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    return Transformer(architecture, tensors, model.network.device, model.network.dtype)
+    return Transformer(architecture, tensors, network.device, network.dtype)
 
 
 def _check(what: str, name: str, known: Sequence[str]) -> None:

@@ -422,7 +422,8 @@ class CompiledRecurrent:
             hidden = np.ascontiguousarray(self.top(hidden))
             kernels.tangent(hidden.reshape(-1), self.way)
         elif shape.top == "recurrent":
-            hidden = self._layer(*self.top, others[-1], before, first, hidden)
+            from_input, from_last = self.top
+            hidden = self._layer(from_input, from_last, others[-1], before, first, hidden)
         return hidden, weights
 
     def _layer(

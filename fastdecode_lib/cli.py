@@ -331,7 +331,8 @@ def _translate(options: argparse.Namespace) -> int:
                 temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
-        found = session.decode(texts, threads=options.threads, progress=progress)
+        threads = options.threads if model.engine == "compiled" else 1  # torch's threads share one batch
+        found = session.decode(texts, threads=threads, progress=progress)
         tokens = [h.tokens for h in found]
         left = sum(h.stop == "interrupted" for h in found)
     outputs = session.texts(texts, tokens)

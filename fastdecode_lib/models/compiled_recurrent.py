@@ -12,6 +12,7 @@ import numpy as np
 
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import recurrent as kernels
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
 
@@ -295,7 +296,8 @@ class CompiledRecurrent:
         keys = np.zeros((len(lengths), longest, shape.attention), np.float32)
         values = np.zeros((len(lengths), longest, self.gates if self.speedups.attention else shape.memory), np.float32)
         for row, length in enumerate(lengths):
-            vectors = self._read(source.ids[row, :length])
+            ids = checked("source tokens", source.ids[row, :length], 0, shape.source_vocabulary)
+            vectors = self._read(ids)
             found = np.ascontiguousarray(self.keys(vectors))
             kernels.tangent(found.reshape(-1), self.way)
             keys[row, :length] = found
@@ -365,6 +367,7 @@ class CompiledRecurrent:
                 "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
                 "Use a draft source with one candidate."
             )
+        tokens = checked("tokens", tokens, -1, self.architecture.vocabulary)
         feeding = tokens >= 0
         if (feeding[:, 1:] > feeding[:, :-1]).any():
             raise ValueError(

@@ -122,6 +122,10 @@ def test_states_can_be_truncated_kept_and_selected() -> None:
         state.truncate(np.array([9, 0]))
     with pytest.raises(ValueError, match="visible"):
         network.step(state, FED, np.ones((2, 5, 5), dtype=bool))
+    with pytest.raises(ValueError, match="Unknown id among the tokens: got 60"):
+        network.step(state, np.array([[60], [1]]))
+    with pytest.raises(ValueError, match="Unknown id among the source tokens: got -1"):
+        network.encode(Source(np.array([[5, -1]]), np.array([2])))
 
 
 def test_rows_that_share_a_state_are_computed_once() -> None:

@@ -1,9 +1,12 @@
 """What is committed under results/ is whole, tells how it was made, and says what the documents say of it."""
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.experiments import beside, committed, experiments
+from fastdecode_lib.experiments import beside, committed, experiments, page_004, shown, with_paper
 
 LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
 
@@ -52,3 +55,35 @@ def test_the_papers_values_stand_beside_ours():
     assert row["paper", "en-de"] == 1.34 and row["paper mbart", "de-en"] == 1.07
     ours = row["ours"].drop("mean")
     assert len(ours) == 6 and row["ours", "mean"] == pytest.approx(ours.mean())
+
+
+def test_the_page_says_what_the_results_say():
+    text = (Path(__file__).parents[2] / page_004.PAGE).read_text(encoding="utf-8")
+    assert f"\n{page_004.section()}\n" in text, "run python -m fastdecode_lib.experiments.page_004"
+
+
+def test_the_page_is_written_in_place(tmp_path):
+    page = tmp_path / "results.md"
+    old = f"# Results\n\n{page_004.TITLE}\n\nold\n\n### older\n\n## Paper 005\n\nkept\n"
+    page.write_text(old, encoding="utf-8")
+    page_004.main(page)
+    once = page.read_text(encoding="utf-8")
+    assert once == f"# Results\n\n{page_004.section()}\n\n## Paper 005\n\nkept\n"
+    page_004.main(page)
+    assert page.read_text(encoding="utf-8") == once
+
+
+def test_an_outcome_is_shown_under_its_command(capsys):
+    assert shown("parallel_decoding.cost", len) == len(committed("parallel_decoding.cost"))
+    command, machine = capsys.readouterr().out.splitlines()
+    assert command.startswith("fastdecode experiment parallel_decoding") and "AMD" in machine
+    assert shown("nothing", len) is None
+    assert "Make it: fastdecode experiment nothing" in capsys.readouterr().out
+
+
+def test_the_papers_curve_stands_behind_ours():
+    rows = [("a", "x", 1.0, 2.0), ("b", "x", 3.0, None), ("a", "y", 5.0, 2.0)]
+    frame = pd.DataFrame(rows, columns=["name", "set", "factor", "paper_factor"]).assign(kind="measured")
+    both = with_paper(frame, "factor", "set")
+    assert both["factor"].tolist() == [1, 3, 5, 2] and both["kind"].tolist()[2:] == ["measured", "paper"]
+    assert both["set"].iloc[-1] == "paper" and both["name"].iloc[-1] == "a"

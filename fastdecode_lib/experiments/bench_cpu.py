@@ -70,6 +70,7 @@ GOALS = (
 )
 START_UP = 1.0
 """Seconds a fresh process may take until its first translation."""
+MET = {True: "met", False: "NOT met", None: "not measured"}
 
 TABLES: Mapping[str, Callable[..., "pd.DataFrame"]] = {
     "steps": steps,
@@ -190,7 +191,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
     def line(row: Mapping[str, Any]) -> str:
         value = "-" if row["value"] is None else f"{row['value']:.3g}"
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]" if row.get("low") is not None else ""
-        goal = "" if row["goal"] is None else f"goal {row['goal']:g} {'met' if row['met'] else 'NOT met'}"
+        goal = "" if row["goal"] is None else f"goal {row['goal']:g} {MET[row['met']]}"
         told = "; ".join(str(row[k]) for k in ("backend", "note") if row.get(k))
         origin = "" if row["origin"] == "measured" else f"({row['origin']})"
         return f"  {row['name']:<62} {value:>8} {row['unit']:<18} {interval:<14} {goal:<18} {told} {origin}".rstrip()

@@ -3,10 +3,11 @@
 from math import exp, log
 
 import numpy as np
-from numba import njit
+
+from fastdecode_lib.kernels.compiling import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expectation(
     links: np.ndarray,
     source_lengths: np.ndarray,
@@ -34,7 +35,7 @@ def expectation(
             first += sources
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(keys: np.ndarray, low: int, high: int, key: int) -> int:
     """The index of `key` in the ascending ``keys[low:high]``, -1 where it is not."""
     end = high
@@ -47,7 +48,7 @@ def _find(keys: np.ndarray, low: int, high: int, key: int) -> int:
     return low if low < end and keys[low] == key else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def align(
     token: int,
     source: np.ndarray,
@@ -81,7 +82,7 @@ def align(
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_token(
     previous: int,
     before_previous: int,

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastdecode_lib.kernels import cpu
+from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.tiles import FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
 
@@ -356,7 +357,7 @@ def _multiplier(kind: Format) -> Any:
 _multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours = map(_multiplier, FORMATS)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def gather(weight, ids, out):  # type: ignore[no-untyped-def]
     """Copy some outputs of a packed weight into another."""
     for row in range(len(ids)):
@@ -405,7 +406,7 @@ def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
             tail[column] = np.int16(0)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
     """The first `rows` of x (rows, at least K), float32, times a matrix into y (rows, at least its padded outputs).
 

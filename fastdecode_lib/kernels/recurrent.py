@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.attention import _add, _product
+from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import hyperbolic_tangent, logistic, softmax
 from fastdecode_lib.kernels.matrices import multiply
 
@@ -35,7 +36,7 @@ def look_up(x, table):  # type: ignore[no-untyped-def]
         x[i] = low + (table[cell + 1] - low) * (place - np.float32(cell))
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def sigmoid(x, way):  # type: ignore[no-untyped-def]
     """The logistic function of each entry, in place."""
     if way == TABLE:
@@ -48,7 +49,7 @@ def sigmoid(x, way):  # type: ignore[no-untyped-def]
             x[i] = np.float32(1.0 / (1.0 + exp(-x[i])))
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def tangent(x, way):  # type: ignore[no-untyped-def]
     """The hyperbolic tangent of each entry, in place."""
     if way == TABLE:
@@ -99,7 +100,7 @@ def _cell(kind, before, from_state, from_input, after, work, way):  # type: igno
         _lstm(before, from_state, from_input, after, work, way)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def cells(kind, states, nodes, from_state, shared, from_input, first, way):  # type: ignore[no-untyped-def]
     """One step of a recurrent layer for n rows.
 
@@ -122,7 +123,7 @@ def cells(kind, states, nodes, from_state, shared, from_input, first, way):  # t
         _cell(kind, before, from_state[shared[row], :rounds], from_input[row], after, work, way)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def direction(kind, inputs, matrix, rounded, width, backwards, hidden, column, way):  # type: ignore[no-untyped-def]
     """Run a source layer over a sentence in one direction.
 
@@ -150,7 +151,7 @@ def direction(kind, inputs, matrix, rounded, width, backwards, hidden, column, w
             hidden[place, column + i] = after[0, i]
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def look(  # type: ignore[no-untyped-def]
     from_state, shared, from_input, first, sources, lengths, keys, values, weights, contexts, way
 ):
@@ -185,7 +186,7 @@ def look(  # type: ignore[no-untyped-def]
             _add(weights[row, word], values[source, word], context)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def clipped(product, skipped, limit):  # type: ignore[no-untyped-def]
     """relu(product + skipped), at most `limit`, in place; `skipped` may have no rows."""
     for row in range(len(product)):

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import log_sum
 from fastdecode_lib.kernels.matrices import multiply
 
@@ -41,7 +42,7 @@ def _pick(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def
         tops[best] = _largest(scores, row, first, last)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def best_tokens(  # type: ignore[no-untyped-def]
     hidden, matrix, count, banned, rounded, scores, tops, ids, values, log_normaliser
 ):
@@ -74,7 +75,7 @@ def best_tokens(  # type: ignore[no-untyped-def]
             _pick(scores, row, count, tops, ids[first + row], values[first + row])
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def log_probabilities(hidden, matrix, count, wanted, rounded, scores, found):  # type: ignore[no-untyped-def]
     """Log-probabilities `found` (N, M) of ids `wanted` (N, M) under hidden (N, D); the others as for `best_tokens`."""
     together = len(scores)

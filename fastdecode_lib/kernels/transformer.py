@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.attention import attend
+from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import activate, normalise
 from fastdecode_lib.kernels.matrices import floats_at, multiply
 
@@ -72,7 +73,7 @@ def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
             cache[head, slot, i] = wide[row, first + head * size + i]
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def encode(  # type: ignore[no-untyped-def]
     ids, starts, settings, matrices, norms, memory, embedding, positions, scale,
     x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values,
@@ -123,7 +124,7 @@ def encode(  # type: ignore[no-untyped-def]
                 _store(wide, row, width, memory_values[layer, sentence], row - starts[sentence])
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@kernel
 def decode(  # type: ignore[no-untyped-def]
     tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, scale,
     x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,

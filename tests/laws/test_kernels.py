@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fastdecode_lib.kernels import cpu, elementwise
+from fastdecode_lib.kernels import compiling, cpu, elementwise
 from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.matrices import (
     INT8_LIMIT,
@@ -540,3 +540,27 @@ def test_no_hidden_vectors_have_no_candidates() -> None:
 def test_what_a_kernel_must_not_be_told(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(*scorer(np.zeros((2, 4), dtype=np.float32)))
+
+
+def test_a_change_of_any_kernel_makes_numba_compile_again(tmp_path: Path) -> None:
+    """What a cached function calls stands in other files, which numba alone does not look at."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    sources = {
+        "compiling": Path(compiling.__file__).read_text(encoding="utf-8"),
+        "inner": "from numba import njit\n@njit\ndef inner(x):\n    return x + 1\n",
+        "outer": "from inner import inner\nfrom compiling import kernel\n@kernel\ndef outer(x):\n    return inner(x)\n"
+        "print(outer(1), sum(outer.stats.cache_hits.values()))\n",
+    }
+    for name, source in sources.items():
+        (folder / f"{name}.py").write_text(source, encoding="utf-8")
+
+    def run() -> str:
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, "outer.py"]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert (run(), run()) == ("2 0", "2 1")
+    (folder / "inner.py").write_text(sources["inner"].replace("+ 1", "+ 5"), encoding="utf-8")
+    assert (run(), run()) == ("6 0", "6 1")

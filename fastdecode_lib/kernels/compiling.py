@@ -1,0 +1,34 @@
+"""How kernels are compiled: without the interpreter's lock, once for a machine, and again when any kernel has changed.
+
+numba keeps compiled code beside the sources and compiles again when the file of the function changes. It does not look at
+the files of what the function calls, which is compiled into it; here, a change of any file of this folder counts.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+
+@cache
+def stamp() -> str:
+    """A hash of the sources of all kernels."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function when it is first called, and keep the result for later processes where there is a place for it."""
+    compiled = njit(nogil=True, error_model="numpy")(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError:  # no folder that can be written to
+        return compiled
+    file = compiled._cache._cache_file
+    file._source_stamp = (file._source_stamp, stamp())
+    return compiled

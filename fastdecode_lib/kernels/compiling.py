@@ -24,7 +24,7 @@ def stamp() -> str:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function when it is first called, and keep the result for later processes where there is a place for it."""
-    compiled = njit(nogil=True, error_model="numpy")(function)
+    compiled: Any = njit(nogil=True, error_model="numpy")(function)
     try:
         compiled.enable_caching()
     except RuntimeError:  # no folder that can be written to

@@ -6,6 +6,7 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH_INDEX ?=
 TRAIN_ARGS ?= tatoeba-small
 APP_PORT ?= 8866
+TEST_JOBS ?= 2
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint .venv/constraints.txt
@@ -27,6 +28,7 @@ help: ## list the targets
 	@echo
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
+	@echo "  TEST_JOBS=NUMBER  tests side by side, instead of $(TEST_JOBS); 0 runs them one after another"
 	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
 	@echo "  TORCH=VERSION     another torch than $(TORCH)"
 	@echo "  TORCH_INDEX=URL   where torch comes from: https://download.pytorch.org/whl/cpu has the small build"
@@ -56,7 +58,7 @@ types: install ## check static types
 
 tests: install ## run the test suite
 	$(call say,tests: pytest)
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadgroup $(TEST_ARGS)
 
 notebooks: install ## run every notebook, small
 	$(call say,notebooks: nbval at tiny scale)

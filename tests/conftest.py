@@ -33,14 +33,6 @@ def missing(mark: str) -> str | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those with a browser run one after another: they look at a clock."""
-    for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in ("browser", "corpus", "gpu"):
         if item.get_closest_marker(mark) and (reason := missing(mark)):

@@ -28,7 +28,7 @@ help: ## list the targets
 	@echo
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
-	@echo "  TEST_JOBS=NUMBER  tests side by side, instead of $(TEST_JOBS), but those of pictures"
+	@echo "  TEST_JOBS=NUMBER  tests and notebooks side by side, instead of $(TEST_JOBS)"
 	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
 	@echo "  TORCH=VERSION     another torch than $(TORCH)"
 	@echo "  TORCH_INDEX=URL   where torch comes from: https://download.pytorch.org/whl/cpu has the small build"
@@ -58,18 +58,13 @@ types: install ## check static types
 
 tests: install ## run the test suite
 	$(call say,tests: pytest)
-ifeq ($(strip $(TEST_ARGS)),)
-	$(BIN)/python -m pytest tests/ddgviz
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --ignore=tests/ddgviz
-else
-	$(BIN)/python -m pytest $(TEST_ARGS)
-endif
+	$(BIN)/python -m pytest $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal)
 
 notebooks: install ## run every notebook, small
 	$(call say,notebooks: nbval at tiny scale)
 	@ls notebooks/*.ipynb >/dev/null 2>&1 || echo "skipped: there are no notebooks yet"
 	@! ls notebooks/*.ipynb >/dev/null 2>&1 || FASTDECODE_SCALE=tiny $(BIN)/python -m pytest \
-		--nbval-lax --nbval-current-env --nbval-cell-timeout=120 notebooks
+		--nbval-lax --nbval-current-env --nbval-cell-timeout=120 -n $(TEST_JOBS) --dist loadfile notebooks
 
 format: install ## rewrite the sources in the project's format
 	$(call say,format: ruff)

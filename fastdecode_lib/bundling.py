@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints import quantised
-from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.measure import quality, signatures, versions
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, RecurrentPreset
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.translation import Session, TranslationModel, load
-from fastdecode_lib.words import WordText
 
 JOINED_SEED = 0
 """Decides which test sentences are joined with which."""
@@ -91,14 +89,6 @@ def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
     save_file(quantised(load_file(best / "model.safetensors")), target / "model.safetensors")
 
 
-def _texts(model: TranslationModel, sources: list[str], found: Sequence[Hypothesis]) -> list[str]:
-    """Outputs as text; unknown words are replaced where the tokenizer is one of words."""
-    outputs = [hypothesis.tokens for hypothesis in found]
-    if isinstance(model.tokenizer, WordText):
-        return model.tokenizer.texts(model.network, sources, outputs)
-    return [model.tokenizer.decode(tokens) for tokens in outputs]
-
-
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
     """BLEU and chrF of greedy decoding on the test split: a row per direction, single sentences and joined ones."""
     rows = []
@@ -107,7 +97,7 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
         single = corpus.pairs("test", source, target)
         for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
             found = session.decode([a for a, _ in pairs])
-            bleu, chrf = quality(_texts(model, [a for a, _ in pairs], found), [b for _, b in pairs])
+            bleu, chrf = quality(model.texts([a for a, _ in pairs], [h.tokens for h in found]), [b for _, b in pairs])
             ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
             rows.append(
                 {

@@ -125,6 +125,29 @@ class Architecture:
             tied_output=bool(config.get("tie_word_embeddings", True)),
         )
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a ``config.json`` says of it; `from_config` reads it back."""
+        return {
+            "model_type": self.family,
+            "is_encoder_decoder": True,
+            "vocab_size": self.source_vocabulary,
+            "decoder_vocab_size": self.vocabulary,
+            "d_model": self.width,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "encoder_attention_heads": self.encoder_heads,
+            "decoder_attention_heads": self.decoder_heads,
+            "encoder_ffn_dim": self.encoder_feed_forward,
+            "decoder_ffn_dim": self.decoder_feed_forward,
+            "max_position_embeddings": self.max_positions,
+            "activation_function": self.activation,
+            "scale_embedding": self.scaled_embeddings,
+            "pad_token_id": self.padding,
+            "share_encoder_decoder_embeddings": self.shared_embeddings,
+            "tie_word_embeddings": self.tied_output,
+        }
+
     @cached_property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor the forward pass reads, embeddings under their separate names."""

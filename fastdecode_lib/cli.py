@@ -335,7 +335,7 @@ def _translate(options: argparse.Namespace) -> int:
         found = session.decode(texts, threads=threads, progress=progress)
         tokens = [h.tokens for h in found]
         left = sum(h.stop == "interrupted" for h in found)
-    outputs = session.texts(texts, tokens)
+    outputs = model.texts(texts, tokens)
     if options.json:
         rows = [
             {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}

@@ -602,18 +602,20 @@ class Measurement:
         The decoder exactly as typed, or the baseline's name.
     seconds : float array (runs,)
         Raw time of each run over all sentences, warm-up excluded.
-    outputs : tuple of tuple of int, or None
+    outputs : tuple of tuple of int
         Tokens of every sentence, the end left out.
-    texts : tuple of str
     usage : Usage or None
         None where a baseline does not tell.
     """
 
     name: str
     seconds: np.ndarray
-    texts: tuple[str, ...]
-    outputs: tuple[tuple[int, ...], ...] | None = None
+    outputs: tuple[tuple[int, ...], ...]
     usage: Usage | None = None
+
+    def agreement(self, other: "Measurement") -> float:
+        """Share of sentences with the same tokens as another system's."""
+        return float(np.mean([a == b for a, b in zip(self.outputs, other.outputs, strict=True)]))
 
 
 def drain(iterations: Generator[Iteration, None, tuple[Hypothesis, ...]]) -> tuple[Hypothesis, ...]:

@@ -70,7 +70,6 @@ def measure(
     warm_up: int = 1,
     threads: int = 1,
     synchronise: Callable[[], None] = lambda: None,
-    decode_text: Callable[[Sequence[int]], str] = str,
     progress: bool = False,
 ) -> list[Measurement]:
     """Time systems over all sentences, in turn.
@@ -84,8 +83,6 @@ def measure(
         Rounds counted, and rounds before them that are not.
     synchronise : callable
         Waits for the device; called before each reading of the clock.
-    decode_text : callable
-        Ids to text, for quality scores; not timed.
 
     Returns
     -------
@@ -115,8 +112,7 @@ def measure(
         usage = None
         if system.count is not None:
             usage = sum((system.count(source) for source in sources), Usage())
-        texts = tuple(decode_text(tokens) for tokens in decoded)
-        measurements.append(Measurement(system.name, np.array(taken_by), texts, decoded, usage))
+        measurements.append(Measurement(system.name, np.array(taken_by), decoded, usage))
     return measurements
 
 
@@ -176,7 +172,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
             "passes": counts[:, 0],
             "positions": counts[:, 1],
             "attended": counts[:, 2],
-            "text": [session.model.tokenizer.decode(tokens) for tokens in outputs],
+            "text": session.model.texts(texts, outputs),
             "ids": outputs,
         }
     )
@@ -238,16 +234,15 @@ def compare(
         runs=runs,
         threads=threads,
         synchronise=synchroniser(model.device),
-        decode_text=model.tokenizer.decode,
         progress=progress,
     )
     asked = {session.decoder_name for session in sessions}
-    chosen = [references[i] for i in kept] if references is not None else None
-    rows = [
-        _row(m, measurements[0], chosen, seed)
-        for m in measurements
-        if m is not measurements[0] or "greedy" in asked or not asked
-    ]
+    shown = [m for m in measurements if m is not measurements[0] or "greedy" in asked or not asked]
+    rows = [_row(m, measurements[0], seed) for m in shown]
+    if references is not None:
+        texts, expected = [sentences[i] for i in kept], [references[i] for i in kept]
+        for row, m in zip(rows, shown, strict=True):
+            row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected)
     for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
         if session.decoder.lossless and row["agreement"] < 1:
             margin = largest_margin(greedy, session, sources)
@@ -257,28 +252,26 @@ def compare(
         "sentences": len(kept),
         "runs": runs,
         "direction": f"{greedy.source}-{greedy.target}",
-        **signatures(chosen is not None),
+        **signatures(references is not None),
     }
     frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
     return frame
 
 
-def _row(m: Measurement, greedy: Measurement, references: Sequence[str] | None, seed: int) -> dict[str, Any]:
-    assert m.outputs is not None and greedy.outputs is not None
+def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
     low, high = bootstrap_ratio(greedy.seconds, m.seconds, seed)
     median = float(np.median(m.seconds))
-    bleu, chrf = quality(m.texts, references) if references is not None else (None, None)
     return {
         "name": m.name,
-        "agreement": float(np.mean([a == b for a, b in zip(m.outputs, greedy.outputs, strict=True)])),
+        "agreement": m.agreement(greedy),
         "calls": m.usage.passes if m.usage else None,
         "positions": m.usage.positions if m.usage else None,
         "speedup": float(np.median(greedy.seconds)) / median,
         "speedup_low": low,
         "speedup_high": high,
         "seconds": median,
-        "bleu": bleu,
-        "chrf": chrf,
+        "bleu": None,
+        "chrf": None,
         "note": "noisy" if spread(m.seconds) > NOISY else "",
     }
 

@@ -115,6 +115,14 @@ class TranslationModel:
             )
         return batch
 
+    def texts(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
+        """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
+        tokenizer: Any = self.tokenizer
+        if hasattr(tokenizer, "texts"):
+            found: list[str] = tokenizer.texts(self.network, sources, outputs)
+            return found
+        return [tokenizer.decode(ids) for ids in outputs]
+
 
 def load(
     name: str = "tatoeba-small",
@@ -622,16 +630,8 @@ class Session:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
-    def texts(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
-        """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
-        tokenizer: Any = self.model.tokenizer
-        if hasattr(tokenizer, "texts"):
-            found: list[str] = tokenizer.texts(self.model.network, sources, outputs)
-            return found
-        return [tokenizer.decode(ids) for ids in outputs]
-
     def _finish(self, trace: Trace) -> Trace:
-        (trace.target["text"],) = self.texts([trace.source["text"]], [trace.tokens])
+        (trace.target["text"],) = self.model.texts([trace.source["text"]], [trace.tokens])
         return trace
 
     def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:

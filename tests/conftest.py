@@ -12,7 +12,6 @@ import torch
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-torch.set_num_threads(1)  # the models of the tests are too small to share
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
 settings.register_profile("fastdecode", deadline=None)  # a slow machine is not a failing one
 settings.load_profile("fastdecode")
@@ -39,6 +38,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if mark == "browser" and os.environ.get("FASTDECODE_REQUIRE_BROWSER") == "1":
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """The tests' models are too small to share, and a test before may have asked for more."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

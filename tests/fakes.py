@@ -82,30 +82,6 @@ def architecture(family: str, vocabulary: int, padding: int) -> Architecture:
     )
 
 
-def config_of(shape: Architecture, **changes: object) -> dict[str, object]:
-    """The ``config.json`` of an architecture."""
-    return {
-        "model_type": shape.family,
-        "is_encoder_decoder": True,
-        "vocab_size": shape.vocabulary,
-        "decoder_vocab_size": shape.vocabulary,
-        "d_model": shape.width,
-        "encoder_layers": shape.encoder_layers,
-        "decoder_layers": shape.decoder_layers,
-        "encoder_attention_heads": shape.encoder_heads,
-        "decoder_attention_heads": shape.decoder_heads,
-        "encoder_ffn_dim": shape.encoder_feed_forward,
-        "decoder_ffn_dim": shape.decoder_feed_forward,
-        "max_position_embeddings": shape.max_positions,
-        "activation_function": shape.activation,
-        "scale_embedding": shape.scaled_embeddings,
-        "pad_token_id": shape.padding,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-        **changes,
-    }
-
-
 def stored_tensors(shape: Architecture, seed: int) -> dict[str, torch.Tensor]:
     """Random weights under the names a checkpoint stores them by: the tied embeddings once.
 
@@ -148,7 +124,9 @@ def write_marian(folder: Path, sentencepiece_model: Path, seed: int = 1) -> Path
     shape = architecture("marian", len(tokens), padding)
     settings = {"decoder_start_token_id": padding, "eos_token_id": 0, "forced_eos_token_id": 0}
     write_json(folder / "vocab.json", {token: i for i, token in enumerate(tokens)})
-    write_json(folder / "config.json", config_of(shape, architectures=["MarianMTModel"], **settings))
+    write_json(
+        folder / "config.json", shape.config | {"architectures": ["MarianMTModel"], "dtype": "float32"} | settings
+    )
     write_json(
         folder / "generation_config.json",
         {**settings, "pad_token_id": padding, "bad_words_ids": [[padding]], "max_length": 24, "num_beams": 1},
@@ -172,7 +150,7 @@ def write_multilingual(folder: Path, family: str, tokenizer: object, seed: int =
     end = tokenizer.eos_token_id
     name = {"mbart": "MBartForConditionalGeneration", "m2m_100": "M2M100ForConditionalGeneration"}[family]
     settings = {"decoder_start_token_id": end, "eos_token_id": end, "forced_eos_token_id": end}
-    write_json(folder / "config.json", config_of(shape, architectures=[name], **settings))
+    write_json(folder / "config.json", shape.config | {"architectures": [name], "dtype": "float32"} | settings)
     write_json(
         folder / "generation_config.json", {**settings, "pad_token_id": shape.padding, "max_length": 16, "num_beams": 1}
     )

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import fakes
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fastdecode_lib import load
-from fastdecode_lib.checkpoints import Architecture, CheckpointError, bundled, find_checkpoint
+from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError, bundled, find_checkpoint
 
 
 def refused(folder: Path | str, *parts: str, **options: str) -> str:
@@ -334,6 +335,13 @@ def test_huggingface_tokenizer_larger_than_the_weights(multilingual: Callable[[s
     fakes.change_json(folder / "config.json", vocab_size=smaller.vocabulary)
     save_file(fakes.stored_tensors(smaller, 1), folder / "model.safetensors")
     refused(folder, "vocabulary does not fit", f"{smaller.vocabulary} rows", "tokenizer saved with the model")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_architecture_is_what_its_config_says(family: str) -> None:
+    shape = fakes.architecture(family, 30, 3)
+    for other in (shape, replace(shape, vocabulary=40, shared_embeddings=False), replace(shape, tied_output=False)):
+        assert Architecture.from_config(other.config) == other
 
 
 def test_no_tokenizer(multilingual: Callable[[str], Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -128,41 +129,36 @@ def test_what_was_done_before_an_interruption_is_kept(threads: int) -> None:
     assert all(value in (row, None) for row, value in enumerate(found)) and None in found[30:]
 
 
-def main_thread_waits() -> bool:
-    """Whether the main thread stands in `concurrent.futures.wait`, and in the lock therein."""
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    names = []
-    while frame is not None:
-        names.append((Path(frame.f_code.co_filename).stem, frame.f_code.co_name))
-        frame = frame.f_back  # type: ignore[assignment]
-    return names[0] == ("threading", "wait") and ("_base", "wait") in names
+INTERRUPTED = """
+import threading, time
+import numpy as np
+from fastdecode_lib.documents import in_batches
+
+def ready():
+    time.sleep(0.3)  # until the main thread waits
+    print("in flight", flush=True)
+
+together = threading.Barrier(3, action=ready)
+
+def run(rows, given_up):
+    row = int(rows[0])
+    assert row < 3, "no batch is begun after Ctrl-C"
+    together.wait()
+    while not given_up():
+        time.sleep(0.001)
+    return [row] if row else []
+
+print(in_batches(np.ones(9), run, batch=1, threads=3))
+"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals there reach a process otherwise")
 def test_ctrl_c_reaches_all_threads_and_keeps_what_was_as_good_as_done() -> None:
-    """Of three batches the first gives up, the second had its last pass behind it, the third ends just then.
-
-    (Its end wakes the main thread: Python may miss a signal that comes a moment before it begins to wait for a lock.)
-    """
-    together, sent = threading.Barrier(3, timeout=30), threading.Event()
-
-    def run(rows: np.ndarray, given_up: Callable[[], bool]) -> list[int]:
-        row = int(rows[0])
-        if row > 2:
-            raise AssertionError("no batch is begun after Ctrl-C")
-        together.wait()
-        if row == 0:
-            while not main_thread_waits():
-                threading.Event().wait(0.001)
-            os.kill(os.getpid(), signal.SIGINT)
-            sent.set()
-        if row == 2:
-            assert sent.wait(30)
-        while row < 2 and not given_up():
-            threading.Event().wait(0.001)
-        return [row] if row else []
-
-    assert in_batches(np.ones(9), run, batch=1, threads=3) == [None, 1, 2, *[None] * 6]
+    """Of three batches in flight the first gives up, the others had their last pass behind them."""
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "in flight\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == f"{[None, 1, 2, *[None] * 6]}\n"
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -1,6 +1,7 @@
 """The files that describe the package agree with each other and with the tree."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,13 @@ def test_package_data_covers_every_file(pyproject: dict, package: str) -> None:
 def test_every_folder_with_modules_is_a_package() -> None:
     folders = {path.parent for package in ("fastdecode_lib", "ddgviz") for path in (ROOT / package).rglob("*.py")}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_notebooks_keep_the_outputs_that_are_compared_and_no_others() -> None:
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+            compared = "# NBVAL_CHECK_OUTPUT" in "".join(cell["source"])
+            assert bool(cell.get("outputs")) == compared, f"{path.name}, cell {number}"
 
 
 def test_console_script_exists(pyproject: dict) -> None:

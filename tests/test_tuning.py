@@ -20,7 +20,7 @@ def clock(monkeypatch):
             for system in systems:
                 kind, _, width = system.name.partition("pass of ")
                 each = costs[int(width)] * len(sources) if width else seconds[kind.split(":")[0]]
-                made.append(Measurement(system.name, np.full(5, float(each)), (), None, None))
+                made.append(Measurement(system.name, np.full(5, float(each)), ()))
             return made
 
         monkeypatch.setattr(tuning, "measure", measure)

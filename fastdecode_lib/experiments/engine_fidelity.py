@@ -77,7 +77,7 @@ def precisions(
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         for precision, loaded in models.items():
             found = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=progress))
-            bleu, chrf = quality([first.tokenizer.decode(tokens) for tokens in found], references)
+            bleu, chrf = quality(loaded.texts(texts, found), references)
             if precision == "float32":
                 exact, exact_bleu, exact_chrf = found, bleu, chrf
             rows.append(

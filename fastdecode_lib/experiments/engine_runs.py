@@ -229,12 +229,10 @@ def steps(
 def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement], seed: int) -> dict[str, Any]:
     own = times[f"compiled {m.name.split()[-1]}"]
     most = geometry.constraints.limit
-    assert m.outputs is not None and times["compiled float32"].outputs is not None
-    taken, own_taken = (sum(min(len(output) + 1, most) for output in found.outputs or ()) for found in (m, own))
+    taken, own_taken = (sum(min(len(output) + 1, most) for output in found.outputs) for found in (m, own))
     each, own_each = m.seconds / taken, own.seconds / own_taken
     median = float(np.median(m.seconds))
     low, high = bootstrap_ratio(each, own_each, seed)
-    same = [a == b for a, b in zip(m.outputs, times["compiled float32"].outputs, strict=True)]
     return {
         "name": f"{geometry.name}, {m.name}",
         "geometry": geometry.name,
@@ -245,7 +243,7 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
         "ratio": float(np.median(each) / np.median(own_each)),
         "ratio_low": low,
         "ratio_high": high,
-        "agreement": float(np.mean(same)),
+        "agreement": m.agreement(times["compiled float32"]),
     }
 
 
@@ -455,8 +453,7 @@ def _flat(outputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _agreement(m: Measurement, reference: Measurement) -> float:
-    assert m.outputs is not None and reference.outputs is not None
-    ours, theirs = (" ".join(map(str, found.outputs[0])).split("-1") for found in (reference, m))  # type: ignore[index]
+    ours, theirs = (" ".join(map(str, found.outputs[0])).split("-1") for found in (reference, m))
     return float(np.mean([a == b for a, b in zip(ours[:-1], theirs[:-1], strict=True)]))
 
 

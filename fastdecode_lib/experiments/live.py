@@ -42,7 +42,6 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
 
     rows = []
     for m in found:
-        assert m.outputs is not None and first.outputs is not None
         low, high = bootstrap_ratio(first.seconds, m.seconds)
         row: dict[str, Any] = {
             "name": m.name,
@@ -50,7 +49,7 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
             "factor": float(np.median(first.seconds) / np.median(m.seconds)),
             "factor_low": low,
             "factor_high": high,
-            "agreement": float(np.mean([a == b for a, b in zip(m.outputs, first.outputs, strict=True)])),
+            "agreement": m.agreement(first),
         }
         rows.append(row | ({"paper_factor": printed[m.name]} if printed else {}))
     frame = pd.DataFrame(rows)

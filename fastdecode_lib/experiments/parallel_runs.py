@@ -196,7 +196,7 @@ def _run(
         for m in (times[name] for name in baselines):
             rows.append(
                 {"name": m.name, **about, "protocol": "honest", "sentences": len(timed)}
-                | _quality(m.outputs or (), times[GREEDY].outputs or (), m.texts, references)
+                | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
                 | speedup_row(times[GREEDY], m, seed)
             )
     frame = pd.DataFrame(rows)
@@ -267,7 +267,6 @@ def take_turns(
         runs=rounds,
         threads=threads,
         synchronise=synchroniser(model.device),
-        decode_text=model.tokenizer.decode,
         progress=progress,
     )
     return {m.name: m for m in found}

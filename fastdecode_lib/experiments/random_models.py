@@ -72,27 +72,7 @@ def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
     names = ["</s>", "<unk>", *(f"w{i}" for i in range(2, shape.vocabulary - 1)), "<pad>"]
     settings = {"decoder_start_token_id": shape.padding, "eos_token_id": 0, "pad_token_id": shape.padding}
     files = {
-        "config.json": {
-            "model_type": "marian",
-            "architectures": ["MarianMTModel"],
-            "is_encoder_decoder": True,
-            "vocab_size": shape.vocabulary,
-            "decoder_vocab_size": shape.vocabulary,
-            "d_model": shape.width,
-            "encoder_layers": shape.encoder_layers,
-            "decoder_layers": shape.decoder_layers,
-            "encoder_attention_heads": shape.encoder_heads,
-            "decoder_attention_heads": shape.decoder_heads,
-            "encoder_ffn_dim": shape.encoder_feed_forward,
-            "decoder_ffn_dim": shape.decoder_feed_forward,
-            "max_position_embeddings": shape.max_positions,
-            "activation_function": shape.activation,
-            "scale_embedding": shape.scaled_embeddings,
-            "share_encoder_decoder_embeddings": True,
-            "tie_word_embeddings": True,
-            "dtype": "float32",
-            **settings,
-        },
+        "config.json": shape.config | {"architectures": ["MarianMTModel"], "dtype": "float32"} | settings,
         "generation_config.json": settings
         | {"bad_words_ids": [[shape.padding]], "max_length": shape.max_positions, "num_beams": 1},
         "tokenizer_config.json": {

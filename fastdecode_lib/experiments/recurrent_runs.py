@@ -131,7 +131,6 @@ def table1(
 def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, seed: int) -> list[dict[str, Any]]:
     baseline, rows = found[0], []
     for m in found:
-        assert m.outputs is not None and baseline.outputs is not None
         total = words * len(m.outputs) if words else sum(len(output) + 1 for output in m.outputs)
         low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed)
         printed = paper_004.TABLE_1.get(m.name)
@@ -143,7 +142,7 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
                 "factor": float(np.median(baseline.seconds) / np.median(m.seconds)),
                 "factor_low": low,
                 "factor_high": high,
-                "agreement": float(np.mean([a == b for a, b in zip(m.outputs, baseline.outputs, strict=True)])),
+                "agreement": m.agreement(baseline),
                 "paper_words_per_second": printed[0] if printed else None,
                 "paper_factor": printed[1] if printed else None,
                 "kind": "measured" if printed else "beyond",

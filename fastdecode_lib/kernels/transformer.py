@@ -15,7 +15,7 @@ SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MAT
 """Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
 SELF_NORM, CROSS_NORM, FINAL_NORM, NORMS = range(4)
 """Norms of a layer. Behind the layers stand two more rows, with one norm each: of the embeddings, and the last."""
-HEADS, WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SETTINGS = range(7)
+WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SETTINGS = range(6)
 """Settings of a side: sizes, number of the activation, norm before a block, id without a position (-1: none)."""
 
 

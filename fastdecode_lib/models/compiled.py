@@ -17,6 +17,7 @@ from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
 from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.models.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class _Room:
 
 
 @dataclass
-class CompiledState:
+class CompiledState(Slots):
     """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`."""
 
     keys: np.ndarray
@@ -79,36 +80,14 @@ class CompiledState:
     room: _Room
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Slots fed so far, (B,)."""
-        return self.filled.copy()
-
-    @property
     def capacity(self) -> int:
         """Most slots of a row."""
         return int(self.keys.shape[3])
 
-    def truncate(self, lengths: np.ndarray) -> None:
-        """Forget everything after the first `lengths` slots of each row."""
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
-            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
-        self.filled = lengths.copy()
-        self.before_step = np.minimum(self.before_step, lengths)
-
     def keep(self, slots: np.ndarray) -> None:
         """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
-        slots = np.asarray(slots, dtype=np.int64)
-        fed = self.filled - self.before_step
-        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
-            raise ValueError(
-                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
-            )
-        known = slots >= 0
-        if (known[:, 1:] > known[:, :-1]).any():
-            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
-        counts = known.sum(1)
-        for row in np.flatnonzero(((slots != np.arange(slots.shape[1])) & known).any(1)):
+        slots, counts = self.kept(slots)
+        for row in np.flatnonzero(((slots >= 0) & (slots != np.arange(slots.shape[1]))).any(1)):
             first, kept = int(self.before_step[row]), slots[row, : counts[row]]
             for cache in (self.keys, self.values):
                 cache[:, row, :, first : first + len(kept)] = cache[:, row][:, :, first + kept]
@@ -186,8 +165,7 @@ class _Side:
         self.positions = np.ascontiguousarray(table, dtype=np.float32)
         self.heads, self.widest = heads, max(3 * width, inner)
         self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
-        self.settings[kernels.HEADS], self.settings[kernels.WIDTH] = heads, width
-        self.settings[kernels.FEED_FORWARD] = inner
+        self.settings[kernels.WIDTH], self.settings[kernels.FEED_FORWARD] = width, inner
         self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
         self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
@@ -282,19 +260,10 @@ class CompiledTransformer:
     def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
         tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
-        if tokens.ndim != 2 or len(tokens) != len(state.filled):
-            raise ValueError(f"A step feeds tokens (B, W) to {len(state.filled)} rows: got {tokens.shape}.")
-        rows, width = tokens.shape
-        feeding = tokens >= 0
+        feeding = state.feeding(tokens)
         counts = feeding.sum(1)
-        if (feeding[:, 1:] > feeding[:, :-1]).any():
-            raise ValueError("Slots that feed nothing (-1) must stand at the end of their row.")
+        rows, width = tokens.shape
         longest = int((state.filled + counts).max(initial=0))
-        if longest > state.capacity:
-            raise ValueError(
-                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
-                "Lower max_length, or start the state with more capacity."
-            )
         seen = _EVERYTHING if visible is None else self._seen(visible, feeding)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
@@ -303,7 +272,7 @@ class CompiledTransformer:
             self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
             memory.keys, memory.values, memory.lengths, hidden,
         )  # fmt: skip
-        state.before_step, state.filled = state.filled, state.filled + counts
+        state.advance(counts)
         return hidden
 
     def _seen(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:

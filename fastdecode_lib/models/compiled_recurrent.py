@@ -15,6 +15,7 @@ from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
+from fastdecode_lib.models.slots import SlotsInOrder
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
 FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
@@ -132,7 +133,7 @@ class _Nodes:
 
 
 @dataclass
-class CompiledRecurrentState:
+class CompiledRecurrentState(SlotsInOrder):
     """The nodes of each row, (B, C + 1) with the first state at entry 0, and the row's length; see `core.State`.
 
     States selected from one another share their nodes.
@@ -147,37 +148,9 @@ class CompiledRecurrentState:
     before_step: np.ndarray
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Slots fed so far, (B,)."""
-        return self.filled.copy()
-
-    @property
     def capacity(self) -> int:
         """Most slots of a row."""
         return self.path.shape[1] - 1
-
-    def truncate(self, lengths: np.ndarray) -> None:
-        """Forget everything after the first `lengths` slots of each row."""
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
-            raise ValueError(
-                f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}. A state cannot grow by it."
-            )
-        self.filled = lengths.copy()
-        self.before_step = np.minimum(self.before_step, lengths)
-
-    def keep(self, slots: np.ndarray) -> None:
-        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
-        slots = np.asarray(slots, dtype=np.int64)
-        fed = self.filled - self.before_step
-        fits = slots.ndim == 2 and len(slots) == len(fed)
-        counts = (slots >= 0).sum(1) if fits else fed
-        if not fits or (counts > fed).any() or not (slots == _counted(counts, slots.shape[1])).all():
-            raise ValueError(
-                f"A recurrent state keeps the first slots of a step, which fed {fed.tolist()}, in their order: got "
-                f"{slots.tolist()}. Each state follows from the one before, so that slots cannot be left out."
-            )
-        self.filled = self.before_step + counts
 
     def select(self, rows: np.ndarray) -> "CompiledRecurrentState":
         """Some rows, by their nodes; no state is copied, none is ever changed."""
@@ -185,12 +158,6 @@ class CompiledRecurrentState:
         return CompiledRecurrentState(
             self.nodes, self.path[rows], self.memory, self.inverse[rows], self.filled[rows], self.before_step[rows]
         )
-
-
-def _counted(counts: np.ndarray, width: int) -> np.ndarray:
-    """Rows 0, 1, 2 ... of so many entries, -1 behind them."""
-    places = np.arange(width)
-    return np.where(places < counts[:, None], places, -1)
 
 
 class CompiledRecurrent:
@@ -368,24 +335,13 @@ class CompiledRecurrent:
                 "Use a draft source with one candidate."
             )
         tokens = checked("tokens", tokens, -1, self.architecture.vocabulary)
-        feeding = tokens >= 0
-        if (feeding[:, 1:] > feeding[:, :-1]).any():
-            raise ValueError(
-                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
-            )
-        counts = feeding.sum(1)
-        longest = int((state.filled + counts).max(initial=0))
-        if longest > state.capacity:
-            raise ValueError(
-                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
-                "Lower max_length, or start the state with more capacity."
-            )
+        feeding = state.feeding(tokens)
         hidden = np.zeros((*tokens.shape, self.architecture.width), np.float32)
         for slot in range(tokens.shape[1]):
             rows = np.flatnonzero(feeding[:, slot])
             if len(rows):
                 hidden[rows, slot], _ = self._advance(state, rows, tokens[rows, slot], slot)
-        state.before_step, state.filled = state.filled, state.filled + counts
+        state.advance(feeding.sum(1))
         return hidden
 
     def _advance(

@@ -1,6 +1,6 @@
 """Any encoder-decoder of transformers (T5, BART, Pegasus, ...) through its own forward, one row at a time."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,45 +8,32 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.models.slots import SlotsInOrder
 
 
 @dataclass
-class HuggingFaceState:
+class HuggingFaceState(SlotsInOrder):
     """The module's own key-value cache for one row; see `core.State`."""
 
     memory: dict[str, Any]
     """What the module's forward takes in every pass: the encoder's output, the source's mask."""
     cache: Any
+    most: int
     filled: np.ndarray
-    before_step: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    before_step: np.ndarray
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Slots fed so far, (1,)."""
-        return self.filled.copy()
+    def capacity(self) -> int:
+        """Most slots of the row."""
+        return self.most
 
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots."""
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if lengths.shape != (1,) or not 0 <= lengths[0] <= self.filled[0]:
-            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
-        surplus = int(self.filled[0] - lengths[0])
-        if surplus:
-            for layer in self.cache.self_attention_cache.layers:
-                layer.keys = layer.keys[:, :, : int(lengths[0])]
-                layer.values = layer.values[:, :, : int(lengths[0])]
-        self.filled = lengths.copy()
-
-    def keep(self, slots: np.ndarray) -> None:
-        """Keep the first slots of the last step; without trees, no other choice can be right."""
-        slots = np.asarray(slots, dtype=np.int64)
-        kept = int((slots >= 0).sum())
-        if slots.shape[0] != 1 or (slots[0, :kept] != np.arange(kept)).any():
-            raise ValueError(
-                f"This model runs without candidate trees, so only the first slots of a step can be kept: got {slots.tolist()}. "
-                "Use a Marian, mBART or M2M-100 model for trees."
-            )
-        self.truncate(self.before_step + kept)
+        super().truncate(lengths)
+        for layer in self.cache.self_attention_cache.layers:
+            if layer.keys is not None:
+                layer.keys = layer.keys[:, :, : int(self.filled[0])]
+                layer.values = layer.values[:, :, : int(self.filled[0])]
 
     def select(self, rows: np.ndarray) -> "HuggingFaceState":
         """Copies of the one row cannot stand in one state; several hypotheses need several rows."""
@@ -57,7 +44,7 @@ class HuggingFaceState:
                 f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART "
                 "or M2M-100 model."
             )
-        return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.filled.copy(), self.before_step.copy())
+        return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.most, self.filled, self.before_step)
 
 
 class HuggingFaceModel:
@@ -110,7 +97,8 @@ class HuggingFaceModel:
         from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        state = HuggingFaceState(encoded, cache, np.zeros(1, dtype=np.int64))
+        nothing = np.zeros(1, dtype=np.int64)
+        state = HuggingFaceState(encoded, cache, min(capacity or self.max_target, self.max_target), nothing, nothing)
         if prefix.shape[1] > 1:
             self.step(state, prefix[:, :-1])
         return state
@@ -122,11 +110,7 @@ class HuggingFaceModel:
             raise ValueError(
                 "This model runs without candidate trees and ragged rows. Use a Marian, mBART or M2M-100 model."
             )
-        if int(state.filled[0]) + tokens.shape[1] > self.max_target:
-            raise ValueError(
-                f"The target is too long: this pass needs {int(state.filled[0]) + tokens.shape[1]} slots, the model allows "
-                f"{self.max_target}. Lower max_length."
-            )
+        counts = state.feeding(tokens).sum(1)
         output = self.module(
             **state.memory,
             decoder_input_ids=torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device),
@@ -134,7 +118,7 @@ class HuggingFaceModel:
             use_cache=True,
             return_dict=True,
         )
-        state.before_step, state.filled = state.filled, state.filled + tokens.shape[1]
+        state.advance(counts)
         return self._hidden(output)
 
     def _hidden(self, output: Any) -> Tensor:

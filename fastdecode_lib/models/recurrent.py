@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
+from fastdecode_lib.models.slots import SlotsInOrder
 
 
 def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
@@ -249,7 +250,7 @@ def first_weights(shape: RecurrentShape, seed: int) -> dict[str, Tensor]:
 
 
 @dataclass
-class RecurrentState:
+class RecurrentState(SlotsInOrder):
     """States of the recurrent layers after every slot, each (B, C + 1, states x D), entry 0 being the first; see `core.State`."""
 
     layers: list[Tensor]
@@ -261,44 +262,9 @@ class RecurrentState:
     gathered: Memory | None = None
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Slots fed so far, (B,)."""
-        return self.filled.copy()
-
-    @property
     def capacity(self) -> int:
         """Most slots of a row; one entry more is allocated for the first state, one for slots that feed nothing."""
         return int(self.layers[0].shape[1]) - 2
-
-    def truncate(self, lengths: np.ndarray) -> None:
-        """Forget everything after the first `lengths` slots of each row."""
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
-            raise ValueError(
-                f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}. A state cannot grow by it."
-            )
-        self.filled = lengths.copy()
-        self.before_step = np.minimum(self.before_step, lengths)
-
-    def keep(self, slots: np.ndarray) -> None:
-        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
-        slots = np.asarray(slots, dtype=np.int64)
-        fed = self.filled - self.before_step
-        right = slots.ndim == 2 and len(slots) == len(fed)
-        counts = (slots >= 0).sum(1) if right else fed
-        if (
-            not right
-            or not (slots == np.where(np.arange(slots.shape[1]) < counts[:, None], np.arange(slots.shape[1]), -1)).all()
-        ):
-            raise ValueError(
-                f"A recurrent state keeps the first slots of a step, in their order: got {slots.tolist()}. Each state follows "
-                "from the one before, so that slots cannot be left out."
-            )
-        if (counts > fed).any():
-            raise ValueError(
-                f"keep needs slots of the last step, which fed {fed.tolist()}: got {slots.tolist()}. Feed them first."
-            )
-        self.filled = self.before_step + counts
 
     @torch.inference_mode()
     def select(self, rows: np.ndarray) -> "RecurrentState":
@@ -396,18 +362,7 @@ class Recurrent:
                 "A recurrent model feeds one slot after another: got `visible`, which lets slots stand side by side. "
                 "Use a draft source with one candidate."
             )
-        feeding = tokens >= 0
-        if not (feeding[:, :-1] >= feeding[:, 1:]).all():
-            raise ValueError(
-                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
-            )
-        counts = feeding.sum(1)
-        longest = int((state.filled + counts).max(initial=0))
-        if longest > state.capacity:
-            raise ValueError(
-                f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
-                "Lower max_length, or start the state with more capacity."
-            )
+        feeding = state.feeding(tokens)
         rows = torch.arange(len(tokens), device=self.device)
         now = torch.from_numpy(state.filled).to(self.device)
         ids = torch.from_numpy(np.where(feeding, tokens, 0)).to(self.device)
@@ -417,7 +372,7 @@ class Recurrent:
         at = torch.from_numpy(entries).to(self.device)
         for layer, after in zip(state.layers, afters, strict=True):
             layer[rows[:, None], at] = after
-        state.before_step, state.filled = state.filled, state.filled + counts
+        state.advance(feeding.sum(1))
         return hidden
 
     @torch.inference_mode()

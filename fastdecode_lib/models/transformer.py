@@ -18,6 +18,7 @@ from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.models.slots import Slots
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -124,7 +125,7 @@ class Memory:
 
 
 @dataclass
-class TransformerState:
+class TransformerState(Slots):
     """Self-attention caches (layers x (B, H, C, D / H)) and the length of each row; see `core.State`."""
 
     keys: list[Tensor]
@@ -137,38 +138,14 @@ class TransformerState:
     regrouped: tuple[Memory, int] | None = None
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Slots fed so far, (B,)."""
-        return self.filled.copy()
-
-    @property
     def capacity(self) -> int:
         """Most slots of a row; one more is allocated, where slots that feed nothing are written."""
         return int(self.keys[0].shape[2]) - 1
 
-    def truncate(self, lengths: np.ndarray) -> None:
-        """Forget everything after the first `lengths` slots of each row."""
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
-            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
-        self.filled = lengths.copy()
-        self.before_step = np.minimum(self.before_step, lengths)
-
     @torch.inference_mode()
     def keep(self, slots: np.ndarray) -> None:
         """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
-        slots = np.asarray(slots, dtype=np.int64)
-        fed = self.filled - self.before_step
-        if slots.shape[0] == len(fed) == 1 and slots[0].tolist() == list(range(min(slots.shape[1], int(fed[0])))):
-            self.filled = self.before_step + slots.shape[1]
-            return
-        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
-            raise ValueError(
-                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
-            )
-        if (np.diff((slots >= 0).astype(int)) > 0).any():
-            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
-        counts = (slots >= 0).sum(1)
+        slots, counts = self.kept(slots)
         if not ((slots == np.arange(slots.shape[1])) | (slots < 0)).all():
             device = self.keys[0].device
             rows = torch.arange(len(slots), device=device)[:, None]
@@ -458,7 +435,7 @@ class Transformer:
             x = self._around(x, attention.norm, attend)
             x = self._around(x, cross.norm, look_up)
             x = self._feed_forward(layer, x)
-        state.before_step, state.filled = state.filled, state.filled + place.counts
+        state.advance(place.counts)
         return self.decoder.norm(x) if self.decoder.norm else x
 
 
@@ -491,22 +468,15 @@ class _Placing:
 
 def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> _Placing:
     rows, width = tokens.shape
-    feeding = tokens >= 0
+    feeding = state.feeding(tokens)
     counts = feeding.sum(1)
     longest = int((state.filled + counts).max())
-    if longest > state.capacity:
-        raise ValueError(
-            f"The target is too long: this pass needs {longest} slots, the state holds {state.capacity}. "
-            "Lower max_length, or start the state with more capacity."
-        )
     first = int(state.filled[0])
     everywhere = bool(feeding.all())
     if visible is None and everywhere and bool((state.filled == first).all()):
         end = first + width
         mask = model.causal[first:end, :end] if width > 1 else None
         return _Placing(torch.arange(first, end, device=model.device), end, counts, False, mask, start=first)
-    if not (feeding[:, :-1] >= feeding[:, 1:]).all():
-        raise ValueError("Slots that feed nothing (-1) must stand at the end of their row.")
     entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.capacity)
     # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
     reads = np.arange(longest) < np.where(feeding, state.filled[:, None], 1)[:, :, None]

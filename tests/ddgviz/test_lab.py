@@ -170,6 +170,5 @@ def test_a_notebook_of_another_machine_shows_pictures_before_it_is_run(notebook:
     page = notebook.context.new_page()
     page.goto(f"{address}/lab/tree/copy.ipynb?reset")
     page.wait_for_selector(".jp-OutputArea img[src^='data:image/svg+xml;base64,']", timeout=60_000)
-    shown = page.locator(".jp-OutputArea img").first
-    assert shown.evaluate("(image) => image.naturalWidth") > 700
+    page.wait_for_function("() => document.querySelector('.jp-OutputArea img').naturalWidth > 700")
     page.close()

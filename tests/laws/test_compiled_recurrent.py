@@ -112,12 +112,12 @@ def test_states_can_be_truncated_kept_and_selected() -> None:
     state.keep(np.array([[0, 1], [0, -1]]))
     assert state.lengths.tolist() == [4, 2]
     swapped = state.select(np.array([1, 0, 0]))
-    found = network.step(swapped, np.array([[59], [8], [8]]))
+    found = network.step(swapped, np.array([[59, 3], [8, 3], [8, 3]]))
     np.testing.assert_array_equal(found[0, 0], whole[1, 2])
     np.testing.assert_array_equal(found[1, 0], whole[0, 4])
     assert state.lengths.tolist() == [4, 2], "a state does not change with those selected from it"
-    with pytest.raises(ValueError, match="A recurrent state keeps the first slots of a step"):
-        swapped.keep(np.array([[1], [0], [0]]))
+    with pytest.raises(ValueError, match="keeps the first slots of a step, in their order"):
+        swapped.keep(np.array([[0], [0], [1]]))
     with pytest.raises(ValueError, match="truncate needs lengths"):
         state.truncate(np.array([9, 0]))
     with pytest.raises(ValueError, match="visible"):

@@ -251,7 +251,7 @@ def test_random_networks_of_the_papers_shapes(geometry: str) -> None:
     network = pass_costs.random_network(small, seed=1)
     assert network.encoder.embedding is network.decoder.embedding is network.outputs[0].weight
     (one, two) = pass_costs.pass_cost(network, (1, 2), steps=1, rounds=3)
-    assert [len(m.outputs[0]) for m in (one, two)] == [1, 2]  # type: ignore[index]
+    assert [len(m.outputs[0]) for m in (one, two)] == [1, 2]
 
 
 def test_figure_3_is_measured_modelled_and_quoted(model: TranslationModel) -> None:

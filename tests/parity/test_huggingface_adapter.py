@@ -123,9 +123,9 @@ def test_keep_of_the_first_slots(module: Any) -> None:
     model.step(state, tokens[:, :6])
     state.keep(np.array([[0, 1, 2, -1]]))
     assert state.lengths.tolist() == [3]
-    found = logits(model, model.step(state, tokens[:, 3:4]))
-    assert np.abs(found - expected_logits(module, source, tokens)[:, 3:4]).max() < 1e-9
-    with pytest.raises(ValueError, match=r"only the first slots .* got \[\[1\]\]. Use a Marian"):
+    found = logits(model, model.step(state, tokens[:, 3:5]))
+    assert np.abs(found - expected_logits(module, source, tokens)[:, 3:5]).max() < 1e-9
+    with pytest.raises(ValueError, match=r"keeps the first slots .* got \[\[1\]\]. Trees"):
         state.keep(np.array([[1]]))
 
 
@@ -184,7 +184,7 @@ def test_refusals(module: Any) -> None:
         model.step(state, np.array([[4]]), visible=np.ones((1, 1, 1), bool))
     with pytest.raises(ValueError, match="without candidate trees and ragged rows. Use a Marian"):
         model.step(state, np.array([[4, -1]]))
-    with pytest.raises(ValueError, match="target is too long: this pass needs 13 slots, the model allows 12. Lower"):
+    with pytest.raises(ValueError, match="target is too long: this pass needs 13 slots, the state holds 12. Lower"):
         model.step(state, np.full((1, 13), 4))
     with pytest.raises(ValueError, match=r"truncate needs lengths from 0 to \[0\], got \[3\]"):
         state.truncate(np.array([3]))

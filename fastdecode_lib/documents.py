@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-BATCH = 16
+BATCH = 64
 """Sentences decoded together."""
 
 T = TypeVar("T")

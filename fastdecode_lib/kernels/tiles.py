@@ -1,4 +1,4 @@
-"""The innermost loop of every matrix product: a few rows times a few blocks of 16 outputs, written in LLVM's own terms.
+"""The innermost loops, written in LLVM's own terms: a few rows times a few blocks of 16 outputs, and the largest of many.
 
 A weight is stored in blocks of 16 outputs. Within a block, for every `group` of columns that are multiplied together, the
 entries of the 16 outputs follow each other (`matrices` packs them so). A tile keeps one running sum for each of its rows
@@ -72,7 +72,7 @@ def tile(kind: Format, rows: int, blocks: int) -> Any:
         typing, weight, block_bytes, x, x_bytes, groups, bias, scale, start, row_scale, row_scale_bytes, y, y_bytes
     ):
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _emit(_Builder(builder), kind, rows, blocks, *arguments)
+            _emit(Builder(builder), kind, rows, blocks, *arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 12), generate
@@ -80,7 +80,39 @@ def tile(kind: Format, rows: int, blocks: int) -> Any:
     return run
 
 
-class _Builder:
+@intrinsic
+def largest(typing, address, groups):  # type: ignore[no-untyped-def]
+    """The largest of so many times 16 float32 numbers at an address; NaN counts as nothing, which is -inf."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b, floats = Builder(builder), ir.VectorType(_float, LANES)
+        lowest = ir.Constant(_float, float("-inf"))
+
+        def larger(value: Any, than: Any) -> Any:
+            return b.ir.select(b.ir.fcmp_ordered(">", value, than), value, than)
+
+        before, loop, after = b.ir.block, b.ir.append_basic_block("numbers"), b.ir.append_basic_block("done")
+        start = b.everywhere(lowest)
+        b.ir.branch(loop)
+        b.ir.position_at_end(loop)
+        index, running = b.ir.phi(_int64), b.ir.phi(floats)
+        index.add_incoming(ir.Constant(_int64, 0), before)
+        running.add_incoming(start, before)
+        top = larger(b.load(b.at(arguments[0], index, 4 * LANES), floats), running)
+        following = b.ir.add(index, ir.Constant(_int64, 1))
+        index.add_incoming(following, loop)
+        running.add_incoming(top, loop)
+        b.ir.cbranch(b.ir.icmp_signed("<", following, arguments[1]), loop, after)
+        b.ir.position_at_end(after)
+        found = lowest
+        for lane in range(LANES):
+            found = larger(b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
+        return found
+
+    return types.float32(types.intp, types.intp), generate
+
+
+class Builder:
     """LLVM's builder with the few forms that a tile is made of."""
 
     def __init__(self, builder: Any):
@@ -95,9 +127,11 @@ class _Builder:
         return self.ir.add(address, offset)
 
     def load(self, address: Any, kind: Any) -> Any:
+        """What stands at an address, wherever that is."""
         return self.ir.load(self.ir.inttoptr(address, ir.PointerType(kind)), align=1)
 
     def store(self, value: Any, address: Any) -> None:
+        """Write to an address, wherever that is."""
         self.ir.store(value, self.ir.inttoptr(address, ir.PointerType(value.type)), align=1)
 
     def everywhere(self, value: Any) -> Any:
@@ -135,7 +169,7 @@ def _indices(values: list[int]) -> Any:
 
 
 def _emit(
-    b: _Builder,
+    b: Builder,
     kind: Format,
     rows: int,
     blocks: int,
@@ -202,7 +236,7 @@ def _emit(
             b.store(value, b.at(out, 4 * LANES * block))
 
 
-def _weights(b: _Builder, kind: Format, address: Any) -> Any:
+def _weights(b: Builder, kind: Format, address: Any) -> Any:
     """The weight's entries for one group of columns, as the products take them."""
     if kind.is_float:
         return b.load(address, ir.VectorType(_float, LANES))
@@ -214,7 +248,7 @@ def _weights(b: _Builder, kind: Format, address: Any) -> Any:
     return b.ir.sext(b.load(address, ir.VectorType(_int8, kind.group * LANES)), entries)
 
 
-def _added(b: _Builder, kind: Format, running: Any, x: Any, w: Any) -> Any:
+def _added(b: Builder, kind: Format, running: Any, x: Any, w: Any) -> Any:
     """The running sums plus the products of one group of columns; integers are exact."""
     if kind.is_float:
         return b.fused(x, w, running)

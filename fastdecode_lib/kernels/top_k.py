@@ -6,6 +6,7 @@ from numba import njit
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import log_sum
 from fastdecode_lib.kernels.matrices import multiply
+from fastdecode_lib.kernels.tiles import LANES, largest
 
 SPAN = 512
 """Scores whose largest is kept, so that the next best is found without reading all again."""
@@ -13,8 +14,10 @@ SPAN = 512
 
 @njit(nogil=True, error_model="numpy")
 def _largest(scores, row, first, last):  # type: ignore[no-untyped-def]
-    top = np.float32(-np.inf)
-    for i in range(first, last):
+    top, groups = np.float32(-np.inf), (last - first) // LANES
+    if groups > 0:
+        top = largest(scores[row].ctypes.data + 4 * first, groups)
+    for i in range(first + groups * LANES, last):
         top = max(top, scores[row, i])
     return top
 

@@ -40,6 +40,9 @@ class CompiledMemory:
         return len(self.lengths)
 
 
+SLOTS = 16
+"""Slots of a row that a cache has room for at first, and beyond those in use when it is copied."""
+
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -68,10 +71,14 @@ class _Room:
 
 @dataclass
 class CompiledState(Slots):
-    """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`."""
+    """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`.
+
+    C grows as slots are fed, up to `most`: caches that are copied whenever a row ends are better small.
+    """
 
     keys: np.ndarray
     values: np.ndarray
+    most: int
     memory: CompiledMemory
     inverse: np.ndarray
     """Row of the memory that each row of the state reads, (B,)."""
@@ -82,7 +89,22 @@ class CompiledState(Slots):
     @property
     def capacity(self) -> int:
         """Most slots of a row."""
-        return int(self.keys.shape[3])
+        return self.most
+
+    def reach(self, slots: int) -> None:
+        """Make the caches hold so many slots of a row."""
+        held = self.keys.shape[3]
+        if slots > held:
+            everything, slots = np.arange(len(self.filled)), min(max(slots, 2 * held), self.most)
+            self.keys, self.values = (self._copied(cache, everything, slots) for cache in (self.keys, self.values))
+
+    def _copied(self, cache: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
+        """Some rows of a cache, with room for so many slots."""
+        used = int(self.filled[rows].max(initial=0))
+        layers, _, heads, _, each = cache.shape
+        fresh = np.empty((layers, len(rows), heads, slots, each), dtype=cache.dtype)
+        fresh[:, :, :, :used] = cache[:, rows, :, :used]
+        return fresh
 
     def keep(self, slots: np.ndarray) -> None:
         """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
@@ -96,17 +118,11 @@ class CompiledState(Slots):
     def select(self, rows: np.ndarray) -> "CompiledState":
         """Independent copies of some rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
-        used = int(self.filled[rows].max(initial=0))
-
-        def copied(cache: np.ndarray) -> np.ndarray:
-            layers, _, *sizes = cache.shape
-            fresh = np.empty((layers, len(rows), *sizes), dtype=cache.dtype)
-            fresh[:, :, :, :used] = cache[:, rows, :, :used]
-            return fresh
-
+        slots = min(int(self.filled[rows].max(initial=0)) + SLOTS, self.most)
         return CompiledState(
-            copied(self.keys),
-            copied(self.values),
+            self._copied(self.keys, rows, slots),
+            self._copied(self.values, rows, slots),
+            self.most,
             self.memory,
             self.inverse[rows],
             self.filled[rows],
@@ -241,12 +257,13 @@ class CompiledTransformer:
             raise ValueError(f"A state needs a prefix for each source: got {len(prefix)} for {encoded.rows} sources.")
         slots = min(capacity or self.max_target, self.max_target)
         width, heads = self.architecture.width, self.decoder.heads
-        shape = (len(self.decoder.matrices), len(prefix), heads, slots, width // heads)
+        shape = (len(self.decoder.matrices), len(prefix), heads, min(slots, SLOTS), width // heads)
         lengths = np.zeros(len(prefix), dtype=np.int64)
         longest = max(slots, int(encoded.lengths.max(initial=0)))
         state = CompiledState(
             np.empty(shape, dtype=np.float32),
             np.empty(shape, dtype=np.float32),
+            slots,
             encoded,
             np.arange(len(prefix)),
             lengths,
@@ -264,6 +281,7 @@ class CompiledTransformer:
         counts = feeding.sum(1)
         rows, width = tokens.shape
         longest = int((state.filled + counts).max(initial=0))
+        state.reach(longest)
         seen = _EVERYTHING if visible is None else self._seen(visible, feeding)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory

@@ -290,6 +290,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _translate(options: argparse.Namespace) -> int:
+    from fastdecode_lib.documents import cores
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import atomic_file, write_table
     from fastdecode_lib.translation import Session
@@ -319,7 +320,7 @@ def _translate(options: argparse.Namespace) -> int:
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)
         _check_window(options.window, result.trace)
-        tokens = [result.tokens]
+        tokens, batches = [result.tokens], 1
         for path in pictures:
             from ddgviz.export import PICTURES as PARTLY
             from ddgviz.export import save
@@ -331,8 +332,8 @@ def _translate(options: argparse.Namespace) -> int:
                 temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
-        threads = options.threads if model.engine == "compiled" else 1  # torch's threads share one batch
-        found = session.decode(texts, threads=threads, progress=progress)
+        batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
+        found = session.decode(texts, threads=batches, progress=progress)
         tokens = [h.tokens for h in found]
         left = sum(h.stop == "interrupted" for h in found)
     outputs = model.texts(texts, tokens)
@@ -341,7 +342,8 @@ def _translate(options: argparse.Namespace) -> int:
             {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}
             for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True))
         ]
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
+        threads = max(batches, options.threads or 1)
+        write_table(options.json, rows, provenance(model, threads=threads, seed=options.seed))
     for output in outputs:
         print(output)
     cut = sum(len(ids) >= session.constraints.max_length for ids in tokens)

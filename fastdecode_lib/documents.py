@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 BATCH = 64
-"""Sentences decoded together."""
+"""Sentences decoded together, where that leaves no thread without work."""
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ def in_batches(
     lengths: Sequence[int] | np.ndarray,
     run: Callable[[np.ndarray, Callable[[], bool]], Sequence[T]],
     *,
-    batch: int = BATCH,
+    batch: int | None = None,
     threads: int = 1,
     progress: bool = False,
 ) -> list[T | None]:
@@ -37,6 +37,8 @@ def in_batches(
     run : callable
         Takes the rows of a batch, and a function that is true once the batch should be given up; returns a result for
         each row, or an empty sequence where it was given up.
+    batch : int, optional
+        Rows of a batch; up to `BATCH` otherwise, fewer where threads would have nothing to do.
     threads : int
         Batches in flight at a time. The first error ends everything.
 
@@ -47,11 +49,13 @@ def in_batches(
     """
     from tqdm.auto import tqdm
 
-    for name, value in (("batch", batch), ("threads", threads)):
+    for name, value in (("batch", BATCH if batch is None else batch), ("threads", threads)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4.")
     sizes = np.asarray(lengths)
     order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
+    if batch is None:
+        batch = max(1, min(BATCH, -(-len(order) // threads)))
     parts = [order[start : start + batch] for start in range(0, len(order), batch)]
     found: list[T | None] = [None] * len(sizes)
     given_up = threading.Event()

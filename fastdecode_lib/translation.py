@@ -23,7 +23,7 @@ from fastdecode_lib.core import (
     drain,
 )
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.documents import BATCH, cores, in_batches
+from fastdecode_lib.documents import cores, in_batches
 from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
 
@@ -354,7 +354,7 @@ def translate(
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
-    batch: int = ...,
+    batch: int | None = ...,
     threads: int | None = ...,
     progress: bool = ...,
     **limits: Any,
@@ -370,7 +370,7 @@ def translate(
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
-    batch: int = ...,
+    batch: int | None = ...,
     threads: int | None = ...,
     progress: bool = ...,
     **limits: Any,
@@ -385,7 +385,7 @@ def translate(
     projection: str | Projection = "exact",
     verify: bool = False,
     observe: bool = True,
-    batch: int = BATCH,
+    batch: int | None = None,
     threads: int | None = None,
     progress: bool = False,
     **limits: Any,
@@ -406,9 +406,9 @@ def translate(
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree.
     observe : bool
         Record probabilities and margins, which cost a sum over the vocabulary.
-    batch : int
-        Of several sentences, so many of like length are decoded together. On the compiled engine a sentence's output does
-        not depend on the others; on torch the last bits of its scores may.
+    batch : int, optional
+        Of several sentences, so many of like length are decoded together: up to 64, unless it is given. On the compiled
+        engine a sentence's output does not depend on the others; on torch the last bits of its scores may.
     threads : int, optional
         Batches in flight: all processors on the compiled engine, one on torch, which has threads of its own.
     progress : bool
@@ -512,7 +512,7 @@ class Session:
         return trace
 
     def decode(
-        self, texts: Sequence[str], *, batch: int = BATCH, threads: int | None = None, progress: bool = False
+        self, texts: Sequence[str], *, batch: int | None = None, threads: int | None = None, progress: bool = False
     ) -> list[Hypothesis]:
         """Decode many texts without recording anything, in batches of like length; order is kept.
 
@@ -528,7 +528,7 @@ class Session:
         everything: Source,
         lengths: np.ndarray,
         *,
-        batch: int = BATCH,
+        batch: int | None = None,
         threads: int | None = None,
         progress: bool = False,
     ) -> list[Hypothesis]:
@@ -551,7 +551,7 @@ class Session:
         *,
         verify: bool = False,
         observe: bool = True,
-        batch: int = BATCH,
+        batch: int | None = None,
         threads: int | None = None,
         progress: bool = False,
     ) -> list[Translation]:

@@ -72,7 +72,8 @@ def join_words(tokens: Iterable[str], language: str) -> str:
     """The text of tokens, with spaces where the language sets them."""
     rules, text = _Spacing(language), ""
     for marked in tokens:
-        mark, token = (marked[0], marked[1:]) if len(marked) > 1 and marked[0] in (JOINED, SPACED) else ("", marked)
+        token = _unmarked(marked)
+        mark = marked[: len(marked) - len(token)]
         joined = mark == JOINED or (mark != SPACED and rules.joined(token))
         text += token if joined or not text else f" {token}"
         rules.seen(token)
@@ -152,11 +153,12 @@ class Vocabulary:
 
     def encode(self, words: Sequence[str]) -> list[int]:
         """Ids of words and the end; a token with a mark that is unknown is looked up without it."""
-        found = [self.ids.get(word, -1) for word in words]
-        for place, word in enumerate(words):
-            if found[place] < 0:
-                found[place] = self.ids.get(word[1:], UNKNOWN) if word[0] in (JOINED, SPACED) else UNKNOWN
-        return [*found, END]
+        return [*map(self.id_of, words), END]
+
+    def id_of(self, word: str) -> int:
+        """The id of a word; one with a mark that is unknown is looked up without it."""
+        found = self.ids.get(word)
+        return self.ids.get(_unmarked(word), UNKNOWN) if found is None else found
 
 
 @dataclass(frozen=True)
@@ -269,13 +271,13 @@ class WordText:
         return found
 
     def _translation(self, word: str) -> str:
-        known = self.source.ids.get(word, UNKNOWN)
+        known = self.source.id_of(word)
         if self.lexicon is not None and known != UNKNOWN:
             first, end = self.lexicon.offsets[known : known + 2]
             best = [int(i) for i in self.lexicon.ids[first:end] if i >= len(SPECIAL)][:1]
             if best:
                 return self.target.tokens[best[0]]
-        return word
+        return _unmarked(word)
 
     # -- on disk
 
@@ -329,6 +331,11 @@ class WordText:
                 )
         lexicon = _lexicon(folder / "lexicon.safetensors", *sides)
         return cls((source_language, target_language), *sides, lexicon)
+
+
+def _unmarked(word: str) -> str:
+    """A word as it is written, without a mark in front of it."""
+    return word[1:] if len(word) > 1 and word[0] in (JOINED, SPACED) else word
 
 
 def _spelled(token: str, language: str) -> str:

@@ -64,10 +64,20 @@ def test_no_rows_no_work() -> None:
 
 
 @pytest.mark.parametrize("name", ["batch", "threads"])
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "2", None])
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, "2"])
 def test_batch_and_threads_are_whole_numbers_from_one_on(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=4"):
         in_batches(LENGTHS, lambda rows, given_up: [], **{name: value})
+
+
+def test_batches_are_small_enough_that_every_thread_has_one() -> None:
+    def sizes(rows: int, **options: int) -> list[int]:
+        seen: list[int] = []
+        in_batches(np.ones(rows), lambda own, given_up: (seen.append(len(own)), list(own))[1], **options)
+        return sorted(seen, reverse=True)
+
+    assert sizes(60, threads=4) == [15] * 4 and sizes(60) == [60] and sizes(3, threads=4) == [1] * 3
+    assert sizes(300, threads=2) == [64] * 4 + [44] and sizes(60, threads=4, batch=50) == [50, 10]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from fastdecode_lib import checks, registry
 from fastdecode_lib.core import Output, Source
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent import Recurrent
 from fastdecode_lib.models.recurrent_shape import system
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.exact import Exact
-from fastdecode_lib.projections.lexical import REMEMBERED, Lexical
+from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.projections.ranking import best_first
 
 seeds = st.integers(0, 2**31)
@@ -47,16 +48,28 @@ def arrays(seed: int, rows: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 @settings(max_examples=60)
-@given(seeds, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 20))
-def test_lexical_is_exact_restricted_to_its_list(seed: int, torch_: bool, biased: bool, single: bool, k: int) -> None:
+@given(
+    seeds,
+    st.sampled_from(["numpy", "torch", "packed"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_lexical_is_exact_restricted_to_its_list(
+    seed: int, kind: str, biased: bool, single: bool, k: int, each: bool
+) -> None:
     weight, bias, hidden = arrays(seed)
     random = np.random.default_rng(seed)
     lengths = np.full(1 if single else 4, 3)
     source = Source(random.integers(0, VOCABULARY, size=(len(lengths), 3)), lengths)
-    convert = torch.from_numpy if torch_ else np.asarray
+    convert = torch.from_numpy if kind == "torch" else np.asarray
     model: Any = Outputs(convert(weight), convert(bias) if biased else None)
+    if kind == "packed":
+        model = Outputs(Matrix.of(weight, bias if biased else None))
+    near = 1e-4 if kind == "packed" else 1e-8
     lexical = Lexical.of(model, random_lexicon(seed), top=2, frequent=2)
-    banned = random.integers(0, VOCABULARY, size=3)
+    banned = random.integers(-1, VOCABULARY, size=(4, 3)) if each else random.integers(0, VOCABULARY, size=3)
     found = lexical.bind(source).top_k(convert(hidden), k, banned, normalise=True)
     wanted = np.tile(np.arange(VOCABULARY), (4, 1))
     log_probs = lexical.bind(source).log_probs(convert(hidden), wanted)
@@ -65,14 +78,15 @@ def test_lexical_is_exact_restricted_to_its_list(seed: int, torch_: bool, biased
         active = lexical.candidates(source.ids[0 if single else row])
         assert {0, 1, 3, 4} <= set(active) and 2 not in active and (np.diff(active) > 0).all()
         assert found.num_active[row] == len(active) and found.support == "active"
-        order = [i for i in active[np.argsort(-scores[row, active], kind="stable")] if i not in banned][:k]
+        refused = banned[row] if each else banned
+        order = [i for i in active[np.argsort(-scores[row, active], kind="stable")] if i not in refused][:k]
         assert found.ids[row, : len(order)].tolist() == order and (found.ids[row, len(order) :] == -1).all()
         assert found.log_normaliser is not None
         total = np.log(np.exp(scores[row, active]).sum())
-        assert np.isclose(found.log_normaliser[row], total)
-        assert np.allclose(found.scores[row, : len(order)], scores[row, order])
+        assert np.isclose(found.log_normaliser[row], total, atol=near)
+        assert np.allclose(found.scores[row, : len(order)], scores[row, order], atol=near)
         inside = np.isin(wanted[row], active)
-        assert np.allclose(log_probs[row, inside], scores[row, active] - total)
+        assert np.allclose(log_probs[row, inside], scores[row, active] - total, atol=near)
         assert np.isneginf(log_probs[row, ~inside]).all()
 
 
@@ -115,19 +129,55 @@ def test_what_does_not_fit_is_refused() -> None:
     scorer = lexical.bind(Source(np.array([[4], [5]]), np.array([1, 1])))
     with pytest.raises(ValueError, match="do not fit: got 4 for 2 sentences"):
         scorer.top_k(hidden, 1)
-    with pytest.raises(ValueError, match="takes hidden vectors of width 5, got 3"):
+    with pytest.raises(ValueError, match=r"takes hidden vectors of width 5, got \(2, 3\)"):
         scorer.top_k(hidden[:2, :3], 1)
     with pytest.raises(ValueError, match="k from 1, got 0"):
         scorer.top_k(hidden[:2], 0)
 
 
-def test_lists_are_remembered_but_not_for_ever() -> None:
+def test_lists_are_remembered_while_they_are_bound() -> None:
     model: Any = Outputs(arrays(4)[0])
     lexical = Lexical.of(model, random_lexicon(4))
-    for number in range(2 * REMEMBERED):
-        lexical.bind(Source(np.array([[3 + number % 10] * (1 + number // 10)]), np.array([1 + number // 10])))
-    assert len(lexical.remembered) == REMEMBERED
+    several = Source(np.array([[number] for number in range(3, VOCABULARY)]), np.ones(VOCABULARY - 3, int))
+    scorer = lexical.bind(several)
+    assert all(a is b for a, b in zip(lexical.bind(several).sentences, scorer.sentences, strict=True))
+    assert len(lexical.remembered) == len(several)
+    del scorer
+    assert len(lexical.remembered) == 0
     assert lexical.memory_bytes > 0 and lexical.multiply_adds(2) == 2 * lexical.multiply_adds(1) > 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
+def test_on_packed_weights_a_sentence_has_the_same_scores_in_any_company(precision: Any) -> None:
+    weight, bias, hidden = arrays(6, rows=6)
+    lexical = Lexical.of(Outputs(Matrix.of(weight, bias, precision)), random_lexicon(6))  # type: ignore[arg-type]
+    source = Source(np.array([[3, 4], [5, 6], [5, 6], [7, 3], [3, 4], [12, 12]]), np.array([2, 2, 2, 1, 2, 2]))
+    wanted = np.tile(np.arange(VOCABULARY), (6, 1))
+    together = lexical.bind(source).top_k(hidden, 4, np.array([4]), normalise=True)
+    log_probs = lexical.bind(source).log_probs(hidden, wanted)
+    for row in range(6):
+        scorer = lexical.bind(source.row(row))
+        alone = scorer.top_k(hidden[row : row + 1], 4, np.array([4]), normalise=True)
+        assert alone.log_normaliser is not None and together.log_normaliser is not None
+        assert together.ids[row].tolist() == alone.ids[0].tolist()
+        assert together.scores[row].tolist() == alone.scores[0].tolist()
+        assert together.log_normaliser[row] == alone.log_normaliser[0]
+        assert log_probs[row].tolist() == scorer.log_probs(hidden[row : row + 1], wanted[:1])[0].tolist()
+
+
+def test_what_a_kernel_must_not_be_told() -> None:
+    weight, _, hidden = arrays(7)
+    lexical = Lexical.of(Outputs(Matrix.of(weight)), random_lexicon(7))  # type: ignore[arg-type]
+    scorer = lexical.bind(Source(np.array([[4], [5]]), np.array([1, 1])))
+    for call, message in (
+        (lambda: scorer.top_k(hidden[:2], 0), "k from 1, got 0"),
+        (lambda: scorer.top_k(hidden[:2, :3], 1), r"takes hidden vectors of width 5, got \(2, 3\)"),
+        (lambda: scorer.top_k(hidden, 1), "do not fit: got 4 for 2 sentences"),
+        (lambda: scorer.top_k(hidden[:2], 1, np.ones((3, 1), int)), r"banned ids are \(M,\).*got \(3, 1\) for 2"),
+        (lambda: Matrix.of(weight).rows(np.array([VOCABULARY])), f"Unknown id among the outputs: got {VOCABULARY}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_the_registry_knows_it() -> None:

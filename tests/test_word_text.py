@@ -139,6 +139,16 @@ def test_unknown_words_are_replaced(text: WordText) -> None:
         text.replace_unknown(ids, source, alignment[:, 1:])
 
 
+def test_a_marked_word_is_looked_up_without_its_mark(text: WordText) -> None:
+    """In "the,cat" the second word hangs on the comma; the model reads it as the word it is."""
+    words = text.words("the,cat Zoë,Zoë")
+    marked = next(word for word in words if word.endswith("cat"))
+    assert marked != "cat" and text.source.id_of(marked) == text.source.ids["cat"]
+    alignment = np.zeros((2, len(words) + 1))
+    alignment[0, words.index(marked)], alignment[1, len(words) - 1] = 1, 1
+    assert text.replace_unknown([UNKNOWN, UNKNOWN], "the,cat Zoë,Zoë", alignment) == "chat Zoë"
+
+
 def test_texts_asks_the_network_only_where_it_must(text: WordText) -> None:
     class Network:
         calls = 0

@@ -211,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", metavar="DIR", help="also write each table there, as `fastdecode experiment` does")
     options = parser.parse_args(arguments)
     size: Size = SIZES[Scale.of(options.scale)] if options.scale else QUICK if options.quick else FULL
-    scale = Scale.TINY if options.scale == "tiny" else Scale.LAPTOP
+    scale = Scale.of(options.scale) if options.scale else Scale.LAPTOP
+    if options.quick and options.results:
+        parser.error("a quick run is not for --results: got both. Leave out --quick.")
     given = " ".join(sys.argv[1:] if arguments is None else arguments)
     about: dict[str, Any] = provenance(threads=1, seed=options.seed) | {
         "command": f"make bench-cpu BENCH_ARGS='{given}'" if given else "make bench-cpu",

@@ -361,7 +361,8 @@ def throughput(
     """Sentences a second of many, greedily, each system at its best size of batches, found first.
 
     Ours is timed from ids to ids, as CTranslate2 is: neither includes the tokenizer. ``ratio``: a system's time divided by
-    the compiled engine's in the same precision.
+    the compiled engine's in the same precision. ``agreement``: outputs equal to those of the compiled engine in float32, one
+    sentence at a time on one thread.
     """
     import pandas as pd
 
@@ -371,6 +372,7 @@ def throughput(
     texts, which = many_sentences(scale, data, size.many)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     everything = geometry.reference.encode(texts, *direction_of(geometry.reference))
+    alone = _ours("alone", sessions["compiled float32"], 1, 1).decode(everything)
     chosen: list[System] = []
     backends: dict[str, str] = {}
     batches: dict[str, int] = {}
@@ -416,7 +418,7 @@ def throughput(
                 "ratio": seconds_of(m) / seconds_of(own),
                 "ratio_low": low,
                 "ratio_high": high,
-                "agreement": _agreement(m, times["compiled float32"]),
+                "agreement": _agreement(m.outputs[0], alone),
                 "backend": backends.get(m.name, ""),
                 "note": _note(m, times),
             }
@@ -452,9 +454,10 @@ def _flat(outputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(token for output in outputs for token in (*output, -1))
 
 
-def _agreement(m: Measurement, reference: Measurement) -> float:
-    ours, theirs = (" ".join(map(str, found.outputs[0])).split("-1") for found in (reference, m))
-    return float(np.mean([a == b for a, b in zip(ours[:-1], theirs[:-1], strict=True)]))
+def _agreement(found: Sequence[int], expected: Sequence[int]) -> float:
+    """Share of the outputs, as `_flat` puts them, that are equal."""
+    ours, theirs = (" ".join(map(str, outputs)).split("-1")[:-1] for outputs in (expected, found))
+    return float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)]))
 
 
 def many_sentences(scale: Scale, data: str | None, number: int) -> tuple[list[str], str]:

@@ -91,7 +91,8 @@ def _table1(frame: "pd.DataFrame") -> str:
     return (
         f"{_markdown(table)}\n\nOutputs are compared with the baseline's on {int(trained['sentences'].iloc[0]):,} sentences; the "
         f"gap is that of their\nlog-probabilities where they differ, at most. Random weights: {_noted(random)}.\nThe rows without "
-        "values of the paper each change one thing: the packed layout alone, or all stages with\nsomething else in one place."
+        "values of the paper each change one thing: the first stage without rounding (packed weights, and\nthe loops around "
+        "them compiled), or all stages with something else in one place."
     )
 
 
@@ -189,7 +190,7 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
         _columns({"name": "products of six rows", "cost": "cost", "paper_cost": "paper"}),
     ),
     (
-        "An update in training",
+        "Forward and backward in training",
         "training_cost",
         _columns({"name": "system", "time_over_s4": "time over S4's", "paper_time_over_s4": "paper, roughly"}),
     ),

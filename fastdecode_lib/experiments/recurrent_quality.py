@@ -1,6 +1,5 @@
 """How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +112,7 @@ def _find(preset: str, folder: str) -> Trained | None:
 def _translated(team: list[Trained], sources: list[str]) -> list[str]:
     """Translations by one network or by an ensemble, with the paper's decoder and all speed-ups in float32."""
     first = team[0]
-    networks = [trained.network(replace(FASTEST, merged=True)) for trained in team]
+    networks = [trained.network(FASTEST) for trained in team]
     network: Any = networks[0]
     projection: Projection = first.projection(networks[0])
     if len(team) > 1:

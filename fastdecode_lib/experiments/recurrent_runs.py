@@ -1,8 +1,8 @@
 """How fast paper 004's recurrent models decode: its table 1, the speed column of table 2, figure 1 and what its text claims.
 
-Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000, candidate lists of some 500 words, a beam
-of 6 and forced lengths; what needs a model that knows something (agreement, shared states) with a trained one. One sentence
-at a time, one thread, systems in turn.
+Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
+candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something
+(agreement, shared states) is measured with a trained one. One sentence at a time, one thread, systems in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,11 +51,13 @@ BEYOND: dict[str, Speedups] = {
     "all, 8-bit products": replace(ladder()["merged states"], products="int8"),
     "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
 }
-"""Beside the paper's stages: its first with our layout alone, and its last with something else in one place."""
+"""Beside the paper's stages: its first without rounding, and its last with something else in one place."""
 
 
 TOGETHER = 20
 """Products timed in a row, as the paper's are."""
+ZIPF = 1.2
+"""Random words are as frequent as their rank to minus this power: 94% of them are among the first 8,000 of 80,000."""
 K = TypeVar("K")
 
 
@@ -161,14 +163,12 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
     chosen = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
     seconds: dict[str, list[float]] = {}
     rows = []
-    parts: list[System] = []
-    for name in SYSTEMS:
-        parts.append(random.system(name, random.network(random.shape(name), chosen)))
+    networks: dict[str, Any] = {name: random.network(random.shape(name), chosen) for name in SYSTEMS}
     several = [random.network(random.shape("S4"), chosen, seed + number) for number in range(3)]
-    for name, number in ENSEMBLES.items():
-        parts.append(random.system(name, Ensemble(several[:number])))
-    found = measure(parts, random.sources, runs=geometry.rounds, progress=progress)
-    first = found[0]
+    networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
+    systems = [random.system(name, network) for name, network in networks.items()]
+    found = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
+    first, s1 = found[0], paper_004.TABLE_2["S1"][1]
     for m in found:
         printed = paper_004.TABLE_2[m.name][1]
         low, high = bootstrap_ratio(first.seconds, m.seconds, seed)
@@ -180,8 +180,9 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
                 "speed_over_s1": float(np.median(first.seconds) / np.median(m.seconds)),
                 "speed_over_s1_low": low,
                 "speed_over_s1_high": high,
+                "distinct_states": random.distinct_states(networks[m.name]),
                 "paper_words_per_second": printed,
-                "paper_speed_over_s1": printed / 418 if printed else None,
+                "paper_speed_over_s1": printed / s1 if printed and s1 else None,
                 "note": "noisy" if spread(m.seconds) > NOISY else "",
             }
         )
@@ -220,7 +221,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         library = found["library float32"]
         for name, times in found.items():
             low, high = bootstrap_ratio(library, times, seed)
-            paper = sum(paper_004.FIGURE_1) / 2 if name == "ours int16" and batch >= 2 else None
+            low_paper, high_paper = paper_004.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
             rows.append(
                 {
                     "name": name,
@@ -229,7 +230,8 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
                     "speedup": float(np.median(library) / np.median(times)),
                     "speedup_low": low,
                     "speedup_high": high,
-                    "paper_speedup": paper,
+                    "paper_speedup_low": low_paper,
+                    "paper_speedup_high": high_paper,
                     "kind": "measured",
                 }
             )
@@ -295,15 +297,13 @@ def unique_states(
     sources, where = trained.held_out(data, min(geometry.held_out, 200))
     rows = []
     for size in (2, 4, 6, 8, 12):
-        watched = _Watched(trained.network(FASTEST))
-        projection = trained.projection(watched.model)
-        for source in sources:
-            drain(Beam(size=size, delta=3.0).iterate(watched, projection, source, trained.constraints))
+        network = trained.network(FASTEST)
+        beam, projection = Beam(size=size, delta=3.0), trained.projection(network)
         rows.append(
             {
                 "name": f"beam {size}",
                 "beam": size,
-                "unique": watched.distinct / watched.rows,
+                "unique": _distinct_states(beam, network, projection, sources, trained.constraints),
                 "paper_unique": paper_004.UNIQUE_STATES if size == 6 else None,
                 "set": where,
             }
@@ -349,7 +349,7 @@ def coverage(scale: Scale = Scale.LAPTOP, *, model: str = MODEL) -> "pd.DataFram
 
 
 def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
-    """Section 5.1: time of a training update of S4 and S7 beside S1's, forward and backward, on random words."""
+    """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
     import pandas as pd
     import torch
 
@@ -365,6 +365,8 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
         ids = torch.from_numpy(random.integers(3, 8_000, (batch, length)))
 
         def update(shape: RecurrentShape = shape, weights: Any = weights, ids: Any = ids) -> None:
+            for weight in weights.values():
+                weight.grad = None
             network = Network(shape, weights)
             memory = network.encode(ids, torch.full((batch,), length))
             hidden, _, _ = network.decode(memory, ids, network.first_states(batch))
@@ -418,7 +420,7 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dic
 class _Watched:
     """A model that counts the rows of its passes, and the different states among them."""
 
-    def __init__(self, model: CompiledRecurrent):
+    def __init__(self, model: Any):
         self.model, self.rows, self.distinct = model, 0, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -427,10 +429,21 @@ class _Watched:
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """Count, and pass on; a pass of one row has nothing to share."""
         if len(tokens) > 1:
-            nodes = state.path[np.arange(len(tokens)), state.filled]
+            own = getattr(state, "parts", (state,))[0]  # those of an ensemble go the same ways
+            nodes = own.path[np.arange(len(tokens)), own.filled]
             self.rows += len(nodes)
             self.distinct += len(np.unique(nodes))
         return self.model.step(state, tokens, visible)
+
+
+def _distinct_states(
+    beam: Beam, network: Any, projection: Projection, sources: Sequence[Source], constraints: Constraints
+) -> float:
+    """Share of different states among those of a beam's hypotheses."""
+    watched = _Watched(network)
+    for source in sources:
+        drain(beam.iterate(watched, projection, source, constraints))
+    return watched.distinct / watched.rows
 
 
 class _RandomWords:
@@ -440,16 +453,17 @@ class _RandomWords:
         self.geometry, self.seed = geometry, seed
         vocabulary = geometry.vocabulary
         random = np.random.default_rng(seed)
-        ranks = random.zipf(1.2, 50 * geometry.sentences * geometry.source) + START
-        ranks = ranks[ranks < vocabulary][: geometry.sentences * geometry.source]
-        self.sources = [
-            Source(np.append(words, END)[None], np.array([geometry.source + 1]))
-            for words in ranks.reshape(geometry.sentences, geometry.source)
-        ]
-        owners = np.repeat(np.arange(vocabulary), TOP)
-        ids = random.integers(START + 1, vocabulary, len(owners))
-        chances = np.tile(np.linspace(1, 0.1, TOP), vocabulary)
-        self.lexicon = Lexicon.of_entries(owners, ids, chances, vocabulary, vocabulary)
+        frequency = np.arange(1, vocabulary - START) ** -ZIPF
+
+        def words(number: int) -> np.ndarray:
+            return START + 1 + random.choice(len(frequency), number, replace=False, p=frequency / frequency.sum())
+
+        sentences = [words(geometry.source) for _ in range(geometry.sentences)]
+        self.sources = [Source(np.append(ids, END)[None], np.array([geometry.source + 1])) for ids in sentences]
+        used = np.unique(np.concatenate(sentences))
+        translations = np.concatenate([words(TOP) for _ in used])
+        chances = np.tile(np.linspace(1, 0.1, TOP), len(used))
+        self.lexicon = Lexicon.of_entries(np.repeat(used, TOP), translations, chances, vocabulary, vocabulary)
         self.constraints = Constraints((START,), (END,), geometry.target, banned=(START,), exact_length=geometry.target)
         self.tensors: dict[tuple[str, int], dict[str, np.ndarray]] = {}
 
@@ -473,14 +487,19 @@ class _RandomWords:
             self.tensors[key] = {name: tensor.numpy() for name, tensor in first_weights(shape, key[1]).items()}
         return CompiledRecurrent(shape, self.tensors[key], speedups)
 
+    def projection(self, network: Any) -> Projection:
+        """Candidate lists for a network, or for those of an ensemble."""
+        if isinstance(network, Ensemble):
+            return Average.over(network, tuple(Lexical.of(part, self.lexicon, frequent=0) for part in network.parts))
+        return Lexical.of(network, self.lexicon, frequent=0)
+
     def system(self, name: str, network: Any) -> System:
         """The paper's decoder on a network, or on an ensemble."""
-        if isinstance(network, Ensemble):
-            parts = tuple(Lexical.of(part, self.lexicon, frequent=0) for part in network.parts)
-            projection: Projection = Average.over(network, parts)
-        else:
-            projection = Lexical.of(network, self.lexicon, frequent=0)
-        return _system(name, network, projection, self.constraints)
+        return _system(name, network, self.projection(network), self.constraints)
+
+    def distinct_states(self, network: Any) -> float:
+        """Share of different states among those of its beam's hypotheses."""
+        return _distinct_states(BEAM, network, self.projection(network), self.sources[:1], self.constraints)
 
 
 def _system(name: str, network: Model, projection: Projection, constraints: Constraints) -> System:

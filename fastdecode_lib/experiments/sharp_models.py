@@ -29,7 +29,7 @@ _ALL = (
     ),
     (coverage, "Coverage and memory of tables of frequent words", None),
     (layers, "A fully-connected layer beside a recurrent one", None),
-    (training_cost, "Training time of S1, S4 and S7", None),
+    (training_cost, "Forward and backward through S1, S4 and S7", None),
     (engines, "The compiled engine against torch, token for token", None),
     (precisions, "Outputs and quality in 16 and 8 bits", None),
     (steps, "Time of a step and of a sentence on every engine", None),

@@ -18,6 +18,7 @@ from numba.np.arrayobj import make_array, populate_array
 from fastdecode_lib.kernels import cpu
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import of_bits
+from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.tiles import FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
 
 Precision = Literal["float32", "int16", "int8"]
@@ -153,7 +154,7 @@ class Matrix:
 
     def rows(self, ids: np.ndarray) -> "Matrix":
         """The matrix of some outputs (M,) alone, in the order given; its integers are the same."""
-        ids = np.asarray(ids, dtype=np.int64)
+        ids = checked("outputs", ids, 0, self.shape[0])
         outputs = padded(len(ids))
         weight = np.zeros((outputs // LANES, *self.weight.shape[1:]), dtype=self.weight.dtype)
         gather(self.weight, ids, weight)

@@ -4,6 +4,7 @@ A row's result does not depend on the rows computed beside it, nor a slot's on t
 several slots equal single steps bit for bit, in every precision (`kernels.tiles`).
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots
+from fastdecode_lib.models.slots import Slots, check_prefix
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ SLOTS = 16
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class _Room:
-    """Arrays a pass works in, for so many positions; made again, larger, when a pass needs more."""
+class _Room(threading.local):
+    """Arrays a pass works in, for so many positions, each thread its own; made again, larger, when a pass needs more."""
 
     def __init__(self, width: int, widest: int, slots: int):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
@@ -253,8 +254,7 @@ class CompiledTransformer:
 
     def start(self, encoded: CompiledMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
-        if len(prefix) != encoded.rows:
-            raise ValueError(f"A state needs a prefix for each source: got {len(prefix)} for {encoded.rows} sources.")
+        check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
         width, heads = self.architecture.width, self.decoder.heads
         shape = (len(self.decoder.matrices), len(prefix), heads, min(slots, SLOTS), width // heads)

@@ -15,7 +15,7 @@ from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder
+from fastdecode_lib.models.slots import SlotsInOrder, check_prefix
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
 FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
@@ -30,8 +30,9 @@ class Speedups:
     Attributes
     ----------
     products : str
-        Matrix products (sec. 4.1): ``"blas"`` (torch's library, MKL on x86), ``"float32"`` (ours, packed), ``"int16"``
-        (a scale for each output and each row), ``"fixed16"`` (everything times 1,024, the paper's), ``"int8"``.
+        Matrix products (sec. 4.1): ``"blas"`` (torch's library, MKL on x86; numpy's for the candidates), ``"float32"`` (ours,
+        packed), ``"int16"`` (a scale for each output and each row), ``"fixed16"`` (everything times 1,024, the paper's),
+        ``"int8"``. With ours, the loop over the source's words and the ranking of candidates are compiled along.
     embeddings : int
         Products with the embeddings of so many of the most frequent words are made in advance (sec. 4.2).
     attention : bool
@@ -120,6 +121,8 @@ class _Nodes:
 
     layers: list[np.ndarray]
     used: int = 1
+    shared: bool = False
+    """Whether several decoder states have paths here."""
 
     def add(self, number: int) -> int:
         """Make room for some more; the number of the first."""
@@ -136,7 +139,7 @@ class _Nodes:
 class CompiledRecurrentState(SlotsInOrder):
     """The nodes of each row, (B, C + 1) with the first state at entry 0, and the row's length; see `core.State`.
 
-    States selected from one another share their nodes.
+    States selected from one another share their nodes: step them in one thread.
     """
 
     nodes: _Nodes
@@ -152,9 +155,17 @@ class CompiledRecurrentState(SlotsInOrder):
         """Most slots of a row."""
         return self.path.shape[1] - 1
 
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        super().truncate(lengths)
+        if not self.nodes.shared:
+            kept = np.arange(self.path.shape[1]) <= self.filled[:, None]
+            self.nodes.used = int(self.path.max(where=kept, initial=0)) + 1
+
     def select(self, rows: np.ndarray) -> "CompiledRecurrentState":
         """Some rows, by their nodes; no state is copied, none is ever changed."""
         rows = np.asarray(rows, dtype=np.int64)
+        self.nodes.shared = True
         return CompiledRecurrentState(
             self.nodes, self.path[rows], self.memory, self.inverse[rows], self.filled[rows], self.before_step[rows]
         )
@@ -178,12 +189,12 @@ class CompiledRecurrent:
 
     def __init__(self, shape: RecurrentShape, tensors: Mapping[str, np.ndarray], speedups: Speedups = FASTEST):
         self.architecture, self.speedups = shape, speedups
-        self.tensors = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in tensors.items()}
         self.max_source = self.max_target = shape.max_positions
         self.way = FUNCTIONS[speedups.functions]
         self.cell = kernels.GRU if shape.cell == "gru" else kernels.LSTM
         self.gates = shape.gates * shape.width
-        t = self.tensors
+        t = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in tensors.items()}
+        self.source_embedding, self.target_embedding = t["source.embedding"], t["target.embedding"]
 
         def product(name: str, weight: np.ndarray, bias: np.ndarray | None = None, largest: float = 1.0) -> Any:
             return _product(name, weight, bias, largest, speedups.products)
@@ -212,7 +223,7 @@ class CompiledRecurrent:
             for way in ("forward", "backward")
         ]
         self.extra = [
-            self._recurrent(product, f"target.extra.{layer}", 1.0 + shape.residual * layer)
+            self._recurrent(t, product, f"target.extra.{layer}", 1.0 + shape.residual * layer)
             for layer in range(shape.extra_layers)
         ]
         below = 1.0 + shape.residual * shape.extra_layers
@@ -226,7 +237,7 @@ class CompiledRecurrent:
             self.top = product("target.top", t["target.top"], None, below)
             below = 1.0
         elif shape.top == "recurrent":
-            self.top = self._recurrent(product, "target.top", below)
+            self.top = self._recurrent(t, product, "target.top", below)
             below = 1.0
         output = t["output.V"]
         packed = None if speedups.products == "blas" else product("output.V", output, None, below)
@@ -238,15 +249,12 @@ class CompiledRecurrent:
         shape = self.architecture
         return 1.0 + (shape.source_layers - shape.bidirectional_layers if shape.residual else 0)
 
-    def _recurrent(self, product: Callable[..., Any], name: str, largest: float) -> tuple[Any, Any]:
+    @staticmethod
+    def _recurrent(
+        t: Mapping[str, np.ndarray], product: Callable[..., Any], name: str, largest: float
+    ) -> tuple[Any, Any]:
         """The products with V and W of a layer of the target."""
-        t = self.tensors
         return product(f"{name}.V", t[f"{name}.V"], t[f"{name}.b"], largest), product(f"{name}.W", t[f"{name}.W"])
-
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the products made in advance for frequent words."""
-        return int(sum(table.nbytes for table in (self.word_table, *self.source_tables)))
 
     # -- source
 
@@ -274,7 +282,7 @@ class CompiledRecurrent:
     def _read(self, ids: np.ndarray) -> np.ndarray:
         """The source's hidden vectors (S, 2 H) of one sentence."""
         shape = self.architecture
-        x = self.tensors["source.embedding"][ids]
+        x = self.source_embedding[ids]
         for number, directions in enumerate(self.source_layers):
             width = shape.source_width if len(directions) == 2 else shape.memory
             hidden = np.empty((len(ids), shape.memory), np.float32)
@@ -308,6 +316,7 @@ class CompiledRecurrent:
         self, encoded: RecurrentMemory, prefix: np.ndarray, capacity: int | None = None
     ) -> CompiledRecurrentState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
         shape, rows = self.architecture, len(prefix)
         nodes = _Nodes(
@@ -359,7 +368,7 @@ class CompiledRecurrent:
         state.path[rows, place + 1] = np.arange(first, first + len(rows))
         bottom, *others = state.nodes.layers
         from_state = self.from_state(bottom[distinct, :width])
-        from_word = _table_or_product(self.word_table, words, self.tensors["target.embedding"][words], self.from_word)
+        from_word = _table_or_product(self.word_table, words, self.target_embedding[words], self.from_word)
         weights = np.zeros((len(rows), memory.keys.shape[1]), np.float32)
         contexts = np.empty((len(rows), memory.values.shape[2]), np.float32)
         kernels.look(

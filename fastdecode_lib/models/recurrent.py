@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder
+from fastdecode_lib.models.slots import SlotsInOrder, check_prefix
 
 
 def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
@@ -337,6 +337,7 @@ class Recurrent:
 
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> RecurrentState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
         layers = [
             first.new_zeros((len(prefix), slots + 2, first.shape[1]))

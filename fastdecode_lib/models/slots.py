@@ -3,6 +3,18 @@
 import numpy as np
 
 
+def check_prefix(prefix: np.ndarray, sources: int) -> None:
+    """Refuse prefix ids (B, P) for another number of sources.
+
+    Raises
+    ------
+    ValueError
+        If they are not one row for each source.
+    """
+    if prefix.ndim != 2 or len(prefix) != sources:
+        raise ValueError(f"A state needs a prefix (P,) for each source: got {prefix.shape} for {sources} sources.")
+
+
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 

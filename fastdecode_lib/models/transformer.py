@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots
+from fastdecode_lib.models.slots import Slots, check_prefix
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -382,6 +382,7 @@ class Transformer:
 
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> TransformerState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        check_prefix(prefix, encoded.rows)
         architecture = self.architecture
         slots = min(capacity or self.max_target, self.max_target) + 1
         shape = (len(prefix), architecture.decoder_heads, slots, architecture.width // architecture.decoder_heads)

@@ -27,7 +27,6 @@ class Average:
     vocabulary: int
 
     name = "average"
-    lossless = True
 
     def __post_init__(self) -> None:
         if not self.parts or len(self.parts) != len(self.widths):

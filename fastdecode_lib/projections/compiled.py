@@ -30,7 +30,6 @@ class CompiledExact:
     _rooms: Any = field(default_factory=threading.local, init=False, repr=False, compare=False)
 
     name = "exact"
-    lossless = True
 
     @classmethod
     def of(cls, model: Model) -> "CompiledExact":

@@ -27,7 +27,6 @@ class Exact:
     product: Product
 
     name = "exact"
-    lossless = True
 
     @classmethod
     def of(cls, model: Model) -> "Exact":

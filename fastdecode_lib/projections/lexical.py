@@ -1,21 +1,21 @@
 """A short candidate list for each sentence: what the lexicon says its words may become (paper 004, sec. 3)."""
 
-from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Source
 from fastdecode_lib.kernels.matrices import Matrix, room
-from fastdecode_lib.kernels.top_k import SPAN, best_tokens
+from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.projections.ranking import ban, best_first
 
 FIRST_WORD = 3
 """Ids of words begin here, the most frequent first; below stand the end, the unknown word and the start."""
-REMEMBERED = 64
-"""Sentences whose lists are kept for the next binding: a beam binds anew at every step."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,12 @@ class Lexical:
     bias: Any
     lexicon: Lexicon
     always: np.ndarray
-    remembered: "OrderedDict[bytes, _Listed]" = field(default_factory=OrderedDict, repr=False, compare=False)
+    remembered: "WeakValueDictionary[bytes, _Listed]" = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+    """The lists of sentences that are bound: a beam binds them anew at every step."""
 
     name = "lexical"
-    lossless = False
 
     @classmethod
     def of(cls, model: Model, lexicon: Lexicon, *, top: int = 20, frequent: int = 100) -> "Lexical":
@@ -120,8 +122,6 @@ class Lexical:
         if listed is None:
             ids = self.candidates(source)
             listed = self.remembered[key] = _Listed(ids, *self._rows(ids))
-            if len(self.remembered) > REMEMBERED:
-                self.remembered.popitem(last=False)
         return listed
 
     def _rows(self, ids: np.ndarray) -> tuple[Any, Any]:
@@ -165,7 +165,6 @@ class LexicalScorer:
 
     def lists(self, rows: int) -> np.ndarray:
         """The active ids of `rows` hidden vectors, ascending, (N, K) padded with -1."""
-        self._check(rows)
         longest = max(len(sentence.ids) for sentence in self.sentences)
         ids = np.full((len(self.sentences), longest), -1, dtype=np.int64)
         for row, sentence in enumerate(self.sentences):
@@ -174,8 +173,9 @@ class LexicalScorer:
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
-        if len(self.sentences) == 1 and isinstance(self.sentences[0].weight, Matrix):
-            return self._top_k_packed(hidden, k, banned, normalise)
+        self._check(hidden)
+        if isinstance(self.projection.weight, Matrix):
+            return self._top_k_packed(np.ascontiguousarray(hidden, dtype=np.float32), k, banned, normalise)
         ids, scores = self.lists(len(hidden)), self._scores(hidden)
         log_normaliser = _log_sum(scores) if normalise else None
         if banned is not None:
@@ -184,23 +184,44 @@ class LexicalScorer:
         return Candidates(chosen, best, (ids >= 0).sum(1), log_normaliser, "active")
 
     def _top_k_packed(self, hidden: np.ndarray, k: int, banned: np.ndarray | None, normalise: bool) -> Candidates:
-        """`top_k` of the one sentence on the compiled engine, in one call."""
-        listed, rows = self.sentences[0], len(hidden)
-        matrix, known = listed.weight, len(listed.ids)
-        places, best = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
-        log_normaliser = np.empty(rows if normalise else 0)
+        """`top_k` on the compiled engine, one call for neighbouring rows of the same sentence."""
+        rows = len(hidden)
+        if k < 1:
+            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
         refused = np.full((1, 0), -1) if banned is None else np.atleast_2d(banned)
-        at = np.minimum(np.searchsorted(listed.ids, refused), known - 1)
-        best_tokens(
-            np.ascontiguousarray(hidden), matrix.record, known, np.where(listed.ids[at] == refused, at, -1),
-            room(rows, matrix.shape[1]), np.empty((rows, matrix.outputs), np.float32),
-            np.empty(-(-known // SPAN), np.float32), places, best, log_normaliser,
-        )  # fmt: skip
-        ids = np.where(places >= 0, listed.ids[places], -1)
-        return Candidates(ids, best, np.full(rows, known), log_normaliser if normalise else None, "active")
+        if len(refused) not in (1, rows):
+            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        ids, best = np.full((rows, k), -1), np.empty((rows, k), np.float32)
+        active, log_normaliser = np.empty(rows, np.int64), np.empty(rows if normalise else 0)
+        for listed, own in self._neighbours(rows):
+            matrix, known = listed.weight, len(listed.ids)
+            banned_here = refused if len(refused) == 1 else refused[own]
+            at = np.minimum(np.searchsorted(listed.ids, banned_here), known - 1)
+            places = np.empty((own.stop - own.start, k), np.int64)
+            best_tokens(
+                hidden[own], matrix.record, known, np.where(listed.ids[at] == banned_here, at, -1),
+                room(len(places), matrix.shape[1]), np.empty((len(places), matrix.outputs), np.float32),
+                np.empty(-(-known // SPAN), np.float32), places, best[own], log_normaliser[own],
+            )  # fmt: skip
+            ids[own], active[own] = np.where(places >= 0, listed.ids[places], -1), known
+        return Candidates(ids, best, active, log_normaliser if normalise else None, "active")
+
+    def _neighbours(self, rows: int) -> Iterator[tuple[_Listed, slice]]:
+        """Each list, with the rows that stand side by side and have it."""
+        if len(self.sentences) == 1:
+            yield from [(self.sentences[0], slice(0, rows))] * (rows > 0)
+            return
+        first = 0
+        for _, group in groupby(self.sentences, key=id):
+            same = list(group)
+            yield same[0], slice(first, first + len(same))
+            first += len(same)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
+        self._check(hidden)
+        if isinstance(self.projection.weight, Matrix):
+            return self._log_probs_packed(np.ascontiguousarray(hidden, dtype=np.float32), ids)
         scores = self._scores(hidden)
         found = np.full(ids.shape, -np.inf, dtype=scores.dtype)
         normalised = scores - _log_sum(scores)[:, None]
@@ -210,21 +231,36 @@ class LexicalScorer:
             found[row] = np.where(active[place] == wanted, normalised[row, place], -np.inf)
         return found
 
-    def _check(self, rows: int) -> None:
-        if len(self.sentences) not in (1, rows):
+    def _log_probs_packed(self, hidden: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """`log_probs` on the compiled engine."""
+        found = np.full(ids.shape, -np.inf, np.float32)
+        for listed, own in self._neighbours(len(hidden)):
+            matrix, known = listed.weight, len(listed.ids)
+            places = np.minimum(np.searchsorted(listed.ids, ids[own]), known - 1)
+            scored = np.empty(places.shape, np.float32)
+            log_probabilities(
+                hidden[own], matrix.record, known, places, room(len(places), matrix.shape[1]),
+                np.empty((len(places), matrix.outputs), np.float32), scored,
+            )  # fmt: skip
+            found[own] = np.where(listed.ids[places] == ids[own], scored, -np.inf)
+        return found
+
+    def _check(self, hidden: Any) -> None:
+        width = self.projection.weight.shape[1]
+        if hidden.ndim != 2 or hidden.shape[1] != width:
             raise ValueError(
-                f"Hidden vectors and sources do not fit: got {rows} for {len(self.sentences)} sentences. Bind one source, or as "
-                "many as there are vectors."
+                f"The projection takes hidden vectors of width {width}, got {tuple(hidden.shape)}. "
+                "Use the projection of the same model."
+            )
+        if len(self.sentences) not in (1, len(hidden)):
+            raise ValueError(
+                f"Hidden vectors and sources do not fit: got {len(hidden)} for {len(self.sentences)} sentences. Bind one "
+                "source, or as many as there are vectors."
             )
 
     def _scores(self, hidden: Any) -> np.ndarray:
         """Raw scores (N, K) in the order of the lists, -inf at their ends; float32 at least."""
-        if hidden.shape[-1] != self.projection.weight.shape[1]:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.projection.weight.shape[1]}, got {hidden.shape[-1]}. "
-                "Use the projection of the same model."
-            )
-        self._check(len(hidden))
+        self._check(hidden)
         if len(self.sentences) == 1:
             return _product(self.sentences[0], hidden)
         parts = [_product(sentence, hidden[row : row + 1]) for row, sentence in enumerate(self.sentences)]
@@ -236,8 +272,6 @@ class LexicalScorer:
 
 def _product(sentence: _Listed, hidden: Any) -> np.ndarray:
     """Scores (N, K) of one sentence's candidates, on the host."""
-    if isinstance(sentence.weight, Matrix):
-        return sentence.weight(hidden)
     scores = hidden @ sentence.weight.T
     if sentence.bias is not None:
         scores = scores + sentence.bias

@@ -217,7 +217,10 @@ def test_a_wide_pass_after_narrow_ones_finds_room() -> None:
             lambda m, s: m.step(s, np.ones((2, 2), int), np.ones((1, 2, 2), bool)),
             r"visible must be \(B, W, W\) for tokens \(2, 2\): got \(1, 2, 2\)",
         ),
-        (lambda m, s: m.start(s.memory, np.ones((3, 1), int)), "needs a prefix for each source: got 3 for 2 sources"),
+        (
+            lambda m, s: m.start(s.memory, np.ones((3, 1), int)),
+            r"needs a prefix \(P,\) for each source: got \(3, 1\) for 2 sources",
+        ),
         (lambda m, s: m.start(s.memory, np.full((2, 2), 99)), "Unknown id among the tokens: got 99"),
         (
             lambda m, s: m.encode(Source(np.array([[3, 99]]), np.array([2]))),

@@ -14,7 +14,7 @@ from fastdecode_lib.kernels.matrices import Matrix, OverflowRisk
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.recurrent import Recurrent, first_weights
-from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
+from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, SYSTEMS, RecurrentShape, system
 from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.lexical import Lexical
 
@@ -72,6 +72,44 @@ def test_it_equals_torch_in_float32(name: str, speedups: Speedups) -> None:
     np.testing.assert_allclose(
         network.align(source, targets, np.array([2])), reference.align(source, targets, np.array([2])), atol=2e-6
     )
+
+
+def test_relus_are_clipped_as_torch_clips_them() -> None:
+    shape = tiny("S4")
+    tensors = weights(shape)
+    for name in tensors:
+        if ".fc." in name:
+            tensors[name] = tensors[name].sign() * 0.9
+    reference = Recurrent(shape, tensors)
+    network = CompiledRecurrent(shape, {key: tensor.numpy() for key, tensor in tensors.items()}, FASTEST)
+    seen: list[float] = []
+    top = network.top
+    network.top = lambda x: (seen.append(float(x.max())), top(x))[1]
+    source, prefix = sentences(0, 7, 4), np.array([[2], [2]])
+    expected = reference.step(reference.start(reference.encode(source), prefix), FED).numpy()
+    found = network.step(network.start(network.encode(source), prefix), FED)
+    assert max(seen) == RELU_LIMIT
+    np.testing.assert_allclose(found[FED >= 0], expected[FED >= 0], atol=2e-4)
+
+
+def test_a_prefix_for_each_source() -> None:
+    reference, network = pair("S1", FASTEST)
+    for model in (reference, network):
+        with pytest.raises(ValueError, match=r"needs a prefix \(P,\) for each source: got \(2, 1\) for 1 sources"):
+            model.start(model.encode(sentences(0, 5)), np.array([[2], [2]]))  # type: ignore[union-attr]
+
+
+def test_states_that_are_dropped_make_room() -> None:
+    _, network = pair("S1", FASTEST)
+    state = network.start(network.encode(sentences(0, 5)), np.array([[2]]))
+    for _ in range(50):
+        network.step(state, np.array([[2, 5, 7]]))
+        state.truncate(np.array([1]))
+    assert state.nodes.used == 2
+    selected = state.select(np.array([0]))
+    network.step(state, np.array([[5, 7]]))
+    state.truncate(np.array([1]))
+    assert state.nodes.used == 4 and selected.nodes is state.nodes, "others may have paths there"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -1,4 +1,4 @@
-"""The laws of models and decoders on recurrent networks, alone and as an ensemble."""
+"""The laws of models and decoders on recurrent networks, alone and as an ensemble, in torch and compiled."""
 
 from dataclasses import replace
 
@@ -12,14 +12,17 @@ from fastdecode_lib.checks import Case, LawBroken
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent import Recurrent, RecurrentState
 from fastdecode_lib.models.recurrent_shape import SYSTEMS, system
 from fastdecode_lib.projections.average import Average
+from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.exact import Exact
 
 seeds = st.integers(0, 2**31)
 WIDTHS = {"embedding": 4, "source_width": 3, "width": 5, "attention": 4, "fc_width": 4, "max_positions": 40}
+PRODUCTS = ("float32", "int16", "int8")
 MODEL_LAWS = [
     checks.wide_pass_equals_steps,
     checks.truncate_forgets,
@@ -30,40 +33,46 @@ MODEL_LAWS = [
 DECODERS = [Greedy(), Beam(3), Beam(2, delta=1.0), Jacobi(), GaussSeidel(3), Hybrid(2), Window(4, "recycled")]
 
 
-def network(name: str, seed: int) -> Recurrent:
+def network(name: str, seed: int, engine: str) -> Recurrent | CompiledRecurrent:
     shape = replace(system(name, source_vocabulary=13, vocabulary=13), **WIDTHS)
     generator = torch.Generator().manual_seed(seed)
     tensors = {n: torch.randn(size, generator=generator, dtype=torch.float64) for n, size in shape.tensors.items()}
+    if engine == "compiled":
+        speedups = replace(FASTEST, products=PRODUCTS[seed % 3], embeddings=6)
+        return CompiledRecurrent(shape, {n: tensor.float().numpy() for n, tensor in tensors.items()}, speedups)
     return Recurrent(shape, tensors, dtype=torch.float64)
 
 
-def recurrent_case(seed: int) -> Case:
+def recurrent_case(seed: int, engine: str = "torch") -> Case:
     """A random case with one of the systems, or an ensemble of two, in the transformer's place."""
     case = checks.random_case(seed)
     if seed % 8 == 7:
-        ensemble = Ensemble([network("S4", seed), network("S1", seed + 1)])
+        ensemble = Ensemble([network("S4", seed, engine), network("S1", seed + 3, engine)])
         return replace(case, model=ensemble, projection=Average.of(ensemble))
-    model = network(SYSTEMS[seed % 8], seed)
-    return replace(case, model=model, projection=Exact.of(model))
+    model = network(SYSTEMS[seed % 8], seed, engine)
+    exact = CompiledExact if engine == "compiled" else Exact
+    return replace(case, model=model, projection=exact.of(model))
 
 
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("law", MODEL_LAWS, ids=lambda law: law.__name__)
-def test_model_law(law):
-    @settings(max_examples=40)
+def test_model_law(law, engine):
+    @settings(max_examples=30)
     @given(seeds)
     def holds(seed):
-        law(recurrent_case(seed))
+        law(recurrent_case(seed, engine))
 
     holds()
 
 
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("decoder", DECODERS, ids=str)
 @pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
-def test_decoder_law(law, decoder):
-    @settings(max_examples=12)
+def test_decoder_law(law, decoder, engine):
+    @settings(max_examples=10)
     @given(seeds)
     def holds(seed):
-        law(decoder, recurrent_case(seed))
+        law(decoder, recurrent_case(seed, engine))
 
     holds()
 

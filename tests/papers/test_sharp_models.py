@@ -9,6 +9,7 @@ import torch
 
 from fastdecode_lib.checkpoints import CheckpointError
 from fastdecode_lib.core import Source
+from fastdecode_lib.models import recurrent
 from fastdecode_lib.models.recurrent import RELU_LIMIT, Network, Recurrent, first_weights
 from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
 
@@ -144,17 +145,18 @@ def test_the_network_is_the_papers_equations(name: str) -> None:
     assert model.outputs[0].weight is model.network.tensors["output.V"]
 
 
-def test_a_wrong_reset_gate_would_be_seen() -> None:
-    """The twin: Cho's gate W (r * h), which differs from the paper's r * (W h)."""
-    shape = tiny("S1")
-    tensors = weights_of(shape, 3)
-    plain = Plain(shape, tensors)
-    W, V, b = (plain.gates(f"source.0.forward.{part}") for part in "WVb")
-    h, x = np.ones(4) * 0.5, plain.w["source.embedding"][4]
-    r = sigma(W[1] @ h + V[1] @ x + b[1])
-    u = sigma(W[0] @ h + V[0] @ x + b[0])
-    wrong = u * h + (1 - u) * np.tanh(W[2] @ (r * h) + V[2] @ x + b[2])
-    assert np.abs(wrong - plain.cell("source.0.forward", h, x)).max() > 1e-3
+def test_a_wrong_reset_gate_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: Cho's gate, which scales the state and not its product, differs from the paper's r * (W h)."""
+
+    def cho(state: torch.Tensor, from_state: torch.Tensor, from_input: torch.Tensor) -> torch.Tensor:
+        update, reset, candidate = from_input.chunk(3, -1)
+        own_update, own_reset, own_candidate = from_state.chunk(3, -1)
+        u, r = torch.sigmoid(update + own_update), torch.sigmoid(reset + own_reset)
+        return torch.lerp(torch.tanh(candidate + own_candidate * r.mean(-1, keepdim=True)), state, u)
+
+    monkeypatch.setitem(recurrent.CELLS, "gru", cho)
+    with pytest.raises(AssertionError):
+        test_the_network_is_the_papers_equations("S1")
 
 
 def test_skips_come_every_other_layer_before_the_relu() -> None:

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fastdecode_lib.models.recurrent_shape import RecurrentShape
+from fastdecode_lib.models.recurrent_shape import RECURRENT, RecurrentShape
 
 FAMILIES = ("marian", "mbart", "m2m_100")
-RECURRENT = "fastdecode_recurrent"
-"""The model type of our own recurrent checkpoints; their shape is `models.recurrent_shape.RecurrentShape`."""
 ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
 
 SIZES = (
@@ -239,11 +236,12 @@ class Checkpoint:
         return Architecture.from_config(self.config)
 
     @cached_property
-    def recurrent(self) -> "RecurrentShape":
+    def recurrent(self) -> RecurrentShape:
         """Shape of a recurrent model; only for the family `RECURRENT`."""
-        from fastdecode_lib.models.recurrent_shape import RecurrentShape
-
-        return RecurrentShape.from_config(self.config)
+        try:
+            return RecurrentShape.from_config(self.config)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, RECURRENT
+from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.checkpoints import RECURRENT, Checkpoint, CheckpointError, read_json
+from fastdecode_lib.checkpoints import Checkpoint, CheckpointError, read_json
 from fastdecode_lib.core import Source
 
 Direction = tuple[str, str]
@@ -61,18 +61,6 @@ class Tokenizer(Protocol):
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Ids fed after the start symbol to name the target language; empty for most models."""
         ...
-
-
-def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer in a checkpoint's folder."""
-    if checkpoint.family == RECURRENT:
-        from fastdecode_lib.words import WordText
-
-        shape = checkpoint.recurrent
-        return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
-    if (checkpoint.folder / "source.spm").is_file():
-        return MarianText.load(checkpoint)
-    return HuggingFaceText(checkpoint)
 
 
 def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | None = None) -> Source:

@@ -9,87 +9,23 @@ import json
 import math
 import os
 import time
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.learning import Examples, Learner, SmoothedLoss, batches, kept_examples
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, Recipe
 from fastdecode_lib.store import atomic_file, atomic_folder, recover
 
 END, UNKNOWN = "</s>", "<unk>"
 PADDING = "<pad>"
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Encoded training pairs: all ids in one flat array each, with the offsets of the rows (N + 1,)."""
-
-    source: np.ndarray
-    source_offsets: np.ndarray
-    target: np.ndarray
-    target_offsets: np.ndarray
-
-    @classmethod
-    def of(cls, sources: list[np.ndarray], targets: list[np.ndarray], longest: int) -> "Examples":
-        """The pairs of which neither side has more ids than `longest`."""
-        fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
-        return cls(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
-
-    def batch(self, rows: np.ndarray, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Padded ids of some rows: source (B, S) and target (B, T), int64."""
-        return (
-            _padded(self.source, self.source_offsets, rows, padding),
-            _padded(self.target, self.target_offsets, rows, padding),
-        )
-
-
-class Learner(Protocol):
-    """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
-
-    Attributes
-    ----------
-    examples : Examples
-    padding : int
-        Fills the rows of a batch.
-    parameters : dict of name to tensor
-        What is trained, in place.
-    """
-
-    examples: Examples
-    padding: int
-    parameters: dict[str, Any]
-
-    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """The loss per target token of a padded batch (B, S), (B, T), to be differentiated."""
-        ...
-
-    def after_update(self) -> None:
-        """Hold the parameters where they may be."""
-        ...
-
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations by a network of these weights."""
-        ...
-
-    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write a checkpoint of these weights that `load` opens."""
-        ...
-
-
-def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
-    lengths = offsets[rows + 1] - offsets[rows]
-    ids = np.full((len(rows), lengths.max()), padding, dtype=np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : lengths[i]] = flat[offsets[row] : offsets[row + 1]]
-    return torch.from_numpy(ids)
 
 
 def train(
@@ -183,20 +119,6 @@ def _only_trainer(folder: Path) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------- preparing
 
 
-def kept_examples(work: Path, make: Callable[[], Examples]) -> Examples:
-    """The encoded training examples, made once and then read from `work`."""
-    encoded = work / "examples.npz"
-    if not encoded.exists():
-        arrays = asdict(make())
-        with atomic_file(encoded) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)
-    try:
-        with np.load(encoded) as arrays:
-            return Examples(**arrays)
-    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
-        raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
-
-
 def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Examples, Any]:
     """The tokenizer and the encoded training examples, made once and then read from `work`."""
     tokenizer_folder = work / "tokenizer"
@@ -256,30 +178,6 @@ def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int)
         sources += encode([a for a, _ in pairs], [ids[LANGUAGE_TAGS[target]]])
         targets += encode([b for _, b in pairs], [])
     return Examples.of(sources, targets, preset.max_positions)
-
-
-def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate(rows), np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-
-
-def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """One epoch's batches: rows of like length together, at most `tokens` padded target tokens, in random order."""
-    random = np.random.default_rng((seed, epoch))
-    target = np.diff(examples.target_offsets)
-    source = np.diff(examples.source_offsets)
-    order = np.lexsort((random.random(len(target)), source, target))
-    cuts, start, longest = [], 0, 0
-    for position, row in enumerate(order):
-        longest = max(longest, int(target[row]), int(source[row]))
-        if (position - start + 1) * longest > tokens:
-            cuts.append(order[start:position])
-            start, longest = position, max(int(target[row]), int(source[row]))
-    cuts.append(order[start:])
-    random.shuffle(cuts)
-    return [rows for rows in cuts if len(rows)]
-
-
-# ----------------------------------------------------------------------------------------------------- training
 
 
 class _Run:
@@ -417,44 +315,6 @@ class _Run:
         with atomic_file(self.work / "history.json") as temporary:
             temporary.write_text(json.dumps(self.history, indent=1))
         tqdm.write(f"update {self.update}: mean dev chrF {mean:.2f} (best before {best:.2f})")
-
-
-class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of a tied output matrix, a few rows at a time so that the logits stay in cache.
-
-    The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
-    the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
-    with which decoding starts, stays the zero vector.
-    """
-
-    ROWS = 512
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, classes: int, smoothing: float
-    ) -> torch.Tensor:
-        """Hidden (N, D), weight (V, D), target (N,) -> mean negative log-likelihood, a scalar."""
-        matrix = weight[:classes].to(hidden.dtype)
-        grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        total = hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, len(hidden), SmoothedLoss.ROWS):
-            rows = slice(start, start + SmoothedLoss.ROWS)
-            gold = target[rows, None]
-            gradient = torch.softmax(hidden[rows] @ matrix.T, dim=-1)
-            total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
-            gradient -= smoothing / classes
-            gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
-            grad_hidden[rows] = gradient @ matrix
-            grad_weight[:classes] += gradient.T @ hidden[rows]
-        ctx.save_for_backward(grad_hidden / len(hidden), grad_weight / len(hidden))
-        return total / len(hidden)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The gradients computed in `forward`, scaled."""
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, grad_weight * grad, None, None, None
 
 
 # ---------------------------------------------------------------------------------------------------- Marian models

@@ -13,12 +13,12 @@ from fastdecode_lib import words
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Pair, Tatoeba, join_pairs
 from fastdecode_lib.decoding.autoregressive import Greedy
+from fastdecode_lib.learning import Examples, SmoothedLoss, kept_examples
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.recurrent import WEIGHT_LIMIT, Network, Recurrent, first_weights
 from fastdecode_lib.presets import RecurrentPreset
 from fastdecode_lib.projections.exact import Exact
 from fastdecode_lib.store import atomic_folder
-from fastdecode_lib.training import Examples, SmoothedLoss, kept_examples
 from fastdecode_lib.words import Vocabulary, WordText, split_words
 
 LONGEST_ON_DEV = 120

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, RECURRENT, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, check_finite, find_checkpoint
 from fastdecode_lib.core import (
     Constraints,
     Decoder,
@@ -24,8 +24,9 @@ from fastdecode_lib.core import (
 )
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.documents import cores, in_batches
+from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.rules import constraints_of
-from fastdecode_lib.text import Tokenizer, check_direction, tokenizer_of
+from fastdecode_lib.text import HuggingFaceText, MarianText, Tokenizer, check_direction
 
 LIMITS = ("max_length", "min_length", "exact_length")
 """The constraints a caller may change."""
@@ -175,6 +176,18 @@ def load(
         network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
     tokenizer = tokenizer_of(checkpoint)
     return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer in a checkpoint's folder."""
+    if checkpoint.family == RECURRENT:
+        from fastdecode_lib.words import WordText
+
+        shape = checkpoint.recurrent
+        return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
+    if (checkpoint.folder / "source.spm").is_file():
+        return MarianText.load(checkpoint)
+    return HuggingFaceText(checkpoint)
 
 
 def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:

@@ -25,6 +25,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.huggingface",
     "fastdecode_lib.models.recurrent",
     "fastdecode_lib.projections.exact",
+    "fastdecode_lib.learning",
     "fastdecode_lib.training",
     "fastdecode_lib.training_recurrent",
     "fastdecode_lib.checks",

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 
 from fastdecode_lib import training
 from fastdecode_lib.corpus import CorpusNotFound, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.learning import Examples, SmoothedLoss, batches
 from fastdecode_lib.presets import PRESETS, Preset
-from fastdecode_lib.training import Examples, SmoothedLoss, batches, train
+from fastdecode_lib.training import train
 
 NAME = "micro"
 MICRO = Preset(

@@ -25,10 +25,11 @@ from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, spread
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
+from fastdecode_lib.models.recurrent_shape import RECURRENT, SYSTEMS, RecurrentShape, system
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.rules import constraints_of
+from fastdecode_lib.translation import TranslationModel
 from fastdecode_lib.words import END, START, WordText
 
 if TYPE_CHECKING:
@@ -95,7 +96,12 @@ GEOMETRIES = {
 
 
 def table1(
-    scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: str = MODEL, data: str | None = None, progress: bool = False
+    scale: Scale = Scale.LAPTOP,
+    *,
+    seed: int = 0,
+    model: TranslationModel | str = MODEL,
+    data: str | None = None,
+    progress: bool = False,
 ) -> "pd.DataFrame":
     """Table 1: words a second after each speed-up, at the paper's geometry and with a trained model.
 
@@ -288,7 +294,7 @@ def _twice(product: Matrix, x: np.ndarray) -> None:
 
 
 def unique_states(
-    scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: str = MODEL, data: str | None = None
+    scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: TranslationModel | str = MODEL, data: str | None = None
 ) -> "pd.DataFrame":
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
     import pandas as pd
@@ -313,7 +319,7 @@ def unique_states(
     return frame
 
 
-def coverage(scale: Scale = Scale.LAPTOP, *, model: str = MODEL) -> "pd.DataFrame":
+def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MODEL) -> "pd.DataFrame":
     """Section 4.2: tokens covered by tables of the most frequent words, and the memory of the tables.
 
     Coverage is counted on the words of our training text; memory is that of the paper's S1: V x for the gates of both
@@ -528,9 +534,11 @@ class Trained:
     tensors: dict[str, np.ndarray]
 
     @classmethod
-    def find(cls, model: str | Path) -> "Trained":
-        """A bundled model or a folder."""
-        checkpoint = find_checkpoint(model)
+    def find(cls, model: TranslationModel | str | Path) -> "Trained":
+        """A bundled model, a folder or a loaded model; `MODEL` in place of one that is not recurrent."""
+        checkpoint = model.checkpoint if isinstance(model, TranslationModel) else find_checkpoint(model)
+        if checkpoint.family != RECURRENT:
+            checkpoint = find_checkpoint(MODEL)
         shape = checkpoint.recurrent
         text = WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
         return cls(checkpoint, text, shape, checkpoint.arrays())

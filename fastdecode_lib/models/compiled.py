@@ -18,7 +18,7 @@ from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots, check_prefix
+from fastdecode_lib.models.slots import Slots, check_length, check_prefix
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,7 @@ class CompiledTransformer:
     def encode(self, source: Source) -> CompiledMemory:
         """Run the encoder over a batch (B, S)."""
         lengths = source.lengths.astype(np.int64)
-        longest = int(lengths.max(initial=0))
-        if longest > self.max_source:
-            raise ValueError(
-                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
-                "Split it into sentences."
-            )
+        longest = check_length(lengths, self.max_source)
         ids = source.ids[:, :longest][np.arange(longest) < lengths[:, None]]
         ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
         starts = np.concatenate([[0], np.cumsum(lengths)])

@@ -15,7 +15,7 @@ from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder, check_prefix
+from fastdecode_lib.models.slots import SlotsInOrder, check_length, check_prefix
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
 FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
@@ -261,12 +261,7 @@ class CompiledRecurrent:
     def encode(self, source: Source) -> RecurrentMemory:
         """Run the source's layers over each sentence of a batch."""
         lengths = source.lengths.astype(np.int64)
-        longest = int(lengths.max(initial=0))
-        if longest > self.max_source:
-            raise ValueError(
-                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
-                "Split it into sentences."
-            )
+        longest = check_length(lengths, self.max_source)
         shape = self.architecture
         keys = np.zeros((len(lengths), longest, shape.attention), np.float32)
         values = np.zeros((len(lengths), longest, self.gates if self.speedups.attention else shape.memory), np.float32)

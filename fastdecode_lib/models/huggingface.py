@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.core import Kind, Output, Source
-from fastdecode_lib.models.slots import SlotsInOrder
+from fastdecode_lib.models.slots import SlotsInOrder, check_length
 
 
 @dataclass
@@ -82,11 +82,7 @@ class HuggingFaceModel:
         """Run the module's encoder on one sentence."""
         if len(source) != 1:
             raise ValueError(f"This model runs row by row: got a batch of {len(source)}. Give one sentence at a time.")
-        if int(source.lengths[0]) > self.max_source:
-            raise ValueError(
-                f"The source is too long: got {int(source.lengths[0])} tokens, this model allows {self.max_source}. "
-                "Split it into sentences."
-            )
+        check_length(source.lengths, self.max_source)
         ids = torch.from_numpy(source.row(0).ids).to(self.device)
         mask = torch.ones_like(ids)
         encoded = self.module.get_encoder()(input_ids=ids, attention_mask=mask, return_dict=True)

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder, check_prefix
+from fastdecode_lib.models.slots import SlotsInOrder, check_length, check_prefix
 
 
 def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:
@@ -324,12 +324,7 @@ class Recurrent:
     @torch.inference_mode()
     def encode(self, source: Source) -> Memory:
         """Run the source's layers over a batch (B, S)."""
-        longest = int(source.lengths.max(initial=0))
-        if longest > self.max_source:
-            raise ValueError(
-                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
-                "Split it into sentences."
-            )
+        longest = check_length(source.lengths, self.max_source)
         ids = np.where(np.arange(longest) < source.lengths[:, None], source.ids[:, :longest], 0)
         return self.network.encode(
             torch.from_numpy(ids).to(self.device), torch.from_numpy(source.lengths).to(self.device)

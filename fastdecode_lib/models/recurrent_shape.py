@@ -31,7 +31,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from fastdecode_lib.checkpoints import RECURRENT, CheckpointError
+RECURRENT = "fastdecode_recurrent"
+"""The model type of our own recurrent checkpoints."""
 
 Cell = Literal["gru", "lstm"]
 Top = Literal["none", "tanh", "recurrent"]
@@ -118,19 +119,19 @@ class RecurrentShape:
 
         Raises
         ------
-        CheckpointError
+        ValueError
             If a setting is missing or cannot be.
         """
         names = [field.name for field in fields(cls)]
         if lacking := [name for name in names if name not in config]:
-            raise CheckpointError(
+            raise ValueError(
                 f"config.json lacks the setting {lacking[0]!r} that a {RECURRENT} model needs. Copy it again, or train the "
                 "model again: fastdecode train sharp-s4"
             )
         try:
             return cls(**{name: config[name] for name in names})
         except ValueError as error:
-            raise CheckpointError(f"config.json is damaged: {error}") from error
+            raise ValueError(f"config.json is damaged: {error}") from error
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,6 +1,22 @@
-"""The slots that each row of a state has been fed: what all states count alike, whatever they remember of a slot."""
+"""What all models and their states check and count alike: sources, prefixes, and the slots each row has been fed."""
 
 import numpy as np
+
+
+def check_length(lengths: np.ndarray, most: int) -> int:
+    """The longest of some sources' lengths (B,).
+
+    Raises
+    ------
+    ValueError
+        If it is more than a model holds.
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > most:
+        raise ValueError(
+            f"The source is too long: got {longest} tokens, this model allows {most}. Split it into sentences."
+        )
+    return longest
 
 
 def check_prefix(prefix: np.ndarray, sources: int) -> None:

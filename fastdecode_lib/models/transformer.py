@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots, check_prefix
+from fastdecode_lib.models.slots import Slots, check_length, check_prefix
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -351,12 +351,7 @@ class Transformer:
     @torch.inference_mode()
     def encode(self, source: Source) -> Memory:
         """Run the encoder over a batch (B, S)."""
-        longest = int(source.lengths.max(initial=0))
-        if longest > self.max_source:
-            raise ValueError(
-                f"The source is too long: got {longest} tokens, this model allows {self.max_source}. "
-                "Split it into sentences."
-            )
+        longest = check_length(source.lengths, self.max_source)
         ids = torch.from_numpy(np.ascontiguousarray(source.ids[:, :longest])).to(self.device)
         places = torch.arange(longest, device=self.device)
         mask = None

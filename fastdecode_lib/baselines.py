@@ -14,6 +14,7 @@ import numpy as np
 
 from fastdecode_lib.checkpoints import FAMILIES
 from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.translation import TranslationModel
 
@@ -47,6 +48,10 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
+    if model.checkpoint.family == RECURRENT:
+        raise ValueError(
+            f"Hugging Face does not run {model.name}: got one of our own recurrent models. Leave out the baseline hf."
+        )
     dtype = "float32" if model.engine == "compiled" else model.dtype
     with _quiet():
         module = AutoModelForSeq2SeqLM.from_pretrained(
@@ -80,7 +85,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
     if model.checkpoint.family not in FAMILIES:
         raise ValueError(
             f"The CTranslate2 baseline is for {', '.join(FAMILIES)} models, got a {model.checkpoint.family} model. "
-            "Leave it out, or use --baseline hf."
+            "Leave it out."
         )
     try:
         import ctranslate2

@@ -443,8 +443,12 @@ def _find_folder(name: str) -> Path:
 
     if name in PRESETS:
         raise CheckpointError(
-            f"The model {name!r} does not come with the library: got its name, and it has to be trained first. Run "
-            f"`fastdecode train {name}`, then give the folder build/train/{name}/best."
+            f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "
+            f"`fastdecode train {name} --data DIR`, then give the folder build/train/{name}/best."
+        )
+    if name.count("/") > 1 or name.startswith((".", "/", "~")):
+        raise CheckpointError(
+            f"There is no folder {name!r}. Give the folder of a checkpoint, a bundled name or a hub id."
         )
     near = difflib.get_close_matches(name, assets, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Bundled: {', '.join(assets) or 'none'}."

@@ -1,6 +1,6 @@
 """Text in, text and trace out: where models, projections and decoders are joined."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -107,12 +107,12 @@ class TranslationModel:
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids of some texts, checked against the model's longest source."""
         batch = self.tokenizer.encode(texts, source, target)
-        longest = int(batch.lengths.max(initial=0))
-        if longest > self.network.max_source:
-            row = int(batch.lengths.argmax())
+        too_long = np.flatnonzero(batch.lengths > self.network.max_source)
+        if len(too_long):
+            which = ", ".join(f"sentence {row + 1} has {batch.lengths[row]} tokens" for row in too_long[:10])
+            more = f" and {len(too_long) - 10} more are too long" if len(too_long) > 10 else ""
             raise ValueError(
-                f"The source is too long: sentence {row + 1} has {longest} tokens, {self.name} allows "
-                f"{self.network.max_source}. Split it into sentences."
+                f"The source is too long: {which}{more}, {self.name} allows {self.network.max_source}. Split it into sentences."
             )
         return batch
 
@@ -375,7 +375,7 @@ def translate(
 @overload
 def translate(
     model: TranslationModel,
-    text: Sequence[str],
+    text: Iterable[str],
     *,
     source: str | None = ...,
     target: str | None = ...,
@@ -390,7 +390,7 @@ def translate(
 ) -> list[Translation]: ...
 def translate(
     model: TranslationModel,
-    text: str | Sequence[str],
+    text: str | Iterable[str],
     *,
     source: str | None = None,
     target: str | None = None,
@@ -409,7 +409,7 @@ def translate(
     ----------
     model : TranslationModel
         From `load`.
-    text : str or sequence of str
+    text : str or iterable of str
         Empty text gives an empty translation.
     source, target : str, optional
         Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
@@ -437,7 +437,9 @@ def translate(
     session = Session.of(model, source, target, decoder, projection, **limits)
     if isinstance(text, str):
         return session.translate(text, verify=verify, observe=observe)
-    return session.translate_all(text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress)
+    return session.translate_all(
+        list(text), verify=verify, observe=observe, batch=batch, threads=threads, progress=progress
+    )
 
 
 @dataclass(frozen=True)

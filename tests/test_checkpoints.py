@@ -448,3 +448,9 @@ def test_an_end_that_nobody_names(broken_marian: Path) -> None:
         fakes.change_json(broken_marian / file, eos_token_id=None)
     with pytest.raises(CheckpointError, match="needs eos_token_id to be an id"):
         load(str(broken_marian), device="cpu").constraints("de")
+
+
+def test_a_path_that_is_not_there_is_not_taken_for_a_name() -> None:
+    for name in ("build/train/nobody/best", "./nobody", "/nobody"):
+        with pytest.raises(CheckpointError, match=rf"There is no folder '{name}'. Give the folder of a checkpoint"):
+            find_checkpoint(name)

@@ -362,3 +362,16 @@ def test_numbers_of_the_other_engine_choose_it(marian_folder: Path) -> None:
         ("compiled", "int8", "cpu"),
         ("torch", "float32", "cpu"),
     ]
+
+
+def test_texts_may_come_one_by_one(compiled: TranslationModel) -> None:
+    one_by_one = translate(compiled, (text for text in TEXTS[:3]), source="en", target="de")
+    assert [found.text for found in one_by_one] == [
+        found.text for found in translate(compiled, TEXTS[:3], source="en", target="de")
+    ]
+
+
+def test_all_sentences_that_are_too_long_are_named(compiled: TranslationModel) -> None:
+    long = "the " * 400
+    with pytest.raises(ValueError, match=r"sentence 2 has \d+ tokens, sentence 4 has \d+ tokens, .* allows"):
+        translate(compiled, ["The dog.", long, "", long], source="en", target="de")

@@ -124,8 +124,8 @@ def test_what_does_not_fit_is_refused() -> None:
         lexical.bind(Source(np.array([[4, 13]]), np.array([2])))
     with pytest.raises(ValueError, match="needs source sentences: got none"):
         lexical.bind(None)
-    with pytest.raises(ValueError, match="needs top >= 0, got -1. Use lexical:top=20"):
-        Lexical.of(model, random_lexicon(1), top=-1)
+    with pytest.raises(ValueError, match="needs top >= 1, got 0. Use lexical:top=20"):
+        Lexical.of(model, random_lexicon(1), top=0)
     scorer = lexical.bind(Source(np.array([[4], [5]]), np.array([1, 1])))
     with pytest.raises(ValueError, match="do not fit: got 4 for 2 sentences"):
         scorer.top_k(hidden, 1)

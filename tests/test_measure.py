@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastdecode_lib import compare
+from fastdecode_lib import compare, load
 from fastdecode_lib.baselines import baseline, until_end
 from fastdecode_lib.core import Constraints, Source, Usage
 from fastdecode_lib.measure import (
@@ -214,3 +214,10 @@ def test_until_end() -> None:
     assert until_end([3, 4, 9, 5], rules) == (3, 4)
     assert until_end(np.array([3, 4]), rules) == (3, 4)
     assert until_end([], rules) == ()
+
+
+def test_a_baseline_that_does_not_run_the_model_says_so() -> None:
+    model = load("sharp-s4")
+    for name in ("hf", "ctranslate2"):
+        with pytest.raises(ValueError, match=r"recurrent model.*Leave (it|out)"):
+            compare(model, ["Hello."], baselines=[name], runs=1, progress=False)

@@ -1,5 +1,6 @@
 """How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def quality(
     rows = []
     for name, members in teams.items():
         missing = [member for member in members if member not in found]
-        note = f"not trained: fastdecode train {' '.join(missing)}" if missing else ""
+        note = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else ""
         printed = paper_004.TABLE_2.get(name, (None, None))
         rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "note": note})
     frame = pd.DataFrame(rows)
@@ -99,14 +100,20 @@ def table2(
 
 
 def _find(preset: str, folder: str) -> Trained | None:
-    """A trained preset, from where it was trained or from the assets."""
+    """A trained preset, from where it was trained to the end or from the assets."""
     best = Path(folder) / preset / "best"
-    if (best / "config.json").is_file():
+    if (best / "config.json").is_file() and _is_finished(best.parent, preset):
         return Trained.find(best)
     try:
         return Trained.find(preset) if preset in bundled() else None
     except CheckpointError:
         return None
+
+
+def _is_finished(work: Path, preset: str) -> bool:
+    """Whether a run made all its updates; systems are compared after equally many."""
+    history = json.loads((work / "history.json").read_text(encoding="utf-8"))
+    return bool(history) and history[-1]["update"] >= PRESETS[preset].max_updates
 
 
 def _translated(team: list[Trained], sources: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ the files of what the function calls, which is compiled into it; here, a change 
 """
 
 import hashlib
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,22 @@ def kernel(function: Callable[..., Any]) -> Any:
         compiled.enable_caching()
     except RuntimeError:  # no folder that can be written to
         return compiled
-    file = compiled._cache._cache_file
-    file._source_stamp = (file._source_stamp, stamp())
+    cached = compiled._cache
+    cached._cache_file._source_stamp = (cached._cache_file._source_stamp, stamp())
+    load = cached.load_overload
+
+    def load_or_tell(signature: Any, target: Any) -> Any:
+        found = load(signature, target)
+        if found is None:
+            _tell()
+        return found
+
+    cached.load_overload = load_or_tell
     return compiled
+
+
+@cache
+def _tell() -> None:
+    """Say once to whoever is watching why nothing happens for a while."""
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        print("Compiling kernels for this processor: about a minute, once.", file=sys.stderr, flush=True)

@@ -81,9 +81,9 @@ class Lexical:
                 f"The lexicon is of another vocabulary: got one of {lexicon.source_vocabulary} source words, the model has "
                 f"{expected}. Use the lexicon saved with the model."
             )
-        for what, value in (("top", top), ("frequent", frequent)):
-            if value < 0:
-                raise ValueError(f"lexical needs {what} >= 0, got {value}. Use lexical:top=20.")
+        for what, value, least in (("top", top, 1), ("frequent", frequent, 0)):
+            if value < least:
+                raise ValueError(f"lexical needs {what} >= {least}, got {value}. Use lexical:top=20.")
         words = np.arange(FIRST_WORD, min(FIRST_WORD + frequent, vocabulary))
         return cls(
             model.outputs[0].weight,

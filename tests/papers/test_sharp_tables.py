@@ -1,17 +1,29 @@
 """Paper 004's tables at tiny scale: nothing of ours is missing, and what must hold does; the page is written from them."""
 
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
-from fastdecode_lib.experiments import Scale, experiments, page_004, paper_004
+from fastdecode_lib import cli
+from fastdecode_lib.checkpoints import bundled
+from fastdecode_lib.experiments import Scale, page_004, paper_004
+from fastdecode_lib.experiments.recurrent_quality import quality
 from fastdecode_lib.experiments.recurrent_runs import BEYOND, ENSEMBLES
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.models.recurrent_shape import SYSTEMS
+from fastdecode_lib.presets import PRESETS
 
 
 def made(name: str) -> pd.DataFrame:
-    """A table, once the page has been written from it."""
-    frame = experiments()[f"sharp_models.{name}"].run(Scale.TINY)
+    """A table as the command makes it, once the page has been written from it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "table.json"
+        assert cli.main(["experiment", f"sharp_models.{name}", "--scale", "tiny", "--json", str(file)]) == 0
+        frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["rows"])
     for table, write in ((table, write) for _, table, write in page_004.PARTS if table == name):
         lines = [line for line in write(frame).splitlines() if line.startswith("|")]
         assert len(lines) > 2 and len({line.count("|") for line in lines}) == 1, table
@@ -82,3 +94,12 @@ def test_layers_and_training_are_timed() -> None:
     layers, training = made("layers"), made("training_cost").set_index("name")
     assert not ours(layers).isna().any(axis=None) and (layers.cost > 0).all()
     assert not ours(training).isna().any(axis=None) and training.time_over_s4["S4"] == 1
+
+
+def test_a_run_that_was_broken_off_is_a_gap(tmp_path: Path) -> None:
+    shutil.copytree(bundled()["sharp-s4"], tmp_path / "sharp-s2" / "best")
+    for updates, trained in ((300, False), (PRESETS["sharp-s2"].max_updates, True)):
+        (tmp_path / "sharp-s2" / "history.json").write_text(json.dumps([{"update": updates}]), encoding="utf-8")
+        row = quality(Scale.TINY, folder=str(tmp_path)).set_index("name").loc["S2"]
+        assert pd.notna(row.bleu) == trained
+        assert row.note == ("" if trained else "not trained: fastdecode train sharp-s2 --data DIR")

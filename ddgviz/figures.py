@@ -429,7 +429,7 @@ def _style(figure: go.Figure, names: list[str], colors: Theme) -> None:
 def _style_curves(figure: go.Figure, colors: Theme, x_title: str, y_title: str) -> None:
     lines = -(-len(figure.data) // 3)
     figure.update_layout(**_layout(colors), height=360 + 20 * lines)
-    figure.update_xaxes(**_axis(colors, x_title), showgrid=False)
+    figure.update_xaxes(**_axis(colors, x_title), automargin=True, showgrid=False)
     figure.update_yaxes(**_axis(colors, y_title), automargin=True, rangemode="tozero", gridcolor=colors.line)
 
 

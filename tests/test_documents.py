@@ -140,9 +140,11 @@ def test_what_was_done_before_an_interruption_is_kept(threads: int) -> None:
 
 
 INTERRUPTED = """
-import threading, time
+import signal, threading, time
 import numpy as np
 from fastdecode_lib.documents import in_batches
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
 
 def ready():
     time.sleep(0.3)  # until the main thread waits

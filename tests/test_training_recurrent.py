@@ -265,7 +265,7 @@ def test_damaged_checkpoints_are_refused(trained: tuple[Path, list[float]], tmp_
 
 def test_an_untrained_preset_names_its_command() -> None:
     with pytest.raises(
-        CheckpointError, match=r"'sharp-s6' .* has to be trained first. Run `fastdecode train sharp-s6`"
+        CheckpointError, match=r"'sharp-s6' does not come .* Run `fastdecode train sharp-s6 --data DIR`, then .*/best"
     ):
         load("sharp-s6")
 

@@ -13,12 +13,14 @@ from ddgviz.trace import read
 
 __all__ = [
     "Picture",
+    "Rating",
     "animated_svg",
     "compare",
     "curves",
     "explore",
     "frontier",
     "gif",
+    "rate",
     "read",
     "save",
     "save_chart",
@@ -33,6 +35,8 @@ _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
     "compare": "ddgviz.comparison",
+    "rate": "ddgviz.rating",
+    "Rating": "ddgviz.rating",
     "explore": "ddgviz.panel",
     "speed_accuracy": "ddgviz.figures",
     "curves": "ddgviz.figures",

@@ -1,18 +1,23 @@
 """Put a trained checkpoint among the assets: tidy its files, score it on the test split, write its model card."""
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastdecode_lib.checkpoints import quantised
-from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.language import load_language
 from fastdecode_lib.measure import quality, signatures, versions
-from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, RecurrentPreset
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, LanguagePreset, Preset, RecurrentPreset
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.words import UNKNOWN
 
 JOINED_SEED = 0
 """Decides which test sentences are joined with which."""
@@ -36,30 +41,29 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     best = Path(folder) / name / "best"
     if not (best / "config.json").is_file():
         raise ValueError(f"There is no trained checkpoint in {best}. Train one first: fastdecode train {name}")
-    corpus = Tatoeba(corpus_folder(data))
+    corpus = corpus_folder(data)
     preset: Any = PRESETS[name]
-    kinds: dict[str, tuple[Any, Any]] = {
-        "marian": (_copy_tidied, _card),
-        "recurrent": (_copy_quantised, _recurrent_card),
+    kinds: dict[str, tuple[Any, Any, Any]] = {
+        "marian": (_copy_tidied, _translation_scores, _card),
+        "recurrent": (_copy_quantised, _translation_scores, _recurrent_card),
+        "language": (_copy_quantised, _language_scores, _language_card),
     }
-    copy, card = kinds[preset.kind]
+    copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
     history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
     seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
-    chosen = max(history, key=lambda entry: entry["dev_chrf"])
+    chosen = max(history, key=lambda entry: entry[preset.measure])
     with atomic_folder(root / "assets" / name) as target:
         copy(best, target, preset)
-        rows = score(load(str(target)), corpus)
+        rows, how = scores(str(target), corpus)
         (target / "README.md").write_text(card(preset, rows, chosen, seed), encoding="utf-8")
     about = {
         "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
         "update": chosen["update"],
         "seed": seed,
         "versions": versions(),
-        "decoder": "greedy",
         "dtype": "float32",
-        "joined_seed": JOINED_SEED,
-        **signatures(),
+        **how,
     }
     write_table(root / "results" / f"{name}.scores.laptop.json", rows, about)
     with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
@@ -85,8 +89,32 @@ def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
     from safetensors.numpy import load_file, save_file
 
     for name in ("config.json", "vocabulary.json", "lexicon.safetensors"):
-        shutil.copyfile(best / name, target / name)
+        if (best / name).exists():
+            shutil.copyfile(best / name, target / name)
     save_file(quantised(load_file(best / "model.safetensors")), target / "model.safetensors")
+
+
+def _translation_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    return score(load(folder), Tatoeba(corpus)), {"decoder": "greedy", "joined_seed": JOINED_SEED, **signatures()}
+
+
+def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Perplexity of the dev and test splits, and the share of their words that the vocabulary lacks."""
+    model, rows = load_language(folder), []
+    for split in ("dev", "test"):
+        texts = Novels(corpus).sentences(split)
+        texts = [t for t in texts if len(model.text.words(t)) < model.network.max_target]
+        ids = np.concatenate(model.text.encode(texts))
+        rows.append(
+            {
+                "name": split,
+                "count": len(texts),
+                "words": len(ids),
+                "unknown": float((ids == UNKNOWN).mean()),
+                "perplexity": model.perplexity(texts),
+            }
+        )
+    return rows, {}
 
 
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
@@ -208,5 +236,43 @@ def _recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], cho
         *(f"| {row['sentences']} | {row['count']} | {row['bleu']:.1f} | {row['chrf']:.1f} |" for row in rows),
         "",
         *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`\n" for name, signature in signatures().items()),
+    ]
+    return "\n".join(lines)
+
+
+def _language_card(preset: LanguagePreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
+    shape = preset.shape
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "language: [en]",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        f"# {preset.name}",
+        "",
+        f"A word-based language model: {shape.layers} LSTM layers of {shape.width}, {shape.vocabulary:,} words"
+        f"{', lower-cased' if preset.lower else ''}, an output matrix of its own with a bias. It has the geometry of a language "
+        "model of paper 001's table 1, and exists to measure vocabulary projections, not to write.",
+        "",
+        "Matrices are stored as int8 with a scale for each row and computed in float32.",
+        "",
+        "## Training",
+        "",
+        "- Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
+        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of at most "
+        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded words), the running average of the "
+        f"weights, chosen by dev perplexity ({math.exp(-chosen['dev_log_probability']):.1f}).",
+        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root.",
+        "",
+        "## Perplexity, ends of sentences included",
+        "",
+        "| split | sentences | words | unknown | perplexity |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {row['name']} | {row['count']:,} | {row['words']:,} | {row['unknown']:.1%} | {row['perplexity']:.1f} |"
+            for row in rows
+        ),
+        "",
     ]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdecode_lib.models.language_shape import LANGUAGE, LanguageShape
 from fastdecode_lib.models.recurrent_shape import RECURRENT, RecurrentShape
 
 FAMILIES = ("marian", "mbart", "m2m_100")
@@ -238,8 +239,16 @@ class Checkpoint:
     @cached_property
     def recurrent(self) -> RecurrentShape:
         """Shape of a recurrent model; only for the family `RECURRENT`."""
+        return self._shape(RecurrentShape)
+
+    @cached_property
+    def language(self) -> LanguageShape:
+        """Shape of a language model; only for the family `LANGUAGE`."""
+        return self._shape(LanguageShape)
+
+    def _shape(self, kind: Any) -> Any:
         try:
-            return RecurrentShape.from_config(self.config)
+            return kind.from_config(self.config)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
 
@@ -267,9 +276,10 @@ class Checkpoint:
             If a tensor is missing, unknown, of another shape or type, or holds values that are not finite.
         """
         stored = self._stored(framework)
-        architecture: Architecture | RecurrentShape
-        if self.family == RECURRENT:
-            architecture, stored = self.recurrent, dequantised(stored)
+        architecture: Architecture | RecurrentShape | LanguageShape
+        if self.family in (RECURRENT, LANGUAGE):
+            architecture = self.recurrent if self.family == RECURRENT else self.language
+            stored = dequantised(stored)
         else:
             architecture = self.architecture
         chosen: dict[str, Any] = {}
@@ -412,7 +422,7 @@ def find_checkpoint(name: str | Path) -> Checkpoint:
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if generation_file.is_file() else {}
     checkpoint = Checkpoint(str(name), folder, config, generation)
-    if not config.get("is_encoder_decoder", False):
+    if not config.get("is_encoder_decoder", False) and checkpoint.family != LANGUAGE:
         raise CheckpointError(
             f"{name!r} is a {checkpoint.family} model, which is no encoder-decoder. Give a translation model "
             "such as tatoeba-small or Helsinki-NLP/opus-mt-en-de."

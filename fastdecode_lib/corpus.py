@@ -1,7 +1,8 @@
-"""The parallel corpus a model is trained and measured on: reading its splits and joining its sentences.
+"""The text models are trained and measured on: reading its splits and joining its sentences.
 
 The corpus is a folder named by ``--data`` or ``FASTDECODE_DATA`` and is never needed to use the product. Its layout is
-``tatoeba/{train,dev,test}.en-{de,fr,es}.tsv.gz``, one pair a line, English first.
+``tatoeba/{train,dev,test}.en-{de,fr,es}.tsv.gz``, one pair a line, English first, and ``novels/{train,valid,test}.txt.gz``,
+one sentence a line.
 """
 
 import gzip
@@ -79,14 +80,48 @@ class Tatoeba:
         return english_first if source == "en" else [(b, a) for a, b in english_first]
 
 
-def _read_pairs(path: Path) -> list[Pair]:
+@dataclass(frozen=True)
+class Novels:
+    """English sentences of novels published from 1832 to 1928, one a line (public domain).
+
+    Parameters
+    ----------
+    folder : Path
+        The corpus folder, as found by `corpus_folder`.
+    """
+
+    folder: Path
+
+    def sentences(self, split: str) -> list[str]:
+        """All sentences of one split (``"train"``, ``"dev"`` or ``"test"``), in file order.
+
+        Raises
+        ------
+        CorpusNotFound
+            If the file is missing.
+        ValueError
+            If the split is unknown.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"Unknown split: got {split!r}. Use one of {', '.join(SPLITS)}.")
+        path = self.folder / "novels" / f"{'valid' if split == 'dev' else split}.txt.gz"
+        if not path.is_file():
+            raise CorpusNotFound(f"A corpus file is missing: {path}. Check --data or FASTDECODE_DATA.")
+        return [line.lstrip("\ufeff") for line in _read_lines(path)]
+
+
+def _read_lines(path: Path) -> list[str]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") as opened:
             lines = opened.read().split("\n")
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not readable: {error}. It may be cut short; copy it again.") from error
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _read_pairs(path: Path) -> list[Pair]:
     pairs = []
-    for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
+    for number, line in enumerate(_read_lines(path), 1):
         fields = line.split("\t")
         if len(fields) != 2:
             raise ValueError(

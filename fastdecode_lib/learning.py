@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
+from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.store import atomic_file
 
 
@@ -59,13 +61,37 @@ class Learner(Protocol):
         """Hold the parameters where they may be."""
         ...
 
-    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations by a network of these weights."""
+    def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        """What a network of these weights reaches on the dev split; the preset's `measure` is among it, higher is better."""
         ...
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write a checkpoint of these weights that `load` opens."""
         ...
+
+
+class TranslationLearner:
+    """Base of learners of translation: chrF on dev sentences, single and joined."""
+
+    preset: Any
+    corpus: Tatoeba
+
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Greedy translations by a network of these weights."""
+        raise NotImplementedError
+
+    def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Score each direction by chrF, and ``dev_chrf``, their mean."""
+        import sacrebleu
+
+        scores = {}
+        for source, target in self.preset.directions:
+            pairs = self.corpus.pairs("dev", source, target)
+            chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
+            chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
+            outputs = self.translate(weights, [a for a, _ in chosen], source, target)
+            scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
+        return {"dev_chrf": float(np.mean(list(scores.values()))), **scores}
 
 
 def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
@@ -115,7 +141,7 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of a tied output matrix, a few rows at a time so that the logits stay in cache.
+    """Label-smoothed cross-entropy of an output matrix, a few rows at a time so that the logits stay in cache.
 
     The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
     the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
@@ -126,27 +152,37 @@ class SmoothedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, classes: int, smoothing: float
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        target: torch.Tensor,
+        classes: int,
+        smoothing: float,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Hidden (N, D), weight (V, D), target (N,) -> mean negative log-likelihood, a scalar."""
+        """Hidden (N, D), weight (V, D), target (N,), bias (V,) -> mean negative log-likelihood, a scalar."""
         matrix = weight[:classes].to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_bias = None if bias is None else torch.zeros_like(bias)
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(hidden), SmoothedLoss.ROWS):
             rows = slice(start, start + SmoothedLoss.ROWS)
             gold = target[rows, None]
-            gradient = torch.softmax(hidden[rows] @ matrix.T, dim=-1)
+            gradient = torch.softmax(functional.linear(hidden[rows], matrix, bias), dim=-1)
             total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
             gradient -= smoothing / classes
             gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
             grad_hidden[rows] = gradient @ matrix
             grad_weight[:classes] += gradient.T @ hidden[rows]
-        ctx.save_for_backward(grad_hidden / len(hidden), grad_weight / len(hidden))
+            if grad_bias is not None:
+                grad_bias += gradient.sum(0)
+        ctx.save_for_backward(*(None if g is None else g / len(hidden) for g in (grad_hidden, grad_weight, grad_bias)))
         return total / len(hidden)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradients computed in `forward`, scaled."""
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, grad_weight * grad, None, None, None
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        by_bias = None if grad_bias is None else grad_bias * grad
+        return grad_hidden * grad, grad_weight * grad, None, None, None, by_bias

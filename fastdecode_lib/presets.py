@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fastdecode_lib.corpus import DIRECTIONS
+from fastdecode_lib.models.language_shape import LanguageShape
 from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
 
 LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
@@ -31,6 +32,10 @@ class Recipe:
 
     kind: ClassVar[str]
     """Which learner trains it."""
+    corpus: ClassVar[str] = "tatoeba"
+    """The part of the corpus it is trained on."""
+    measure: ClassVar[str] = "dev_chrf"
+    """What the best checkpoint is chosen by; higher is better."""
 
     name: str
     directions: tuple[tuple[str, str], ...] = DIRECTIONS
@@ -100,13 +105,74 @@ class RecurrentPreset(Recipe):
     translations: int = 20
 
 
+@dataclass(frozen=True)
+class LanguagePreset(Recipe):
+    """A word-based LSTM language model and its training recipe.
+
+    Attributes
+    ----------
+    shape : LanguageShape
+        Its vocabulary is the most words, special tokens included.
+    lower : bool
+        Whether text is lower-cased, as the Penn Treebank's is.
+    """
+
+    kind = "language"
+    corpus = "novels"
+    measure = "dev_log_probability"
+
+    directions: tuple[tuple[str, str], ...] = ()
+    joined_share: float = 0.0
+    label_smoothing: float = 0.0
+    tokens_per_update: int = 2_000
+    peak_rate: float = 3e-3
+    warm_up: int = 300
+    average: float = 0.998
+    evaluate_every: int = 500
+    patience: int = 4
+    max_updates: int = 16_000
+    dev_single: int = 1_500
+    shape: LanguageShape = field(default_factory=LanguageShape)
+    lower: bool = True
+
+
 def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
     """A system of paper 004, table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
     own = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
     return RecurrentPreset(name=own, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000))
 
 
+def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPreset:
+    """A two-layer LSTM translation model of paper 001, table 1, on our text: ``words-en-de``."""
+    shape = RecurrentShape(
+        source_vocabulary=16_000,
+        vocabulary=words,
+        embedding=width,
+        cell="lstm",
+        source_layers=2,
+        bidirectional_layers=2,
+        source_width=width // 2,
+        width=width,
+        attention=width,
+        extra_layers=1,
+        residual=True,
+    )
+    return RecurrentPreset(
+        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=6_000, patience=4
+    )
+
+
 PRESETS: dict[str, Recipe] = {
     preset.name: preset
-    for preset in (Preset(name="tatoeba-small"), *map(_sharp, SYSTEMS), _sharp("S4", 2), _sharp("S4", 3))
+    for preset in (
+        Preset(name="tatoeba-small"),
+        *map(_sharp, SYSTEMS),
+        _sharp("S4", 2),
+        _sharp("S4", 3),
+        LanguagePreset(name="novels-small"),
+        _words(("en", "de"), 24_725, 500),
+        _words(("en", "fr"), 22_749, 200),
+        LanguagePreset(name="novels-large", shape=LanguageShape(width=1_500), peak_rate=1e-3),
+        LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False),
+    )
 }

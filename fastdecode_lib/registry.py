@@ -2,9 +2,12 @@
 
 import dataclasses
 import difflib
+import importlib
+import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
@@ -14,10 +17,24 @@ from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.lexicon import Lexicon
 
 DECODERS: dict[str, type] = {cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window)}
-PROJECTIONS = ("exact",)
-"""Those that every model has."""
+PROJECTIONS = ("exact", "quantised")
+"""Those that every model has on the CPU; every model has the first."""
+FITTED = ("clustered", "screened")
+"""Those that are fitted on recorded contexts and kept in a folder."""
 OF_WORDS = ("lexical",)
 """Those that need a lexicon of the model's words."""
+OF_WEIGHTS = {
+    "svd": "factored.Svd",
+    "fgd": "indexed.Fgd",
+    "greedy_mips": "neighbours.GreedyMips",
+    "pca_mips": "neighbours.PcaMips",
+    "lsh_mips": "neighbours.LshMips",
+    "row_clusters": "neighbours.RowClusters",
+    "scann": "indexed.Scann",
+}
+"""Those that are fitted on the output matrix alone, which takes seconds: where each is."""
+KEPT = {"adaptive": "factored.Adaptive"}
+"""Those that are trained, and loaded from the folder named by ``file``."""
 
 Spec = str | Decoder
 
@@ -46,23 +63,52 @@ def decoder(spec: Spec) -> Decoder:
     return cls(**_typed(cls, name, options))
 
 
-def projection(spec: str | Projection, model: Model, lexicon: Lexicon | None = None) -> Projection:
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What lies beside a model and a direction, for the projections that need it.
+
+    Attributes
+    ----------
+    lexicon : Lexicon or None
+        For ``lexical``.
+    folder : Path or None
+        Of the checkpoint: screens are in ``projections/NAME`` there.
+    fingerprint : str or None
+        Of the model.
+    direction : (source, target) or None
+    """
+
+    lexicon: Lexicon | None = None
+    folder: Path | None = None
+    fingerprint: str | None = None
+    direction: tuple[str | None, str | None] | None = None
+
+
+def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -> Projection:
     """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is.
 
-    For an ensemble, it is the average over one of each network. A lexicon is what ``lexical:top=20`` takes its lists from.
+    For an ensemble, it is the average over one of each network.
     """
     if not isinstance(spec, str):
         if not callable(getattr(spec, "bind", None)):
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
         return spec
     name, options = _parse(spec)
-    if name not in (*PROJECTIONS, *OF_WORDS):
-        raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, (*PROJECTIONS, *OF_WORDS))}")
+    known = (*PROJECTIONS, *FITTED, *OF_WORDS, *OF_WEIGHTS, *KEPT)
+    if name not in known:
+        raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, known)}")
+    kept = kept or Kept()
     if name == "lexical":
-        return _lexical(model, options, lexicon)
+        return _lexical(model, options, kept.lexicon)
+    if name in FITTED:
+        return _fitted(name, model, options, kept)
+    if name in OF_WEIGHTS:
+        return _of_weights(name, model, options)
+    if name in KEPT:
+        return _trained(name, model, options)
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
-    return _averaged(model, _exact)
+    return _averaged(model, {"exact": _exact, "quantised": _quantised}[name])
 
 
 def _exact(model: Model) -> Projection:
@@ -75,13 +121,91 @@ def _exact(model: Model) -> Projection:
     return Exact.of(model)
 
 
+def _quantised(model: Model) -> Projection:
+    from fastdecode_lib.projections.quantised import Quantised
+
+    return Quantised.of(model)
+
+
+def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
+    """A screen from its folder, for the direction, or for its target language, or for all."""
+    from fastdecode_lib.projections.screen import ScreenScorer, load_screens, output_matrix
+
+    hints = {"file": str, "shared": bool, "precision": str}
+    _check_options(name, options, hints)
+    chosen = {key: _value(hints[key], text, f"{name}: {key}") for key, text in options.items()}
+    if "file" not in chosen and kept.folder is None:
+        raise ValueError(f"The projection {name} needs a folder of screens: got none. Use {name}:file=FOLDER.")
+    folder = Path(chosen["file"]).expanduser() if "file" in chosen else Path(str(kept.folder)) / "projections" / name
+    if not folder.is_dir():
+        raise ValueError(
+            f"There are no screens for {name} in {folder}. Fit them on contexts of this model: fastdecode record, then "
+            f"fastdecode fit {name}; or name their folder: {name}:file=FOLDER."
+        )
+    screens = load_screens(folder)
+    source, target = kept.direction or (None, None)
+    screen = next((screens[n] for n in (f"{source}-{target}", str(target), "all") if n in screens), None)
+    if screen is None:
+        raise ValueError(
+            f"The screens in {folder} are of other directions: got {source}-{target}, there are {', '.join(screens)}. Fit them "
+            "on contexts of this direction."
+        )
+    made_of = screen.about.get("fingerprint")
+    if kept.fingerprint is not None and made_of != kept.fingerprint:
+        raise ValueError(
+            f"The screens in {folder} were fitted on contexts of another model: its fingerprint is {made_of}, got "
+            f"{kept.fingerprint}. Fit them again for this model."
+        )
+    if screen.method != name:
+        raise ValueError(f"The screens in {folder} are {screen.method}, not {name}. Use {screen.method}:file={folder}.")
+    return ScreenScorer(screen, output_matrix(model, chosen.get("precision")), shared=chosen.get("shared", False))
+
+
+def _class(place: str) -> Any:
+    module, _, name = place.partition(".")
+    return getattr(importlib.import_module(f"fastdecode_lib.projections.{module}"), name)
+
+
+def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projection:
+    """A projection that is fitted on the model's output matrix here and now."""
+    from fastdecode_lib.projections.screen import output_matrix
+
+    fit = _class(OF_WEIGHTS[name]).fit
+    hints = typing.get_type_hints(fit)
+    knobs = [p.name for p in inspect.signature(fit).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    _check_options(name, options, [knob for knob in knobs if knob != "fingerprint"])
+    matrix = output_matrix(model)
+    chosen = {key: _value(hints[key], text, f"{name}: {key}") for key, text in options.items()}
+    made: Projection = fit(matrix.unpacked(), matrix.bias[: matrix.shape[0]], **chosen)
+    return made
+
+
+def _trained(name: str, model: Model, options: Mapping[str, str]) -> Projection:
+    """A projection from the folder it was saved in."""
+    _check_options(name, options, ("file",))
+    if "file" not in options:
+        raise ValueError(f"The projection {name} needs the folder it was saved in. Use {name}:file=FOLDER.")
+    made: Any = _class(KEPT[name]).load(Path(options["file"]).expanduser())
+    vocabulary = model.outputs[0].vocabulary
+    if made.vocabulary != vocabulary:
+        raise ValueError(
+            f"The projection in {options['file']} is another model's: it has {made.vocabulary} tokens, the model {vocabulary}. "
+            "Train it on contexts of this model."
+        )
+    loaded: Projection = made
+    return loaded
+
+
+def _check_options(name: str, options: Iterable[str], known: Iterable[str]) -> None:
+    for key in options:
+        if key not in known:
+            raise ValueError(f"Unknown option of {name}: got {key!r}. {nearest(key, known)}")
+
+
 def _lexical(model: Model, options: Mapping[str, str], lexicon: Lexicon | None) -> Projection:
     from fastdecode_lib.projections.lexical import Lexical
 
-    known = ("top", "frequent")
-    for key in options:
-        if key not in known:
-            raise ValueError(f"Unknown option of lexical: got {key!r}. {nearest(key, known)}")
+    _check_options("lexical", options, ("top", "frequent"))
     if lexicon is None:
         raise ValueError(
             "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4."
@@ -142,6 +266,10 @@ def _value(hint: Any, text: str, what: str) -> Any:
     if type(None) in kinds and text.lower() == "none":
         return None
     kind = next(k for k in kinds if k is not type(None))
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{what} must be true or false, got {text!r}. Example: true.")
+        return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
-from fastdecode_lib.learning import Examples, Learner, SmoothedLoss, batches, kept_examples
+from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.learning import Examples, Learner, SmoothedLoss, TranslationLearner, batches, kept_examples
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, Recipe
 from fastdecode_lib.store import atomic_file, atomic_folder, recover
 
@@ -40,7 +40,7 @@ def train(
     minutes_between_checkpoints: float = 4.0,
     progress: bool = True,
 ) -> Path:
-    """Train a preset from where it last stopped, until its dev chrF no longer rises.
+    """Train a preset from where it last stopped, until what it is measured by on the dev split no longer rises.
 
     Parameters
     ----------
@@ -72,25 +72,29 @@ def train(
         torch.set_num_threads(threads)
     with _only_trainer(Path(folder)):
         recover(work)
-        corpus = Tatoeba(corpus_folder(data))
-        _check_same_run(work, preset, corpus, seed)
-        run = _Run(preset, corpus, _learner(preset, corpus, work, device, seed), work, device, seed)
+        corpus = corpus_folder(data)
+        _check_same_run(work, preset, corpus / preset.corpus, seed)
+        run = _Run(preset, _learner(preset, corpus, work, device, seed), work, device, seed)
         run.resume()
         run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
     return work / "best"
 
 
-def _learner(preset: Any, corpus: Tatoeba, work: Path, device: str, seed: int) -> Learner:
+def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> Learner:
     if preset.kind == "recurrent":
         from fastdecode_lib.training_recurrent import RecurrentLearner
 
-        return RecurrentLearner(preset, corpus, work, device, seed)
-    return MarianLearner(preset, corpus, work, device, seed)
+        return RecurrentLearner(preset, Tatoeba(corpus), work, device, seed)
+    if preset.kind == "language":
+        from fastdecode_lib.training_language import LanguageLearner
+
+        return LanguageLearner(preset, Novels(corpus), work, device, seed)
+    return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 
-def _check_same_run(work: Path, preset: Recipe, corpus: Tatoeba, seed: int) -> None:
+def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int) -> None:
     """Refuse to continue what was begun with another seed, recipe or corpus; note all three where nothing was begun."""
-    sizes = {p.name: p.stat().st_size for p in sorted((corpus.folder / "tatoeba").glob("*.gz"))}
+    sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
     wanted = json.loads(json.dumps({"seed": seed, "preset": asdict(preset), "corpus": sizes}))
     note = work / "run.json"
     begun = json.loads(note.read_text(encoding="utf-8")) if note.exists() else wanted
@@ -183,8 +187,8 @@ def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int)
 class _Run:
     """One training run: parameters, running average, optimiser and the position in the data."""
 
-    def __init__(self, preset: Recipe, corpus: Tatoeba, learner: Learner, work: Path, device: str, seed: int):
-        self.preset, self.corpus, self.learner = preset, corpus, learner
+    def __init__(self, preset: Recipe, learner: Learner, work: Path, device: str, seed: int):
+        self.preset, self.learner = preset, learner
         self.work, self.device, self.seed = work, device, seed
         self.parameters = learner.parameters
         self.average = {n: p.detach().clone() for n, p in self.parameters.items()}
@@ -267,8 +271,8 @@ class _Run:
 
     @property
     def finished(self) -> bool:
-        """Whether dev chrF has not risen for `patience` evaluations."""
-        scores = [entry["dev_chrf"] for entry in self.history]
+        """Whether the preset's measure has not risen for `patience` evaluations."""
+        scores = [entry[self.preset.measure] for entry in self.history]
         return len(scores) > self.preset.patience and int(np.argmax(scores)) < len(scores) - self.preset.patience
 
     def step(self, rows: np.ndarray) -> tuple[float, int]:
@@ -294,37 +298,26 @@ class _Run:
     # -- looking at the result
 
     def evaluate(self) -> None:
-        """Mean dev chrF of the averaged weights over all directions, single and joined; keep the model if it is the best."""
-        import sacrebleu
-
-        scores = {}
-        for source, target in self.preset.directions:
-            pairs = self.corpus.pairs("dev", source, target)
-            chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
-            chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
-            outputs = self.learner.translate(self.average, [a for a, _ in chosen], source, target)
-            scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
-        mean = float(np.mean(list(scores.values())))
-        best = max((entry["dev_chrf"] for entry in self.history), default=-1.0)
-        self.history.append(
-            {"update": self.update, "epoch": self.epoch, "seconds": self.seconds, "dev_chrf": mean, **scores}
-        )
-        if mean > best:
+        """What the averaged weights reach on the dev split; keep the model if it is the best."""
+        measure, scores = self.preset.measure, self.learner.evaluate(self.average)
+        best = max((entry[measure] for entry in self.history), default=-math.inf)
+        self.history.append({"update": self.update, "epoch": self.epoch, "seconds": self.seconds, **scores})
+        if scores[measure] > best:
             with atomic_folder(self.work / "best") as temporary:
                 self.learner.export(self.average, temporary)
         with atomic_file(self.work / "history.json") as temporary:
             temporary.write_text(json.dumps(self.history, indent=1))
-        tqdm.write(f"update {self.update}: mean dev chrF {mean:.2f} (best before {best:.2f})")
+        tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best:.2f})")
 
 
 # ---------------------------------------------------------------------------------------------------- Marian models
 
 
-class MarianLearner:
+class MarianLearner(TranslationLearner):
     """Trains a `Preset`: a MarianMTModel in bfloat16 autocast over a joint SentencePiece vocabulary."""
 
     def __init__(self, preset: Preset, corpus: Tatoeba, work: Path, device: str, seed: int):
-        self.preset, self.device = preset, device
+        self.preset, self.corpus, self.device = preset, corpus, device
         self.examples, self.tokenizer = prepare(preset, corpus, work, seed)
         self.padding = self.tokenizer.pad_token_id
         torch.manual_seed(seed)

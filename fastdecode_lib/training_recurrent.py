@@ -13,7 +13,7 @@ from fastdecode_lib import words
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Pair, Tatoeba, join_pairs
 from fastdecode_lib.decoding.autoregressive import Greedy
-from fastdecode_lib.learning import Examples, SmoothedLoss, kept_examples
+from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, kept_examples
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.recurrent import WEIGHT_LIMIT, Network, Recurrent, first_weights
 from fastdecode_lib.presets import RecurrentPreset
@@ -25,13 +25,13 @@ LONGEST_ON_DEV = 120
 """Words of a dev translation, at most: an untrained model does not stop."""
 
 
-class RecurrentLearner:
+class RecurrentLearner(TranslationLearner):
     """Trains a `RecurrentPreset` in float32, its weights clipped to [-1, 1] after every update (sec. 4.1)."""
 
     padding = -1
 
     def __init__(self, preset: RecurrentPreset, corpus: Tatoeba, work: Path, device: str, seed: int):
-        self.preset, self.device = preset, device
+        self.preset, self.corpus, self.device = preset, corpus, device
         self.text, self.examples = prepare_words(preset, corpus, work, seed)
         self.shape = replace(
             preset.shape,

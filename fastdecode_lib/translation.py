@@ -24,6 +24,7 @@ from fastdecode_lib.core import (
 )
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.documents import cores, in_batches
+from fastdecode_lib.models.language_shape import LANGUAGE
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import HuggingFaceText, MarianText, Tokenizer, check_direction
@@ -34,6 +35,8 @@ LIMITS = ("max_length", "min_length", "exact_length")
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 ENGINES = ("auto", "torch", "compiled")
 PRECISIONS = ("float32", "int16", "int8")
+SHOWN = 64
+"""Tokens of an active set that a trace names."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,10 @@ def load(
     """
     _check_numbers(dtype, engine, precision)
     checkpoint = find_checkpoint(name)
+    if checkpoint.family == LANGUAGE:
+        raise CheckpointError(
+            f"{name!r} is a language model, which does not translate. Use fastdecode_lib.language.load_language."
+        )
     if _runs_compiled(checkpoint, device, dtype, engine, precision):
         network: Any = _compiled(checkpoint, precision)
         return TranslationModel(str(name), network, tokenizer_of(checkpoint), checkpoint, "compiled", precision, "cpu")
@@ -475,14 +482,19 @@ class Session:
             vocabulary = model.network.outputs[0].vocabulary
             folder = Path(model.checkpoint.folder)
             chosen = chosen.for_model(folder, model.checkpoint.fingerprint, vocabulary, source, target)
-        lexicon = getattr(model.tokenizer, "lexicon", None)
+        kept = registry.Kept(
+            getattr(model.tokenizer, "lexicon", None),
+            Path(model.checkpoint.folder),
+            model.checkpoint.fingerprint if projection not in registry.PROJECTIONS else None,
+            (source, target),
+        )
         return cls(
             model,
             source,
             target,
             chosen,
             decoder if isinstance(decoder, str) else registry.describe(chosen),
-            model.exact if projection == "exact" else registry.projection(projection, model.network, lexicon),
+            model.exact if projection == "exact" else registry.projection(projection, model.network, kept),
             projection if isinstance(projection, str) else type(projection).__name__.lower(),
             model.constraints(target, **limits),
         )
@@ -522,7 +534,7 @@ class Session:
                     trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
             if verify and trace.hypotheses[0].stop != "interrupted":
                 trace.greedy = _beside(self._greedy(batch)[0], trace)
-        self._finish(trace)
+        self._finish(trace, batch)
         yield {"event": "end"} | trace.footer()
         return trace
 
@@ -592,7 +604,10 @@ class Session:
                 trace.iterations, trace.hypotheses = iterations[number], (hypothesis,)
                 if exact is not None:
                     trace.greedy = _beside(exact[number], trace)
-            return [_translation(self._finish(trace)) for trace in traces]
+            return [
+                _translation(self._finish(trace, everything.row(int(row))))
+                for trace, row in zip(traces, rows, strict=True)
+            ]
 
         found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
         return [
@@ -645,8 +660,17 @@ class Session:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
-    def _finish(self, trace: Trace) -> Trace:
+    def _finish(self, trace: Trace, batch: Source | None) -> Trace:
+        """Add what is known at the end: the text, and the active sets of the clusters that were seen."""
         (trace.target["text"],) = self.model.texts([trace.source["text"]], [trace.tokens])
+        seen = {int(c) for iteration in trace.iterations if iteration.cluster is not None for c in iteration.cluster}
+        if seen:
+            scorer: Any = self.projection.bind(batch)
+            trace.clusters = {c: scorer.describe(c, SHOWN) for c in sorted(seen)}
+            new = sorted(
+                {token for known in trace.clusters.values() for token in known["tokens"]} - trace.pieces.keys()
+            )
+            trace.pieces |= dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
         return trace
 
     def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:

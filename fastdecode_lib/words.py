@@ -373,3 +373,72 @@ def _lexicon(file: Path, source: Vocabulary, target: Vocabulary) -> Lexicon | No
             f"{len(ids)} entries, there are {len(source.tokens)} and {len(target.tokens)}. Use the lexicon saved with the model."
         )
     return Lexicon(offsets, ids.astype(np.int64), probabilities.astype(np.float32), vocabulary)
+
+
+@dataclass(frozen=True)
+class LanguageText:
+    """Words of one language as ids: what a word-based language model reads.
+
+    Attributes
+    ----------
+    language : str
+    lower : bool
+        Whether text is lower-cased.
+    vocabulary : Vocabulary
+    """
+
+    language: str
+    lower: bool
+    vocabulary: Vocabulary
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, as the vocabulary has them."""
+        return split_words(text.lower() if self.lower else text, self.language)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Ids of the words and the end of each text, int64."""
+        _check_texts(texts)
+        return [np.array(self.vocabulary.encode(self.words(text)), dtype=np.int64) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; special ids leave no trace, but for unknown words."""
+        return join_words(
+            (WordText._word(self.vocabulary, i) for i in ids if int(i) not in (END, START)), self.language
+        )
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The word of each id, with ``▁`` before it where it begins a word of the text."""
+        return [_spelled(WordText._word(self.vocabulary, i), self.language) for i in ids]
+
+    def save(self, folder: Path) -> None:
+        """Write ``vocabulary.json``."""
+        entries = [list(entry) for entry in zip(self.vocabulary.tokens, self.vocabulary.counts, strict=True)]
+        content = {"language": self.language, "lower": self.lower, "words": entries}
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, size: int | None = None) -> "LanguageText":
+        """Read what `save` wrote; with a size given, check that it fits the weights.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is missing, damaged or does not fit.
+        """
+        file = folder / "vocabulary.json"
+        if not file.is_file():
+            raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
+        content = read_json(file)
+        try:
+            text = cls(str(content["language"]), bool(content["lower"]), _vocabulary(content["words"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} is damaged: {error!r}. It needs a language, and words with their counts. Copy it again."
+            ) from error
+        if size and len(text.vocabulary.tokens) != size:
+            raise CheckpointError(
+                f"The vocabulary does not fit the weights: got {len(text.vocabulary.tokens)} words, the model has {size}. "
+                "Use the vocabulary saved with the model."
+            )
+        return text

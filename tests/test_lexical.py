@@ -182,14 +182,14 @@ def test_what_a_kernel_must_not_be_told() -> None:
 
 def test_the_registry_knows_it() -> None:
     model: Any = Outputs(arrays(5)[0])
-    made: Any = registry.projection("lexical:top=1,frequent=4", model, random_lexicon(5))
+    made: Any = registry.projection("lexical:top=1,frequent=4", model, registry.Kept(random_lexicon(5)))
     assert len(made.always) == 6 and np.diff(made.lexicon.offsets).max() == 1
     with pytest.raises(ValueError, match="lexical needs a lexicon: got a model without one"):
         registry.projection("lexical", model)
     with pytest.raises(ValueError, match=r"Unknown option of lexical: got 'topp'. Did you mean 'top'\?"):
-        registry.projection("lexical:topp=3", model, random_lexicon(5))
+        registry.projection("lexical:topp=3", model, registry.Kept(random_lexicon(5)))
     with pytest.raises(ValueError, match="lexical: top must be a whole number, got 'x'"):
-        registry.projection("lexical:top=x", model, random_lexicon(5))
+        registry.projection("lexical:top=x", model, registry.Kept(random_lexicon(5)))
     with pytest.raises(ValueError, match=r"Unknown projection: got 'lexcal'. Did you mean 'lexical'\?"):
         registry.projection("lexcal", model)
 
@@ -245,7 +245,7 @@ def test_an_ensemble_of_one_network_twice_is_that_network() -> None:
 def test_an_ensemble_over_candidate_lists() -> None:
     ensemble = Ensemble([network("S1", 1), network("S4", 2)])
     lexicon = random_lexicon(3)
-    projection: Any = registry.projection("lexical:top=1,frequent=2", ensemble, lexicon)
+    projection: Any = registry.projection("lexical:top=1,frequent=2", ensemble, registry.Kept(lexicon))
     source = Source(np.array([[3, 4, 5], [6, 7, 7]]), np.array([3, 2]))
     hidden = torch.randn(2, 10, dtype=torch.float64)
     found = projection.bind(source).top_k(hidden, VOCABULARY, normalise=True)

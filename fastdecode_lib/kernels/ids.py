@@ -4,14 +4,16 @@ import numpy as np
 
 
 def checked(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
-    """Ids as contiguous int64, all from `least` to below `vocabulary`.
+    """Ids as contiguous int64 that may be written to, all from `least` to below `vocabulary`.
+
+    A kernel is compiled anew for an array that may not, and its sums can come out different in the last bit.
 
     Raises
     ------
     ValueError
         If one is not; `what` they are is for the message.
     """
-    ids = np.ascontiguousarray(ids, dtype=np.int64)
+    ids = np.require(ids, np.int64, ["C", "A", "W"])
     if ids.size and not (least <= ids.min() and ids.max() < vocabulary):
         wrong = ids[(ids < least) | (ids >= vocabulary)][0]
         raise ValueError(

@@ -19,10 +19,14 @@ from fastdecode_lib.kernels import cpu
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.tiles import FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
+from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
 
 Precision = Literal["float32", "int16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
+"""Those an engine computes in."""
+Stored = Literal["float32", "int16", "int8", "float16"]
+STORED: tuple[Stored, ...] = (*PRECISIONS, "float16")
+"""Those a weight is kept in; float16 is widened on the way and computed as float32."""
 
 PADDING = 4 * LANES
 """Outputs are padded to a multiple of this."""
@@ -37,7 +41,7 @@ SUM_LIMIT = 2**31 - 1
 TINY = 1e-30
 """Rows, and weights of an output, whose every entry is smaller than this may be rounded to zero."""
 
-FORMATS = (FLOAT32, INT16, INT8, INT8_FOURS)
+FORMATS = (FLOAT32, INT16, INT8, INT8_FOURS, FLOAT16)
 """Numbered as the kernels know them."""
 
 WEIGHT, SCALE, BIAS, START, FORMAT, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
@@ -64,7 +68,7 @@ class Matrix:
     precision : str
     format : Format
     weight : array (padded N / 16, padded K / group, 16, group)
-        float32, int16 or int8.
+        float32, int16, int8, or the bits of float16 as int16.
     scale, bias : float32 arrays (padded N,)
     start : int32 array (padded N,)
         What the integer sums start with.
@@ -74,7 +78,7 @@ class Matrix:
     """
 
     shape: tuple[int, int]
-    precision: Precision
+    precision: Stored
     format: Format
     weight: np.ndarray
     scale: np.ndarray
@@ -99,7 +103,7 @@ class Matrix:
         cls,
         weight: np.ndarray,
         bias: np.ndarray | None = None,
-        precision: Precision = "float32",
+        precision: Stored = "float32",
         *,
         multiplier: int = 0,
         largest: float = 1.0,
@@ -122,8 +126,8 @@ class Matrix:
         OverflowRisk
             If fixed point cannot hold the weight.
         """
-        if precision not in PRECISIONS:
-            raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(PRECISIONS)}.")
+        if precision not in STORED:
+            raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(STORED)}.")
         weight = np.asarray(weight, dtype=np.float32)
         if weight.ndim != 2 or weight.size == 0:
             raise ValueError(f"{name} must have outputs and columns: got a weight of shape {weight.shape}. Use (N, K).")
@@ -137,6 +141,8 @@ class Matrix:
         kind = format_of(precision)
         if precision == "float32":
             entries = weight
+        elif precision == "float16":
+            entries = _halves(weight, name)
         elif not np.isfinite(weight).all():
             raise ValueError(
                 f"{name} cannot be rounded to {precision}: got a weight that is not finite. Train it again."
@@ -151,6 +157,23 @@ class Matrix:
         if kind is INT8_FOURS:
             start[:rows] = -128 * entries.astype(np.int32).sum(1)
         return cls((rows, columns), precision, kind, pack(entries, kind), scale, biases, start, multiplier, limit)
+
+    def unpacked(self) -> np.ndarray:
+        """The weight (N, K) of a float matrix as float32.
+
+        Raises
+        ------
+        ValueError
+            If it is rounded to integers.
+        """
+        if not self.format.is_float:
+            raise ValueError(
+                f"Only a float weight can be packed otherwise: got one in {self.precision}. Load the model in float32."
+            )
+        rows, columns = self.shape
+        weight = self.weight.view(np.float16) if self.precision == "float16" else self.weight
+        whole = weight.transpose(0, 2, 1, 3).reshape(-1, columns)
+        return np.ascontiguousarray(whole[:rows], dtype=np.float32)
 
     def rows(self, ids: np.ndarray) -> "Matrix":
         """The matrix of some outputs (M,) alone, in the order given; its integers are the same."""
@@ -185,12 +208,12 @@ class Matrix:
         return y[:, : self.shape[0]]
 
 
-def format_of(precision: Precision) -> Format:
+def format_of(precision: Stored) -> Format:
     """How this processor multiplies numbers of a precision."""
     layout = cpu.layout()
     if precision == "int8":
         return INT8_FOURS if layout == cpu.VNNI else INT8
-    return FLOAT32 if precision == "float32" else INT16
+    return {"float32": FLOAT32, "float16": FLOAT16, "int16": INT16}[precision]
 
 
 def room(rows: int, columns: int) -> np.ndarray:
@@ -205,6 +228,17 @@ def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
     whole[:rows, :columns] = entries
     blocks = whole.reshape(-1, LANES, whole.shape[1] // kind.group, kind.group)
     return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+
+
+def _halves(weight: np.ndarray, name: str) -> np.ndarray:
+    """The bits of the nearest float16 of each weight, int16: numba has no such floats."""
+    with np.errstate(over="ignore"):
+        entries = weight.astype(np.float16)
+    if not np.array_equal(np.isfinite(entries), np.isfinite(weight)):
+        raise OverflowRisk(
+            f"{name} does not fit in float16: its largest weight is {np.abs(weight).max():.3g}. Use float32."
+        )
+    return entries.view(np.int16)
 
 
 def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -355,7 +389,7 @@ def _multiplier(kind: Format) -> Any:
     return run
 
 
-_multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours = map(_multiplier, FORMATS)
+_multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours, _multiply_float16 = map(_multiplier, FORMATS)
 
 
 @kernel
@@ -421,6 +455,9 @@ def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
     x_bytes, y_bytes = 4 * x.shape[1], 4 * y.shape[1]
     if matrix[FORMAT] == 0:
         _multiply_float32(x.ctypes.data, x_bytes, rows, matrix, 0, 0, y.ctypes.data, y_bytes)
+        return
+    if matrix[FORMAT] == 4:
+        _multiply_float16(x.ctypes.data, x_bytes, rows, matrix, 0, 0, y.ctypes.data, y_bytes)
         return
     columns, start, row_bytes = matrix[COLUMNS], rounded.ctypes.data, 2 * rounded.shape[1]
     for row in range(rows):

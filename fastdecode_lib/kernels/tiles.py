@@ -48,10 +48,12 @@ class Format:
     @property
     def is_float(self) -> bool:
         """Whether nothing is quantised."""
-        return self.name == "float32"
+        return self.name in ("float32", "float16")
 
 
 FLOAT32 = Format("float32", 1, 4, 4)
+FLOAT16 = Format("float16", 1, 4, 2)
+"""Weights widened to float32 on the way."""
 INT16 = Format("int16", 2, 2, 2)
 INT8 = Format("int8", 2, 2, 1)
 """Bytes widened to 16 bits on the way."""
@@ -239,6 +241,8 @@ def _emit(
 def _weights(b: Builder, kind: Format, address: Any) -> Any:
     """The weight's entries for one group of columns, as the products take them."""
     if kind.is_float:
+        if kind.weight_bytes == 2:
+            return b.ir.fpext(b.load(address, ir.VectorType(ir.HalfType(), LANES)), ir.VectorType(_float, LANES))
         return b.load(address, ir.VectorType(_float, LANES))
     if kind.instruction:
         return b.load(address, ir.VectorType(_int32, LANES))

@@ -19,6 +19,7 @@ The names and shapes of the matrices are listed in `recurrent_shape`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,9 +82,10 @@ class Memory:
         """B, the number of sentences."""
         return int(self.vectors.shape[0])
 
-    def gather(self, rows: Tensor) -> "Memory":
+    def gather(self, rows: np.ndarray) -> "Memory":
         """The same for a choice of rows."""
-        return Memory(self.vectors[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
+        at = torch.from_numpy(rows).to(self.vectors.device)
+        return Memory(self.vectors[at], self.keys[at], None if self.mask is None else self.mask[at])
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,11 @@ class Network:
 
     Attributes
     ----------
-    shape : RecurrentShape
+    shape : RecurrentShape, or what a subclass takes for it
     tensors : mapping of name to tensor
     """
 
-    shape: RecurrentShape
+    shape: Any
     tensors: Mapping[str, Tensor]
 
     # -- source
@@ -229,17 +231,17 @@ class Network:
         return [like.new_zeros(rows, self.shape.states * self.shape.width) for _ in self.shape.recurrent_layers]
 
 
-_GAINS = {".fc.": 2**0.5, ".attention.": 0.3, ".embedding": 3.0}
+_GAINS = {".fc.": 2**0.5, ".attention.": 0.3, "embedding": 3.0}
 
 
-def first_weights(shape: RecurrentShape, seed: int) -> dict[str, Tensor]:
+def first_weights(shape: Any, seed: int) -> dict[str, Tensor]:
     """Random float32 weights to train from: uniform, keeping the size of what passes through; an LSTM forgets little."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, size in shape.tensors.items():
-        if name.endswith(".b"):
+        if len(size) == 1:
             weights[name] = torch.zeros(size)
-            if shape.cell == "lstm":
+            if shape.cell == "lstm" and name.endswith(".b"):
                 width = size[0] // 4
                 weights[name][width : 2 * width] = 1.0
             continue
@@ -285,8 +287,7 @@ class RecurrentState(SlotsInOrder):
         """The memory with a row for each row of the state."""
         if self.gathered is None:
             same = len(self.inverse) == self.memory.rows and (self.inverse == np.arange(self.memory.rows)).all()
-            at = torch.from_numpy(self.inverse).to(self.memory.vectors.device)
-            self.gathered = self.memory if same else self.memory.gather(at)
+            self.gathered = self.memory if same else self.memory.gather(self.inverse)
         return self.gathered
 
 
@@ -315,11 +316,18 @@ class Recurrent:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
-        self.architecture = architecture
+        self._set_up(Network(architecture, self._placed(tensors, device, dtype)), device, dtype)
+
+    @staticmethod
+    def _placed(tensors: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {name: tensor.detach().to(device, dtype) for name, tensor in tensors.items()}
+
+    def _set_up(self, network: Network, device: torch.device | str, dtype: torch.dtype) -> None:
+        self.network, self.architecture = network, network.shape
         self.device, self.dtype = torch.device(device), dtype
-        self.network = Network(architecture, {name: t.detach().to(self.device, dtype) for name, t in tensors.items()})
-        self.max_source = self.max_target = architecture.max_positions
-        self.outputs: tuple[Output, ...] = (Output(self.network.tensors["output.V"]),)
+        self.max_source = self.max_target = network.shape.max_positions
+        output = Output(network.tensors["output.V"], network.tensors.get("output.bias"))
+        self.outputs: tuple[Output, ...] = (output,)
 
     @torch.inference_mode()
     def encode(self, source: Source) -> Memory:

@@ -1,0 +1,447 @@
+"""Recorded contexts: hidden vectors and the best tokens of the full projection, which vocabulary projections are fitted on.
+
+Papers 000 and 001 both start from such a table. On disk it is a folder: ``contexts.json`` says how it was made, and each
+``shard-NNNNN`` holds the rows of some sentences:
+
+============== ========================== ===================================================================
+``hidden.npy`` (n, D) float32 or float16  what the output matrix multiplies, bit for bit in float32
+``labels.npy`` (n, K) int32               the best tokens of the exact projection, of equals the lowest id first
+``gold.npy``   (n,) int32                 the token that came next: the decoder's own, or the reference's
+``where.npy``  (n, 3) int32               direction, sentence and step
+``shard.json``                            number of rows, size and sha256 of each file
+============== ========================== ===================================================================
+
+`recording.record` makes such folders.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.store import atomic_folder
+
+FORMAT, VERSION = "fastdecode-contexts", 1
+NOTE = "contexts.json"
+ARRAYS = ("hidden", "labels", "gold", "where")
+BLOCK = 65_536
+"""Rows read at a time."""
+
+
+class ContextsError(ValueError):
+    """Recorded contexts cannot be used: unfinished, damaged, or made by another model or with other settings."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows, as plain arrays.
+
+    Attributes
+    ----------
+    hidden : float32 array (n, D)
+    labels : int32 array (n, K)
+        Best first.
+    gold : int32 array (n,)
+    direction : int32 array (n,)
+        Index into `Contexts.directions`.
+    sentence : int32 array (n,)
+        Index in the input of the direction; a text that stands there again has the index of its first place.
+    step : int32 array (n,)
+        The slot that was decided.
+    """
+
+    hidden: np.ndarray
+    labels: np.ndarray
+    gold: np.ndarray
+    direction: np.ndarray
+    sentence: np.ndarray
+    step: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+
+# ------------------------------------------------------------------------------------------------------------- shards
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The rows of some sentences, in a folder of its own.
+
+    Attributes
+    ----------
+    folder : Path
+    rows : int
+    left_out : int
+        Sentences that gave no row: without content, or too long for the model.
+    files : dict of str to dict
+        ``bytes`` and ``sha256`` of each file.
+    """
+
+    folder: Path
+    rows: int
+    left_out: int
+    files: dict[str, dict[str, Any]]
+
+    @classmethod
+    def open(cls, folder: Path, key: str) -> "Shard":
+        """A shard of the recording that `key` names, its sizes checked.
+
+        Raises
+        ------
+        ContextsError
+            If it is missing, damaged, or of another recording.
+        """
+        try:
+            note = json.loads((folder / "shard.json").read_text(encoding="utf-8"))
+            files = {f"{name}.npy": dict(note["files"][f"{name}.npy"]) for name in ARRAYS}
+            shard = cls(folder, int(note["rows"]), int(note["left_out"]), files)
+            sizes = {name: int(about["bytes"]) for name, about in files.items()}
+            found = {name: (folder / name).stat().st_size for name in files}
+            of = note["recording"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(folder, f"it cannot be read ({type(error).__name__}: {error})") from error
+        if of != key:
+            raise _damaged(folder, f"it belongs to the recording {of!r}, not to {key!r}")
+        for name, size in sizes.items():
+            if found[name] != size:
+                raise _damaged(folder, f"{name} holds {found[name]} bytes instead of {size}")
+        return shard
+
+    @property
+    def bytes(self) -> int:
+        """Size of the arrays on disk."""
+        return sum(about["bytes"] for about in self.files.values())
+
+    def verify(self) -> None:
+        """Compare every file with its checksum.
+
+        Raises
+        ------
+        ContextsError
+        """
+        for name, about in self.files.items():
+            if _sha256(self.folder / name) != about["sha256"]:
+                raise _damaged(self.folder, f"{name} has another checksum than when it was written")
+
+    def array(self, name: str) -> np.ndarray:
+        """One of `ARRAYS`, memory-mapped."""
+        try:
+            mapped: np.ndarray = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise _damaged(self.folder, f"{name}.npy cannot be read ({error})") from error
+        if len(mapped) != self.rows:
+            raise _damaged(self.folder, f"{name}.npy holds {len(mapped)} rows instead of {self.rows}")
+        return mapped
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Where a shard of a recording stands."""
+    return folder / f"shard-{number:05}"
+
+
+def write_shard(folder: Path, key: str, arrays: Mapping[str, np.ndarray], left_out: int) -> None:
+    """Write the `ARRAYS` of a shard, whole or not at all; equal arrays give equal files."""
+    with atomic_folder(folder) as temporary:
+        files = {}
+        for name in ARRAYS:
+            path = temporary / f"{name}.npy"
+            np.save(path, arrays[name], allow_pickle=False)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        note = {"recording": key, "rows": len(arrays["gold"]), "left_out": left_out, "files": files}
+        (temporary / "shard.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
+
+
+def _damaged(folder: Path, how: str) -> ContextsError:
+    return ContextsError(
+        f"The recorded contexts in {folder.parent} are damaged: {folder.name}: {how}. Record them again with the same "
+        "settings and verify=True (`fastdecode record --verify`): only this shard is made anew."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """What ``contexts.json`` says: ``model``, ``settings``, ``left_out``, and the rows used of each shard once it is finished.
+
+    Raises
+    ------
+    ContextsError
+        If there is none, or it is not of this version.
+    """
+    path = folder / NOTE
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+        known = {"format": note["format"], "version": note["version"]}
+    except FileNotFoundError as error:
+        raise ContextsError(
+            f"There are no recorded contexts in {str(folder)!r}: it has no {NOTE}. Make some with `fastdecode record`."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ContextsError(
+            f"{path} cannot be read: {error!r}. Copy it again, or delete the folder and record again."
+        ) from error
+    if known != {"format": FORMAT, "version": VERSION}:
+        raise ContextsError(
+            f"Not recorded contexts of version {VERSION}: {path} says {known['format']!r} version {known['version']!r}. Record "
+            "them again into another folder."
+        )
+    return dict(note)
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """A name for what follows from the same settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# --------------------------------------------------------------------------------------------------------------- table
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """N recorded contexts, or a view of some of them, read from disk as they are asked for.
+
+    Attributes
+    ----------
+    folder : Path
+    model : str
+        Name of the model as it was when they were recorded.
+    settings : dict
+        Everything that determines them: ``fingerprint``, ``decoder``, ``top``, ``seed``, ...
+    left_out : int
+        Sentences that gave no row: without content, or too long for the model.
+    shards : tuple of Shard
+    offsets : int64 array
+        First row of each shard, and the number of rows of all.
+    rows : int64 array (N,) or None
+        The rows of the whole table that a view shows; None for all.
+
+    Examples
+    --------
+    >>> contexts = Contexts.open("build/contexts")
+    >>> fit, held_out = contexts.where(direction="en-de").split(0.1, seed=0)
+    >>> for block in fit.blocks():
+    ...     block.hidden, block.labels
+    """
+
+    folder: Path
+    model: str
+    settings: dict[str, Any]
+    left_out: int
+    shards: tuple[Shard, ...]
+    offsets: np.ndarray
+    rows: np.ndarray | None = None
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool = False) -> "Contexts":
+        """A finished recording; the size of every file is checked, with `verify` its checksum too.
+
+        Raises
+        ------
+        ContextsError
+            If there is none, it is unfinished, or a shard is damaged.
+        """
+        folder = Path(folder)
+        note = read_note(folder)
+        try:
+            settings, used = dict(note["settings"]), note["shards"]
+            if used is None:
+                there = len(list(folder.glob("shard-*")))
+                raise ContextsError(
+                    f"The recording in {folder} is not finished: got {there} shards so far. Go on by recording with the same "
+                    f"settings into the same folder (`fastdecode record ... --out {folder}`)."
+                )
+            shards = tuple(Shard.open(shard_folder(folder, i), key_of(settings)) for i in range(len(used)))
+            if short := [shard for shard, rows in zip(shards, used, strict=True) if shard.rows < rows]:
+                raise _damaged(short[0].folder, f"it holds {short[0].rows} rows, fewer than {NOTE} counts")
+            offsets = np.concatenate([[0], np.cumsum(used, dtype=np.int64)])
+            opened = cls(folder, str(note["model"]), settings, int(note["left_out"]), shards, offsets)
+            _ = opened.fingerprint, opened.directions, opened.width, opened.vocabulary, opened.top
+        except (KeyError, TypeError) as error:
+            raise ContextsError(
+                f"{folder / NOTE} is damaged: {error!r}. Copy it again, or delete the folder and record again."
+            ) from error
+        if verify:
+            opened.verify()
+        return opened
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1]) if self.rows is None else len(self.rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"Contexts({str(self.folder)!r}, {len(self)} rows of width {self.width}, top {self.top} of {self.vocabulary}, "
+            f"{', '.join(self.directions)})"
+        )
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.settings["width"])
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return int(self.settings["vocabulary"])
+
+    @property
+    def top(self) -> int:
+        """K, the labels of a row."""
+        return int(self.settings["top"])
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Names such as ``en-de``."""
+        return tuple(self.settings["directions"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that made them."""
+        return str(self.settings["fingerprint"])
+
+    def check_model(self, fingerprint: str, width: int, vocabulary: int) -> None:
+        """Refuse a model that did not make these contexts.
+
+        Raises
+        ------
+        ContextsError
+        """
+        given = {"fingerprint": fingerprint, "width": width, "vocabulary": vocabulary}
+        for name, value in given.items():
+            if value != self.settings[name]:
+                raise ContextsError(
+                    f"The contexts in {self.folder} are of another model, {self.model}: its {name} is "
+                    f"{self.settings[name]!r}, got {value!r}. Record contexts of this model with `fastdecode record`."
+                )
+
+    def verify(self) -> None:
+        """Compare every file of every shard with its checksum.
+
+        Raises
+        ------
+        ContextsError
+            For the first that is damaged.
+        """
+        for shard in self.shards:
+            shard.verify()
+
+    # -- reading
+
+    def take(self, rows: np.ndarray) -> Block:
+        """Some rows (n,), by index from 0, in the order given.
+
+        Raises
+        ------
+        ValueError
+            If a row is not there.
+        ContextsError
+            If a shard is damaged, or holds a hidden vector that is not finite.
+        """
+        rows = np.asarray(rows)
+        if rows.ndim != 1 or (len(rows) and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(self))):
+            raise ValueError(f"take needs indices (n,) from 0 to {len(self) - 1}: got {rows}. Give those of this view.")
+        found = self._read(rows.astype(np.int64), ARRAYS)
+        return Block(found["hidden"], found["labels"], found["gold"], *np.ascontiguousarray(found["where"].T))
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        """All rows in order, so many at a time."""
+        if size < 1:
+            raise ValueError(f"A block needs at least 1 row, got {size}. Use blocks({BLOCK}).")
+        for start in range(0, len(self), size):
+            yield self.take(np.arange(start, min(start + size, len(self))))
+
+    def _read(self, rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Some arrays of some rows of this view."""
+        shapes = {"hidden": (self.width,), "labels": (self.top,), "gold": (), "where": (3,)}
+        found = {
+            name: np.empty((len(rows), *shapes[name]), dtype=np.float32 if name == "hidden" else np.int32)
+            for name in names
+        }
+        if not len(rows):
+            return found
+        rows = rows if self.rows is None else self.rows[rows]
+        number = np.searchsorted(self.offsets, rows, side="right") - 1
+        order = np.argsort(number, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+            shard, local = self.shards[number[places[0]]], rows[places] - self.offsets[number[places[0]]]
+            for name, array in found.items():
+                values = shard.array(name)[local]
+                if values.shape[1:] != shapes[name]:
+                    raise _damaged(
+                        shard.folder, f"{name}.npy holds rows of shape {values.shape[1:]} instead of {shapes[name]}"
+                    )
+                if name == "hidden" and not np.isfinite(values).all():
+                    bad = local[int(np.argmin(np.isfinite(values).all(1)))]
+                    raise _damaged(shard.folder, f"the hidden vector in row {bad} is not finite")
+                array[places] = values
+        return found
+
+    # -- views
+
+    def where(self, *, direction: str | Sequence[str]) -> "Contexts":
+        """The rows of one direction, or of several.
+
+        Raises
+        ------
+        ValueError
+            If one of them is not recorded here.
+        """
+        names = [direction] if isinstance(direction, str) else list(direction)
+        if unknown := [name for name in names if name not in self.directions]:
+            raise ValueError(f"Unknown direction: got {unknown[0]!r}. Recorded are {', '.join(self.directions)}.")
+        return self._view(np.isin(self._column(0), [self.directions.index(name) for name in names]))
+
+    def sample(self, count: int, seed: int) -> "Contexts":
+        """So many different rows, drawn at random, in the order of the table.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer.
+        """
+        if not 1 <= count <= len(self):
+            raise ValueError(f"sample draws from 1 to {len(self)} rows, those there are: got {count}. Ask for fewer.")
+        drawn = np.random.default_rng(seed).choice(len(self), count, replace=False, shuffle=False)
+        return self._view(np.sort(drawn))
+
+    def split(self, share: float, seed: int) -> tuple["Contexts", "Contexts"]:
+        """Two views without a sentence in common, to fit on and to measure on; about `share` of the sentences in the second.
+
+        Which sentences are held out follows from the seed alone: with the same seed they are the same in every view.
+
+        Raises
+        ------
+        ValueError
+            If one of the two would be empty.
+        """
+        sentence = self._column(1)
+        drawn = np.random.default_rng(seed).random(int(sentence.max(initial=0)) + 1)
+        held_out = drawn[sentence] < share
+        if held_out.all() or not held_out.any():
+            raise ValueError(
+                f"split cannot hold out a share of {share} of {len(np.unique(sentence))} sentences: one side would be empty. "
+                "Choose another share between 0 and 1, or record more."
+            )
+        return self._view(~held_out), self._view(held_out)
+
+    def _column(self, place: int) -> np.ndarray:
+        """Direction, sentence or step of all rows."""
+        return self._read(np.arange(len(self)), ("where",))["where"][:, place]
+
+    def _view(self, chosen: np.ndarray) -> "Contexts":
+        """Some rows, given as a mask or as indices in order."""
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        return replace(self, rows=chosen if self.rows is None else self.rows[chosen])

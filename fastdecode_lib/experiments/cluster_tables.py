@@ -1,0 +1,417 @@
+"""Paper 000's tables and figures on the bundled multilingual model: one function each, the paper's values beside ours.
+
+The paper's models, sentences and ratings cannot be had. Ours knows English, German, French and Spanish; set 1 are single
+sentences of the test split, set 2 the same joined two to four at a time. Sets of tokens are made on contexts of the
+training split, decoded by the model itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.decoding.autoregressive import Beam
+from fastdecode_lib.experiments import Scale, paper_000
+from fastdecode_lib.experiments.contexts_of import Situation, situation
+from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.experiments.projection_runs import Captured
+from fastdecode_lib.fitting import groups
+from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, spread
+from fastdecode_lib.projections.clustered import fit_clustered, with_sets
+from fastdecode_lib.projections.screen import Screen, ScreenScorer
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "multilingual"
+PROTOCOLS = {"batch 1, beam 1": (1, 1), "batch 20, beam 2": (20, 2)}
+"""Sentences decoded together, and the beam (section 3.3)."""
+SWEPT = "de-en"
+"""The direction that figures 2 to 4 are drawn for; Italian to English in the paper."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is decoded and how far knobs are turned.
+
+    Attributes
+    ----------
+    clusters : int
+        Of each direction.
+    swept : tuple of int
+        Numbers of clusters in figures 2 and 3.
+    sentences, timed : int
+        Of a direction for quality, and for time.
+    rounds : int
+    directions : int
+        The first so many.
+    longest : int or None
+        Most tokens of an output.
+    """
+
+    clusters: int
+    swept: tuple[int, ...]
+    sentences: int
+    timed: int
+    rounds: int
+    directions: int = 6
+    longest: int | None = None
+
+
+AMOUNTS = {
+    Scale.TINY: Amount(8, (4, 8), 4, 4, 2, 2, 12),
+    Scale.LAPTOP: Amount(200, (25, 50, 100, 200, 400, 800), 400, 60, 7),
+    Scale.PAPER: Amount(1_300, tuple(range(100, 2_001, 100)), 20_000, 200, 11),
+}
+
+
+@cache
+def _screen(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
+    """The clusters of a direction, of a target language, or of all."""
+    found = situation(NAME, scale, data)
+    for per in ("direction", "target", "all"):
+        members = groups(found.fit.directions, per).get(name)
+        if members:
+            contexts = found.fit.where(direction=members)
+            if top > 1:
+                return with_sets(_screen(scale, data, name, clusters, 1, seed), contexts, top=top)
+            return fit_clustered(contexts, clusters=clusters, top=top, seed=seed, always=found.loaded.constraints().end)
+    raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(found.fit.directions)}.")
+
+
+def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
+    """Test sentences with their references: ``"single"`` or ``"joined"``; our own in a tiny run."""
+    source, target = direction.split("-")
+    tiny = scale == Scale.TINY
+    pairs = own_pairs(source, target)[2::3] if tiny else Tatoeba(corpus_folder(data)).pairs("test", source, target)
+    if sentences == "joined":
+        pairs = join_pairs(pairs, seed=0)
+    return pairs[: AMOUNTS[scale].sentences]
+
+
+def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
+    """Table 1: sentences of the two sets."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for direction in situation(NAME, scale, data).fit.directions:
+        sizes = {
+            f"set_{i}": len(pairs_of(direction, kind, scale, data)) for i, kind in enumerate(("single", "joined"), 1)
+        }
+        rows.append({"name": direction, **sizes, "kind": "measured"})
+    for direction, printed in paper_000.TABLE_1.items():
+        rows.append(
+            {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
+        )
+    return _told(pd.DataFrame(rows))
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
+
+    The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
+    union of their sets as in the paper, and by each row's own set.
+    """
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        batches = _steps(found, direction, scale, data)
+        systems = {
+            "exact": found.loaded.exact,
+            "union of the batch": ScreenScorer(screen, found.matrix, shared=True),
+            "each row's own": ScreenScorer(screen, found.matrix),
+        }
+        timed = measure([_step_system(n, p) for n, p in systems.items()], batches, runs=amount.rounds)  # type: ignore[arg-type]
+        for name, m in zip(systems, timed, strict=True):
+            active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in batches])
+            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+            row = {
+                "name": f"{direction}, {name}",
+                "direction": direction,
+                "method": name,
+                "active": float(active.mean() / found.matrix.shape[0]),
+                "microseconds": 1e6 * float(np.median(m.seconds)) / len(batches),
+                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "rows": float(np.mean([len(h) for h in batches])),
+                "noisy": spread(m.seconds) > NOISY,
+                "kind": "measured",
+            }
+            rows.append(row)
+    for direction, both in paper_000.TABLE_2.items():
+        for model, (share, microseconds), full in zip(("dense", "m3"), both, paper_000.FULL_MICROSECONDS, strict=True):
+            printed = {
+                "paper_active": share / 100,
+                "paper_microseconds": microseconds,
+                "paper_speedup": full / microseconds,
+            }
+            rows.append(
+                {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
+            )
+    return _told(pd.DataFrame(rows), seed)
+
+
+def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
+    """The hidden vectors of every step of a beam search of 2 over batches of 20."""
+    session = _session(found, direction, scale)
+    captured = Captured(found.loaded.exact)
+    texts = [a for a, _ in pairs_of(direction, "single", scale, data)[: AMOUNTS[scale].timed]]
+    for batch in _batches(found, texts, direction, 20):
+        drain(Beam(size=2).iterate(found.loaded.network, captured, batch, session.constraints))
+    return captured.seen
+
+
+def _session(found: Situation, direction: str, scale: Scale) -> Session:
+    """Greedy decoding in a direction, with the limits of a scale."""
+    limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
+    source, target = direction.split("-")
+    return Session.of(found.loaded, source, target, **limits)
+
+
+def _step_system(name: str, projection: Projection) -> System:
+    scorer = projection.bind(None)
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4).ids[:, 0]))
+
+
+def _batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
+    source, target = direction.split("-")
+    everything = found.loaded.encode(texts, source, target)
+    for first in range(0, len(texts), size):
+        rows = np.arange(first, min(first + size, len(texts)))
+        part = everything.rows(rows)
+        yield Source(part.ids[:, : int(part.lengths.max())], part.lengths, part.languages)
+
+
+def table3(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
+    return _told(_decoded("single", tuple(PROTOCOLS), scale, data, seed, progress), seed)
+
+
+def table4(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
+    return _told(_decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress), seed)
+
+
+def _decoded(
+    sentences: str, protocols: Sequence[str], scale: Scale, data: str | None, seed: int, progress: bool
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        pairs = pairs_of(direction, sentences, scale, data)
+        texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        projections: dict[str, Projection] = {
+            "exact": found.loaded.exact,
+            "clustered": ScreenScorer(screen, found.matrix),
+            "clustered, shared": ScreenScorer(screen, found.matrix, shared=True),
+        }
+        rules = _session(found, direction, scale).constraints
+        for protocol in protocols:
+            batch, beam = PROTOCOLS[protocol]
+            decoder = Beam(size=beam)
+
+            def system(name: str, projection: Projection, decoder: Beam = decoder, rules: Any = rules) -> System:
+                def decode(some: Source) -> tuple[Any, ...]:
+                    run = decoder.iterate(found.loaded.network, projection, some, rules)
+                    return tuple(hypothesis.tokens for hypothesis in drain(run))
+
+                return System(name, decode)
+
+            systems = [system(name, projection) for name, projection in projections.items()]
+            parts = list(_batches(found, texts, direction, batch))
+            timed = measure(systems, parts[: -(-amount.timed // batch)], runs=amount.rounds, progress=progress)
+            exact: list[Any] = []
+            for one, m in zip(systems, timed, strict=True):
+                outputs = [tokens for part in parts for tokens in one.decode(part)]
+                exact = exact or outputs
+                said = found.loaded.texts(texts, outputs)
+                bleu, chrf = quality(said, references)
+                low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+                rows.append(
+                    {
+                        "name": f"{direction}, {m.name}, {protocol}",
+                        "direction": direction,
+                        "method": m.name,
+                        "protocol": protocol,
+                        "sentences": len(texts),
+                        "bleu": bleu,
+                        "chrf": chrf,
+                        "identical": float(np.mean([a == b for a, b in zip(outputs, exact, strict=True)])),
+                        "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                        "speedup_low": low,
+                        "speedup_high": high,
+                        "noisy": spread(m.seconds) > NOISY,
+                        "kind": "measured",
+                    }
+                )
+    return pd.DataFrame([*rows, *_printed(sentences)])
+
+
+def _printed(sentences: str) -> Iterator[dict[str, Any]]:
+    """Rows of the paper's table 3 or 4."""
+    for model, number in (("dense", 0), ("m3", 1)):
+        for direction in paper_000.DIRECTIONS:
+            known = (
+                dict(zip(PROTOCOLS, paper_000.TABLE_3[model][direction], strict=True))
+                if sentences == "single"
+                else {"batch 20, beam 2": paper_000.TABLE_4[direction][number]}
+            )
+            for protocol, (before, after, gain) in known.items():
+                yield {
+                    "name": f"{direction}, {model}, {protocol}",
+                    "direction": direction,
+                    "method": model,
+                    "protocol": protocol,
+                    "paper_bleu_exact": before,
+                    "paper_bleu": after,
+                    "paper_speedup": None if gain is None else 1 + gain / 100,
+                    "kind": "paper",
+                }
+
+
+def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        scorer = ScreenScorer(screen, found.matrix)
+        lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
+        rows.append(
+            {
+                "name": direction,
+                "output_megabytes": found.matrix.memory_bytes / 1e6,
+                "sets_megabytes": lean / 1e6,
+                "with_copies_megabytes": scorer.memory_bytes / 1e6,
+                "kind": "measured",
+            }
+        )
+    for model, (before, after) in paper_000.TABLE_5.items():
+        rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
+    return _told(pd.DataFrame(rows), seed)
+
+
+def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
+    import pandas as pd
+
+    found, rows = situation(NAME, scale, data), []
+    target = SWEPT.split("-")[1]
+    for name, what in ((SWEPT, "direction"), (target, "target")):
+        for clusters in AMOUNTS[scale].swept:
+            screen = _screen(scale, data, name, clusters, 1, seed)
+            shares = screen.sets.sizes / found.matrix.shape[0]
+            used = np.bincount(screen.assign(_hidden(found, SWEPT)), minlength=clusters)
+            rows.append(
+                {
+                    "name": f"{what}, {clusters} clusters",
+                    "group": what,
+                    "clusters": clusters,
+                    "largest_share": float(shares[np.diff(screen.sets.offsets) > 0].max()),
+                    "mean_share": float((shares * used).sum() / used.sum()),
+                    "contexts": int(screen.about["contexts"]),
+                    "kind": "measured",
+                }
+            )
+    for what, percent in paper_000.FIGURE_2.items():
+        rows.append(
+            {
+                "name": f"{what}, paper",
+                "group": f"paper: {what}",
+                "clusters": 400,
+                "paper_largest_share": percent / 100,
+                "kind": "paper",
+            }
+        )
+    return _told(pd.DataFrame(rows), seed)
+
+
+def _hidden(found: Situation, direction: str) -> np.ndarray:
+    return np.concatenate([block.hidden for block in found.test.where(direction=direction).blocks()])
+
+
+def figure3(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rules = _session(found, SWEPT, scale).constraints
+    texts = [a for a, _ in pairs_of(SWEPT, "single", scale, data)[: amount.timed]]
+    settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
+
+    def system(name: str, projection: Projection) -> System:
+        run = Beam(size=1)
+        return System(name, lambda part: drain(run.iterate(found.loaded.network, projection, part, rules))[0].tokens)
+
+    systems = [system("exact", found.loaded.exact)]
+    for clusters, top in settings:
+        screen = _screen(scale, data, SWEPT, clusters, top, seed)
+        systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, found.matrix)))
+    timed = measure(systems, list(_batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
+    rows = []
+    for (clusters, top), m in zip(settings, timed[1:], strict=True):
+        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+        rows.append(
+            {
+                "name": m.name,
+                "group": f"K = {top}",
+                "clusters": clusters,
+                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "identical": m.agreement(timed[0]),
+                "noisy": spread(m.seconds) > NOISY,
+                "kind": "measured",
+            }
+        )
+    return _told(pd.DataFrame(rows), seed)
+
+
+def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
+    import pandas as pd
+
+    found, rows = situation(NAME, scale, data), []
+    for top in (1, 3, 5):
+        sets = _screen(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
+        shares = np.sort(np.diff(sets.offsets))[::-1] / found.matrix.shape[0]
+        rows += [
+            {
+                "name": f"K = {top}, cluster {place}",
+                "group": f"K = {top}",
+                "cluster": place,
+                "share": float(share),
+                "paper_share_of_the_largest": paper_000.FIGURE_4[top] / 100,
+                "kind": "measured",
+            }
+            for place, share in enumerate(shares)
+        ]
+    return _told(pd.DataFrame(rows), seed)
+
+
+def _told(frame: "pd.DataFrame", seed: int | None = None) -> "pd.DataFrame":
+    """The frame with how it was made."""
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed)
+    return frame

@@ -1,0 +1,56 @@
+"""Fit screens on recorded contexts, one for each direction, for each target language, or one for all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fastdecode_lib.contexts import Contexts
+from fastdecode_lib.projections.clustered import fit_clustered
+from fastdecode_lib.projections.screen import Method, Screen, save_screens
+from fastdecode_lib.projections.screened import fit_screened
+
+Per = Literal["direction", "target", "all"]
+
+
+def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", **knobs: Any) -> dict[str, Screen]:
+    """Screens by the name of what each was fitted on.
+
+    Parameters
+    ----------
+    contexts : Contexts
+    method : "clustered" or "screened"
+        Papers 000 and 001.
+    per : "direction", "target" or "all"
+        Paper 000, section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
+        contexts of all its pairs together.
+    **knobs
+        Of `fit_clustered` or `fit_screened`.
+
+    Raises
+    ------
+    ValueError
+        If a choice is unknown, or as the two functions raise.
+    """
+    fits: dict[str, Callable[..., Screen]] = {"clustered": fit_clustered, "screened": fit_screened}
+    if method not in fits:
+        raise ValueError(f"Unknown kind of screen: got {method!r}. Use 'clustered' or 'screened'.")
+    return {
+        name: fits[method](contexts if name == "all" else contexts.where(direction=members), **knobs)
+        for name, members in groups(contexts.directions, per).items()
+    }
+
+
+def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
+    """The directions that share a screen, by its name."""
+    if per not in get_args(Per):
+        raise ValueError(f"Unknown grouping: got per={per!r}. Use one of {', '.join(get_args(Per))}.")
+    names: dict[str, list[str]] = {}
+    for direction in directions:
+        name = {"direction": direction, "target": direction.split("-")[-1], "all": "all"}[per]
+        names.setdefault(name, []).append(direction)
+    return names
+
+
+def fit_folder(folder: str | Path, out: str | Path, method: Method, *, per: Per = "direction", **knobs: Any) -> None:
+    """`fit_screens` on a recording, written as a folder that ``--projection NAME:file=FOLDER`` takes."""
+    save_screens(fit_screens(Contexts.open(folder), method, per=per, **knobs), out)

@@ -1,0 +1,150 @@
+"""The exact best tokens from byte scores with rigorous error bounds: only what may be among the best is scored in float32.
+
+With h the hidden vector, q its rounded form, w an output's weight, v its rounded form and b its bias, the byte product gives
+``q v + b`` but for a few roundings, and::
+
+    |h w - q v| <= |h| |w - v| + |h - q| |v|
+
+(Cauchy and Schwarz). The float32 score of a row, made of D fused steps, lies within ``(D + 1) u (|h| |w| + |b|)``, u = 2^-24,
+of the true one. The sum of both, times a little more than 1 for the rounding of the bound itself, is the row's radius.
+"""
+
+import numpy as np
+from numba import njit
+
+from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, WEIGHT, bytes_at, floats_at, multiply, shorts_at
+from fastdecode_lib.kernels.tiles import FLOAT32, LANES, tile
+from fastdecode_lib.kernels.top_k import SPAN, _largest
+
+_block = tile(FLOAT32, 1, 1)
+
+
+@njit(nogil=True, error_model="numpy")
+def _exact(x, whole, token, sixteen):  # type: ignore[no-untyped-def]
+    """The float32 score of one token: as `matrices.multiply` makes it, bit for bit."""
+    columns, block = whole[COLUMNS], token // LANES
+    weight = whole[WEIGHT] + block * columns * 4 * LANES
+    _block(
+        weight, 0, x.ctypes.data, 0, columns, whole[BIAS] + 4 * LANES * block, 0, 0, 0, 0, sixteen.ctypes.data, 0
+    )  # fmt: skip
+    return sixteen[token % LANES]
+
+
+@njit(nogil=True, error_model="numpy")
+def _lengths(x, columns, rounded, bytes_each):  # type: ignore[no-untyped-def]
+    """The length of a row and of what rounding took from it, never too small; `rounded` is the address of its integers."""
+    scale = np.float64(floats_at(rounded, 1)[0])
+    whole, rest = 0.0, 0.0
+    if bytes_each == 1:
+        entries = bytes_at(rounded + 4, columns)
+        for column in range(columns):
+            value = np.float64(x[column])
+            whole += value * value
+            lost = value - scale * (np.float64(entries[column]) - 128.0)
+            rest += lost * lost
+    else:
+        numbers = shorts_at(rounded + 4, columns)
+        for column in range(columns):
+            value = np.float64(x[column])
+            whole += value * value
+            lost = value - scale * np.float64(numbers[column])
+            rest += lost * lost
+    return np.float32(np.sqrt(whole) * (1 + 1e-6)), np.float32(np.sqrt(rest) * (1 + 1e-6))
+
+
+@njit(nogil=True, error_model="numpy")
+def _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops):  # type: ignore[no-untyped-def]
+    """Upper bounds of a row's scores, and the highest of each span."""
+    for span in range((count + SPAN - 1) // SPAN):
+        for i in range(span * SPAN, min(span * SPAN + SPAN, count)):
+            radius = length * losses[i] + lost * lengths[i] + rest[i]
+            uppers[0, i] = scores[row, i] + radius
+        tops[span] = _largest(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
+
+
+@kernel
+def best_of_bounded(  # type: ignore[no-untyped-def]
+    hidden, whole, small, bytes_each, count, lengths, losses, rest, banned, rounded, scores, uppers, tops, sixteen,
+    ids, values, rescored,
+):  # fmt: skip
+    """The best tokens of hidden (N, D) by their float32 scores, found by way of byte scores.
+
+    The token of the highest upper bound is scored exactly, then the next highest, until no bound reaches the worst of the k
+    best found: no token left can be among them.
+
+    Parameters
+    ----------
+    whole, small : int64 arrays (FIELDS,)
+        The output matrix in float32, and in int8.
+    bytes_each : int
+        Bytes of a rounded entry of a row.
+    lengths, losses, rest : float32 arrays (V,)
+        Of each output: |v|, what is multiplied by |h|, and what is added.
+    ids, values : arrays (N, k)
+    rescored : int64 array (N,)
+        Tokens scored exactly.
+    """
+    together, k = len(scores), ids.shape[1]
+    spans = (count + SPAN - 1) // SPAN
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        multiply(hidden[first:], rows, small, rounded, scores)
+        for row in range(rows):
+            at, x = first + row, hidden[first + row]
+            length, lost = _lengths(x, whole[COLUMNS], rounded[row].ctypes.data, bytes_each)
+            _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops)
+            for token in banned[0 if len(banned) == 1 else at]:
+                if token >= 0 and uppers[0, token] > -np.inf:
+                    uppers[0, token] = -np.inf
+                    span = token // SPAN
+                    tops[span] = _largest(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
+            ids[at], values[at] = -1, -np.inf
+            found = 0
+            while True:
+                best = 0
+                for span in range(1, spans):
+                    if tops[span] > tops[best]:
+                        best = span
+                if tops[best] == -np.inf or (found >= k and tops[best] < values[at, k - 1]):
+                    break
+                token = best * SPAN
+                while uppers[0, token] != tops[best]:
+                    token += 1
+                uppers[0, token] = -np.inf
+                tops[best] = _largest(uppers, 0, best * SPAN, min(best * SPAN + SPAN, count))
+                score = _exact(x, whole, token, sixteen)
+                found += 1
+                place = k
+                while place > 0 and (
+                    score > values[at, place - 1]
+                    or ids[at, place - 1] < 0
+                    or (score == values[at, place - 1] and token < ids[at, place - 1])
+                ):
+                    place -= 1
+                if place < k:
+                    for rank in range(k - 1, place, -1):
+                        ids[at, rank], values[at, rank] = ids[at, rank - 1], values[at, rank - 1]
+                    ids[at, place], values[at, place] = token, score
+            rescored[at] = found
+
+
+@kernel
+def bounded_normalisers(  # type: ignore[no-untyped-def]
+    hidden, whole, small, bytes_each, count, lengths, losses, rest, rounded, scores, uppers, found
+):
+    """Bounds (N, 2) of the logarithm of the sum of the exponentials of all scores; parameters as for `best_of_bounded`."""
+    together = len(scores)
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        multiply(hidden[first:], rows, small, rounded, scores)
+        for row in range(rows):
+            at = first + row
+            length, lost = _lengths(hidden[at], whole[COLUMNS], rounded[row].ctypes.data, bytes_each)
+            for side in range(2):
+                for i in range(count):
+                    radius = length * losses[i] + lost * lengths[i] + rest[i]
+                    uppers[0, i] = scores[row, i] + (radius if side else -radius)
+                slack = 1e-4
+                found[at, side] = log_sum(uppers, 0, count) + (slack if side else -slack)

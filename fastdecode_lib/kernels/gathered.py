@@ -1,0 +1,168 @@
+"""Products with a few rows of the output matrix: the set of the cluster that a hidden vector falls into, and the best of it.
+
+The sets of all clusters stand one after another in one packed matrix, each beginning at a block of its own: a *table* holds
+for each what `matrices.multiply` reads. Rows that fall into the same cluster are multiplied together; a row's bits do not
+depend on which others do.
+"""
+
+import numpy as np
+from numba import njit
+
+from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.matrices import multiply
+from fastdecode_lib.kernels.top_k import _largest, _pick
+
+
+@njit(nogil=True, error_model="numpy")
+def place(members, first, count, token):  # type: ignore[no-untyped-def]
+    """Where a token stands among `count` ascending members from `first` on, or -1."""
+    low, high = first, first + count
+    while low < high:
+        middle = (low + high) // 2
+        if members[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low - first if low < first + count and members[low] == token else -1
+
+
+@kernel
+def nearest(hidden, router, count, rounded, scores, clusters):  # type: ignore[no-untyped-def]
+    """The cluster of the highest score of each hidden vector (N, D), of equals the lowest number; into clusters (N,)."""
+    together = len(scores)
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        multiply(hidden[first:], rows, router, rounded, scores)
+        for row in range(rows):
+            top, cluster = _largest(scores, row, 0, count), 0
+            while cluster < count - 1 and scores[row, cluster] != top:
+                cluster += 1
+            clusters[first + row] = cluster
+
+
+@njit(nogil=True, error_model="numpy")
+def _by_cluster(clusters, starts, order):  # type: ignore[no-untyped-def]
+    """Rows in order of their cluster, those of a cluster in their own order; `starts` (clusters + 1,) is room."""
+    starts[:] = 0
+    for cluster in clusters:
+        starts[cluster + 1] += 1
+    for cluster in range(1, len(starts)):
+        starts[cluster] += starts[cluster - 1]
+    for row in range(len(clusters)):
+        order[starts[clusters[row]]] = row
+        starts[clusters[row]] += 1
+
+
+@kernel
+def best_active(  # type: ignore[no-untyped-def]
+    hidden, clusters, table, firsts, counts, members, banned, starts, order, rows_room, rounded, scores, tops,
+    ids, values, log_normaliser,
+):  # fmt: skip
+    """Score each hidden vector (N, D) with the set of its cluster and pick the best tokens.
+
+    Parameters
+    ----------
+    clusters : int64 array (N,)
+    table : int64 array (clusters, FIELDS)
+        The sets as matrices.
+    firsts, counts : int64 arrays (clusters,)
+        Where the members of each set begin, and how many there are.
+    members : int64 array
+        Tokens of all sets, ascending within each.
+    banned : int64 array (1 or N, M)
+        Ids not to be picked, padded with -1; one row for all, or one for each.
+    starts, order : int64 arrays (clusters + 1,) and (N,)
+        Room for sorting.
+    rows_room, rounded, scores, tops : arrays
+        Room for R rows at a time: (R, D), from `matrices.room`, (R, largest padded set) and its spans.
+    ids, values : arrays (N, k)
+        Results; -1 and -inf where fewer are active.
+    log_normaliser : float64 array (N,) or (0,)
+        Filled where there is room; banned tokens count.
+    """
+    together = len(scores)
+    if len(clusters) > 1:
+        _by_cluster(clusters, starts, order)
+    else:
+        order[:] = 0
+    first = 0
+    while first < len(order):
+        cluster = clusters[order[first]]
+        rows = 0
+        while rows < together and first + rows < len(order) and clusters[order[first + rows]] == cluster:
+            rows_room[rows] = hidden[order[first + rows]]
+            rows += 1
+        count, begin = counts[cluster], firsts[cluster]
+        multiply(rows_room, rows, table[cluster], rounded, scores)
+        for row in range(rows):
+            into = order[first + row]
+            if len(log_normaliser):
+                log_normaliser[into] = log_sum(scores, row, count)
+            refused = banned[0 if len(banned) == 1 else into]
+            for token in refused:
+                if token >= 0:
+                    at = place(members, begin, count, token)
+                    if at >= 0:
+                        scores[row, at] = -np.inf
+            _pick(scores, row, count, tops, ids[into], values[into])
+            for rank in range(ids.shape[1]):
+                if ids[into, rank] >= 0:
+                    ids[into, rank] = members[begin + ids[into, rank]]
+        first += rows
+
+
+@kernel
+def active_log_probabilities(  # type: ignore[no-untyped-def]
+    hidden, clusters, table, firsts, counts, members, wanted, rounded, scores, found
+):
+    """Log-probabilities `found` (N, M) of ids `wanted` (N, M) among the active ones, -inf for others; as `best_active`."""
+    for row in range(len(hidden)):
+        cluster = clusters[row]
+        count, begin = counts[cluster], firsts[cluster]
+        multiply(hidden[row:], 1, table[cluster], rounded, scores)
+        normaliser = log_sum(scores, 0, count)
+        for i in range(wanted.shape[1]):
+            at = place(members, begin, count, wanted[row, i])
+            found[row, i] = scores[0, at] - normaliser if at >= 0 else -np.inf
+
+
+@kernel
+def active_products(hidden, clusters, table, counts, rounded, scores, found):  # type: ignore[no-untyped-def]
+    """The scores of each row's set in the order of its members, into `found` (N, at least the largest set's size)."""
+    for row in range(len(hidden)):
+        multiply(hidden[row:], 1, table[clusters[row]], rounded, scores)
+        count = counts[clusters[row]]
+        found[row, :count] = scores[0, :count]
+        found[row, count:] = -np.inf
+
+
+@kernel
+def mixed_log_probabilities(low, up, count, ids, exact, wanted, rounded, scores, total, found):  # type: ignore[no-untyped-def]
+    """Log-probabilities over all tokens, some scored exactly and the others by a product of low rank.
+
+    Parameters
+    ----------
+    low : float32 array (N, rank)
+        Hidden vectors brought down to the rank.
+    up : int64 array (FIELDS,)
+        The matrix (V, rank) that brings them up, with its bias.
+    ids, exact : arrays (N, M)
+        Tokens scored exactly, -1 at the end of a row, and their scores.
+    wanted : int64 array (N, W)
+    total : float64 array (N,)
+        Filled with the normalisers.
+    found : float32 array (N, W)
+    """
+    together = len(scores)
+    for first in range(0, len(low), together):
+        rows = min(together, len(low) - first)
+        multiply(low[first:], rows, up, rounded, scores)
+        for row in range(rows):
+            at = first + row
+            for i in range(ids.shape[1]):
+                if ids[at, i] >= 0:
+                    scores[row, ids[at, i]] = exact[at, i]
+            total[at] = log_sum(scores, row, count)
+            for i in range(wanted.shape[1]):
+                found[at, i] = scores[row, wanted[at, i]] - total[at]

@@ -1,0 +1,254 @@
+"""Scores of listed rows of a weight and the best of them, for projections that look at a part of the vocabulary only.
+
+The weight is stored row after row, so that a listed row is read as one stretch of memory. A score is made of 16 running
+sums, one for every 16th column, added up in a fixed order: neither its place in a list nor the list's length changes a bit.
+
+Kernels that make lists (`search`) hand each to `answer`. They share four tuples of arrays, Y being the longest list:
+
+- stored: weight (V, D), bias (V,), and the token of each row, int64 (V,), empty where row and token are the same;
+- room: a row of hidden (padded D,), places int64 (Y,), scores (1, Y), slots int32 (V,), from `room`;
+- asked: banned ids (1 or N, M) and ids to score (N, M), both int64; -1 is none among the banned;
+- results: the best ids and scores (N, k), number of active tokens (N,), log-normalisers (N or 0,), log-probabilities of the
+  ids to score (N, M), and the active tokens with their scores (N or 0, Y).
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.matrices import _multiply_float32
+from fastdecode_lib.kernels.tiles import LANES, Builder
+
+AT_ONCE = 8
+"""Rows of the weight that are read side by side: memory answers several requests at a time."""
+
+_int64, _int32, _float = ir.IntType(64), ir.IntType(32), ir.FloatType()
+
+
+def room(vocabulary: int, width: int, longest: int) -> tuple[np.ndarray, ...]:
+    """Room for one hidden vector and its list."""
+    return (
+        np.zeros(-(-width // LANES) * LANES, dtype=np.float32),
+        np.empty(longest, dtype=np.int64),
+        np.empty((1, longest), dtype=np.float32),
+        np.zeros(vocabulary, dtype=np.int32),
+    )
+
+
+def _dots(rows: int) -> Any:
+    """A function for numba: products of a hidden vector with `rows` listed rows of a weight.
+
+    Its arguments are addresses and numbers: weight and bytes of a row, places (int64), hidden vector as `spread` leaves it,
+    sixteens of columns, bytes to the last sixteen of a row, results.
+    """
+
+    @intrinsic
+    def run(typing, weight, row_bytes, places, x, groups, last, out):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _emit(Builder(builder), rows, *arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 7), generate
+
+    return run
+
+
+def _emit(
+    b: Builder, rows: int, weight: Any, row_bytes: Any, places: Any, x: Any, groups: Any, last: Any, out: Any
+) -> None:
+    floats = ir.VectorType(_float, LANES)
+    listed = [b.load(b.at(places, 8 * row), _int64) for row in range(rows)]
+    starts = [b.at(weight, b.ir.mul(place, row_bytes)) for place in listed]
+
+    before, loop, after = b.ir.block, b.ir.append_basic_block("columns"), b.ir.append_basic_block("done")
+    b.ir.branch(loop)
+    b.ir.position_at_end(loop)
+    index, running = b.ir.phi(_int64), [b.ir.phi(floats) for _ in range(rows)]
+    index.add_incoming(ir.Constant(_int64, 0), before)
+    for one in running:
+        one.add_incoming(ir.Constant(floats, [0.0] * LANES), before)
+    offset = b.ir.mul(index, ir.Constant(_int64, 4 * LANES))
+    within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
+    entries = b.load(b.at(x, offset), floats)
+    addresses = [b.at(start, within) for start in starts]
+    totals = [b.fused(entries, b.load(addresses[row], floats), running[row]) for row in range(rows)]
+    following = b.ir.add(index, ir.Constant(_int64, 1))
+    index.add_incoming(following, loop)
+    for row in range(rows):
+        running[row].add_incoming(totals[row], loop)
+    b.ir.cbranch(b.ir.icmp_signed("<", following, groups), loop, after)
+
+    b.ir.position_at_end(after)
+    for row, total in enumerate(totals):
+        b.store(_lanes_added(b, total), b.at(out, 4 * row))
+
+
+def _lanes_added(b: Builder, total: Any) -> Any:
+    """The sum of 16 lanes: upper half to lower half until one is left."""
+    count = LANES
+    while count > 1:
+        count //= 2
+        undefined = ir.Constant(total.type, ir.Undefined)
+        halves = [ir.Constant(ir.VectorType(_int32, count), list(range(i, i + count))) for i in (0, count)]
+        low, high = (b.ir.shuffle_vector(total, undefined, half) for half in halves)
+        total = b.ir.fadd(low, high)
+    return b.ir.extract_element(total, ir.Constant(_int32, 0))
+
+
+_one, _many = _dots(1), _dots(AT_ONCE)
+
+
+@njit(nogil=True, error_model="numpy")
+def product(x, rows, matrix, y):  # type: ignore[no-untyped-def]
+    """`matrices.multiply` for what is packed in float32, which is all that these kernels are made of."""
+    _multiply_float32(x.ctypes.data, 4 * x.shape[1], rows, matrix, 0, 0, y.ctypes.data, 4 * y.shape[1])
+
+
+@njit(nogil=True, error_model="numpy")
+def spread(hidden, x):  # type: ignore[no-untyped-def]
+    """Copy a hidden vector (D,) to x (padded D,): what is left over after the sixteens stands at the end, behind zeros.
+
+    The last sixteen columns of a weight's row, some of them multiplied before, meet these zeros.
+    """
+    width = len(hidden)
+    whole = width - width % LANES
+    x[:whole] = hidden[:whole]
+    if whole < width:
+        x[whole:] = np.float32(0.0)
+        x[len(x) - (width - whole) :] = hidden[whole:]
+
+
+@njit(nogil=True, error_model="numpy")
+def score(x, weight, bias, places, count, scores):  # type: ignore[no-untyped-def]
+    """Scores of the first `count` of `places`: rows of a weight (V, D) times x from `spread`, plus bias (V,)."""
+    width, groups = weight.shape[1], len(x) // LANES
+    if width < LANES:
+        for i in range(count):
+            total = np.float32(0.0)
+            for column in range(width):
+                total += x[LANES - width + column] * weight[places[i], column]
+            scores[i] = total + bias[places[i]]
+        return
+    row_bytes, last = 4 * width, 4 * (width - LANES)
+    w, p, v, out = weight.ctypes.data, places.ctypes.data, x.ctypes.data, scores.ctypes.data
+    together = count - count % AT_ONCE
+    for i in range(0, together, AT_ONCE):
+        _many(w, row_bytes, p + 8 * i, v, groups, last, out + 4 * i)
+    for i in range(together, count):
+        _one(w, row_bytes, p + 8 * i, v, groups, last, out + 4 * i)
+    for i in range(count):
+        scores[i] += bias[places[i]]
+
+
+@njit(nogil=True, error_model="numpy")
+def pick(scores, tokens, count, banned, ids, values, filled):  # type: ignore[no-untyped-def]
+    """Sort the best of `count` scores of `tokens` into ids and values (k,), of which `filled` stand already, best first.
+
+    Of equals the lowest token comes first; those banned (M,) are left out. Returns how many stand now; the rest is -1.
+    """
+    k = len(ids)
+    for i in range(count if k > 0 else 0):
+        value, token = scores[i], tokens[i]
+        if filled < k:
+            if not value > -np.inf:
+                continue
+        elif not (value > values[k - 1] or (value == values[k - 1] and token < ids[k - 1])):
+            continue
+        refused = False
+        for other in banned:
+            refused = refused or other == token
+        if refused:
+            continue
+        place = min(filled, k - 1)
+        while place > 0 and (values[place - 1] < value or (values[place - 1] == value and ids[place - 1] > token)):
+            ids[place], values[place] = ids[place - 1], values[place - 1]
+            place -= 1
+        ids[place], values[place] = token, value
+        filled = min(filled + 1, k)
+    for place in range(filled, k):
+        ids[place], values[place] = -1, -np.inf
+    return filled
+
+
+@njit(nogil=True, error_model="numpy")
+def best_places(scores, count, wanted, places, values):  # type: ignore[no-untyped-def]
+    """The places (wanted,) of the best of `count` scores, in no order; of equals the first.
+
+    `values` is room for their scores: a heap whose root is the worst of them.
+    """
+    for i in range(wanted):
+        places[i], values[i] = i, scores[i]
+    if wanted == count:
+        return
+    for parent in range(wanted // 2 - 1, -1, -1):
+        _sink(places, values, wanted, parent)
+    for i in range(wanted, count):
+        if scores[i] > values[0]:
+            places[0], values[0] = i, scores[i]
+            _sink(places, values, wanted, 0)
+
+
+@njit(nogil=True, error_model="numpy")
+def _sink(places, values, size, parent):  # type: ignore[no-untyped-def]
+    """Let an entry of a heap sink below those that are worse: of lower score, or of the same further on."""
+    place, value = places[parent], values[parent]
+    while 2 * parent + 1 < size:
+        child = 2 * parent + 1
+        other = child + 1
+        if other < size and (
+            values[other] < values[child] or (values[other] == values[child] and places[other] > places[child])
+        ):
+            child = other
+        if not (values[child] < value or (values[child] == value and places[child] > place)):
+            break
+        places[parent], values[parent] = places[child], values[child]
+        parent = child
+    places[parent], values[parent] = place, value
+
+
+@njit(nogil=True, error_model="numpy")
+def answer(row, hidden, count, stored, room, asked, results):  # type: ignore[no-untyped-def]
+    """Everything asked about a row of hidden (N, D), once the first `count` places of the room are its list."""
+    weight, bias, order = stored
+    x, places, scores, slots = room
+    banned, wanted = asked
+    ids, values, active, log_normaliser, found, active_ids, active_scores = results
+    spread(hidden[row], x)
+    score(x, weight, bias, places, count, scores[0])
+    if len(order):
+        for i in range(count):
+            places[i] = order[places[i]]
+    tokens, normaliser = places, 0.0
+    active[row] = count
+    if count and (len(log_normaliser) or wanted.shape[1]):
+        normaliser = log_sum(scores, 0, count)
+    if len(log_normaliser):
+        log_normaliser[row] = normaliser
+    pick(scores[0], tokens, count, banned[0 if len(banned) == 1 else row], ids[row], values[row], 0)
+    if wanted.shape[1]:
+        for i in range(count):
+            slots[tokens[i]] = i
+        for i in range(wanted.shape[1]):
+            slot = slots[wanted[row, i]]
+            listed = slot < count and tokens[slot] == wanted[row, i]
+            found[row, i] = scores[0, slot] - normaliser if listed else -np.inf
+    if len(active_ids):
+        active_ids[row, :count], active_scores[row, :count] = tokens[:count], scores[0, :count]
+
+
+@kernel
+def best_listed(hidden, lists, stored, room, asked, results):  # type: ignore[no-untyped-def]
+    """Answer for hidden (N, D) with lists of distinct places (N, Y) that are made already, -1 for none."""
+    places = room[1]
+    for row in range(len(hidden)):
+        count = 0
+        for place in lists[row]:
+            if place >= 0:
+                places[count] = place
+                count += 1
+        answer(row, hidden, count, stored, room, asked, results)

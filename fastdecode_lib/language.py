@@ -1,0 +1,109 @@
+"""Language models: text in, word-for-word probabilities out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import Checkpoint, CheckpointError, find_checkpoint
+from fastdecode_lib.core import Constraints, Projection, Source
+from fastdecode_lib.models.language_shape import LANGUAGE
+from fastdecode_lib.rules import constraints_of
+from fastdecode_lib.words import START, LanguageText
+
+BATCH = 64
+"""Texts fed together."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A loaded language model with its vocabulary.
+
+    Attributes
+    ----------
+    name : str
+    network : Model
+    text : LanguageText
+    checkpoint : Checkpoint
+    """
+
+    name: str
+    network: Any
+    text: LanguageText
+    checkpoint: Checkpoint
+
+    def __repr__(self) -> str:
+        return f"LanguageModel({self.name!r})"
+
+    @cached_property
+    def exact(self) -> Projection:
+        """The full vocabulary projection."""
+        return registry.projection("exact", self.network)
+
+    @property
+    def constraints(self) -> Constraints:
+        """The checkpoint's own rules for outputs."""
+        return constraints_of(
+            self.name,
+            self.checkpoint.config,
+            language=(),
+            language_ids=frozenset(),
+            vocabulary=self.network.outputs[0].vocabulary,
+            room=self.network.max_target,
+        )
+
+    def hidden(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        """The hidden vectors (T, D) that decide each word of some texts as ids (T,), every word fed the true one before it."""
+        found: list[Any] = [None] * len(rows)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        for first in range(0, len(order), BATCH):
+            some = order[first : first + BATCH]
+            longest = max(len(rows[i]) for i in some)
+            fed = np.full((len(some), longest), -1, dtype=np.int64)
+            for place, i in enumerate(some):
+                fed[place, : len(rows[i])] = [START, *rows[i][:-1]]
+            nothing = Source(np.zeros((len(some), 0), dtype=np.int64), np.zeros(len(some), dtype=np.int64))
+            prefix = np.full((len(some), 1), START, dtype=np.int64)
+            state = self.network.start(self.network.encode(nothing), prefix, longest)
+            hidden = self.network.step(state, fed)
+            for place, i in enumerate(some):
+                found[i] = hidden[place, : len(rows[i])]
+        return found
+
+    def log_probs(self, texts: Sequence[str], projection: Projection | None = None) -> list[np.ndarray]:
+        """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection."""
+        scorer = (projection or self.exact).bind(None)
+        rows = self.text.encode(texts)
+        return [
+            scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
+        ]
+
+    def perplexity(self, texts: Sequence[str], projection: Projection | None = None) -> float:
+        """The exponential of the mean negative log-probability of a word, ends of texts included."""
+        return float(np.exp(-np.concatenate(self.log_probs(texts, projection)).mean(dtype=np.float64)))
+
+
+def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> LanguageModel:
+    """Load a language model: a bundled one, or the folder of a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be used, or is a translation model.
+    """
+    import torch
+
+    from fastdecode_lib.models.language import Language
+
+    checkpoint = find_checkpoint(name)
+    if checkpoint.family != LANGUAGE:
+        raise CheckpointError(
+            f"{name!r} is a {checkpoint.family} model, which is no language model. Use fastdecode_lib.load."
+        )
+    network = Language(checkpoint.language, checkpoint.tensors(), device, getattr(torch, dtype))
+    return LanguageModel(
+        str(name), network, LanguageText.load(checkpoint.folder, checkpoint.language.vocabulary), checkpoint
+    )

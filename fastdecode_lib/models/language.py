@@ -1,0 +1,78 @@
+"""LSTM language models in torch (paper 001, table 1): a target that grows without a source.
+
+A `core.Model` like any other, so that every decoder and every projection runs on it; the source it is given only says how
+many texts there are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastdecode_lib.core import Source
+from fastdecode_lib.models.language_shape import LanguageShape
+from fastdecode_lib.models.recurrent import Network, Recurrent
+
+
+@dataclass(frozen=True)
+class NoMemory:
+    """What stands for the encoder's output where there is no encoder: the number of texts."""
+
+    rows: int
+
+    def gather(self, rows: np.ndarray) -> "NoMemory":
+        """The same for a choice of rows."""
+        return NoMemory(len(rows))
+
+
+class LanguageNetwork(Network):
+    """The layers, on tensors by name: training and decoding run the same ones."""
+
+    def decode(self, memory: Any, ids: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor], Any]:
+        """Feed words (B, W) one after another, from a state (B, 2 D) of each layer.
+
+        Returns
+        -------
+        tuple
+            The output's hidden vectors (B, W, D), the states after every word, each (B, W, 2 D), and None for attention.
+        """
+        hidden, afters = self.tensors["embedding"][ids], []
+        for name, state in zip(self.shape.recurrent_layers, states, strict=True):
+            hidden, after = self._layer(name, hidden, state)
+            afters.append(after)
+        return hidden, afters, None
+
+    def first_states(self, rows: int) -> list[Tensor]:
+        """Zeros for every layer, each (B, 2 D)."""
+        like, size = self.tensors["output.V"], 2 * self.shape.width
+        return [like.new_zeros(rows, size) for _ in self.shape.recurrent_layers]
+
+
+class Language(Recurrent):
+    """A language model in torch; satisfies `core.Model`, the source being None or a number of empty rows.
+
+    Parameters
+    ----------
+    architecture : LanguageShape
+    tensors : mapping of name to tensor
+        As `Checkpoint.tensors` returns them.
+    device : torch device or str
+    dtype : torch.dtype
+        Precision of weights, states and hidden vectors.
+    """
+
+    def __init__(
+        self,
+        architecture: LanguageShape,
+        tensors: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self._set_up(LanguageNetwork(architecture, self._placed(tensors, device, dtype)), device, dtype)
+
+    def encode(self, source: Source | None) -> Any:
+        """The number of texts: one without a source."""
+        return NoMemory(1 if source is None else len(source))

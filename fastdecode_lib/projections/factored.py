@@ -1,0 +1,355 @@
+"""Output layers made of smaller products: SVD-softmax and adaptive softmax, the baselines of paper 001, section 4.1."""
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.projections.listed import (
+    Active,
+    Fitted,
+    Listed,
+    Support,
+    host,
+    known_ids,
+    layer,
+    of_matrix,
+    to_matrix,
+    within,
+)
+
+CONTEXTS = 2048
+"""Contexts, at most, on which adaptive softmax counts how often its tails are opened."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Svd(Listed):
+    """SVD-softmax (Shim et al. 2017): all tokens scored roughly, the best of these exactly.
+
+    With ``weight = U S V'``, hidden vectors are turned by V'; their first `window` numbers times the first columns of U S
+    are the preview. The paper then lengthens the products of the best; here their rows of the weight itself are multiplied,
+    which gives the same numbers. Probabilities are over the vocabulary, preview scores standing for all others.
+
+    Attributes
+    ----------
+    window : int
+        Singular directions of the preview, at most D.
+    full : int
+        Tokens scored exactly.
+    basis : float32 array (D, D)
+        The rows of V', largest singular value first.
+    """
+
+    window: int = 64
+    full: int = 256
+    basis: np.ndarray = field(repr=False)
+    _turn: Matrix = field(init=False, repr=False)
+    _preview: Matrix = field(init=False, repr=False)
+
+    name = "svd"
+    support: ClassVar[Support] = "vocabulary"
+
+    @classmethod
+    def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 256, fingerprint: str = "") -> "Svd":
+        """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without this."""
+        weight, bias = layer(weight, bias)
+        wide = weight.astype(np.float64)
+        basis = np.linalg.eigh(wide.T @ wide)[1][:, ::-1].T.astype(np.float32)
+        return cls(weight=weight, bias=bias, window=window, full=full, basis=basis, fingerprint=fingerprint)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self.name, "window", self.window, 1, self.width)
+        within(self.name, "full", self.full, 1, self.vocabulary)
+        turn = Matrix.of(self.basis[: self.window], name="The SVD's basis")
+        object.__setattr__(self, "_turn", turn)
+        object.__setattr__(self, "_preview", Matrix.of(turn(self.weight), self.bias, name="The SVD's preview"))
+
+    @property
+    def longest(self) -> int:
+        """The tokens scored exactly."""
+        return self.full
+
+    @property
+    def candidates(self) -> float:
+        """`full`, always."""
+        return self.full
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """The turned hidden vector and the preview."""
+        return self.window * (self.width + self.vocabulary)
+
+    @property
+    def search_bytes(self) -> float:
+        """The turn and the preview."""
+        return self._turn.memory_bytes + self._preview.memory_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of weight, basis and preview."""
+        return super().memory_bytes + self._turn.memory_bytes + self._preview.memory_bytes
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        stored, listed = super()._make_room(together)
+        turned, previews = (np.empty((together, m.outputs), np.float32) for m in (self._turn, self._preview))
+        return stored, listed, (turned, previews)
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, staged = self._room(len(hidden))
+        turn, preview = self._turn.record, self._preview.record
+        best_previewed(hidden, turn, preview, self.full, *staged, stored, listed, asked, results)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Adaptive(Fitted):
+    """Adaptive softmax (Grave et al. 2017): frequent tokens in a head, the others in tails of ever narrower products.
+
+    It stands in the place of a trained output layer and cannot be derived from one: it is trained on recorded contexts. Its
+    scores are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a tail being opened
+    only when its own probability exceeds that of the k-th best token so far.
+
+    Attributes
+    ----------
+    head_layer : Matrix (head + T, D)
+        The head's tokens and, behind them, the tails.
+    down, up : tuple of Matrix
+        Factors of each tail: (width / factor^(tail + 1), D) and (tokens, width / factor^(tail + 1)).
+    order : int64 array (V,)
+        Tokens from frequent to rare.
+    visited : float32 array (T,)
+        Share of the contexts of `fit` for whose best token each tail was opened.
+    """
+
+    head_layer: Matrix = field(repr=False)
+    down: tuple[Matrix, ...] = field(repr=False)
+    up: tuple[Matrix, ...] = field(repr=False)
+    order: np.ndarray = field(repr=False)
+    visited: np.ndarray = field(repr=False)
+    _ranks: np.ndarray = field(init=False, repr=False)
+    _starts: np.ndarray = field(init=False, repr=False)
+    _records: tuple[np.ndarray, ...] = field(init=False, repr=False)
+
+    name = "adaptive"
+    support: ClassVar[Support] = "vocabulary"
+
+    @classmethod
+    def fit(
+        cls,
+        contexts: Any,
+        labels: np.ndarray,
+        vocabulary: int,
+        *,
+        head: int = 2000,
+        tails: int = 2,
+        factor: float = 4.0,
+        epochs: int = 5,
+        batch: int = 512,
+        rate: float = 2e-3,
+        seed: int = 0,
+        device: str = "cpu",
+        progress: bool | None = None,
+        fingerprint: str = "",
+    ) -> "Adaptive":
+        """Train the layer on hidden vectors of a frozen network and the tokens that followed them.
+
+        Parameters
+        ----------
+        contexts : float array (N, D)
+        labels : int array (N,)
+            They also decide which tokens are frequent.
+        vocabulary : int
+            V.
+        head : int
+            Frequent tokens that are always scored.
+        tails : int
+            Among which the others are divided, each so many times longer than the one before.
+        factor : float
+            By which every tail is narrower than the one before.
+        epochs, batch, rate, seed, device
+            Of the training, by Adam, the rate falling to zero.
+        progress : bool or None
+            Whether to show a bar; None: when somebody watches.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of range, or the contexts are fewer than the tokens of the head.
+        """
+        contexts, labels = host(contexts), known_ids("labels", labels, 0, vocabulary)
+        if contexts.ndim != 2 or labels.shape != contexts.shape[:1]:
+            raise ValueError(
+                f"Contexts are (N, D) and labels (N,): got {contexts.shape} and {labels.shape}. Give one label for each context."
+            )
+        within(cls.name, "head", head, 1, vocabulary - 1)
+        within(cls.name, "tails", tails, 1, vocabulary - head)
+        if factor < 1 or epochs < 1 or batch < 1 or rate <= 0:
+            raise ValueError(
+                "adaptive needs factor >= 1, epochs >= 1, batch >= 1 and rate > 0: got "
+                f"{factor:g}, {epochs}, {batch} and {rate:g}. Choose numbers in these ranges."
+            )
+        if contexts.shape[1] < factor**tails:
+            raise ValueError(
+                f"adaptive narrows {contexts.shape[1]} columns by {factor:g} for each tail: got {tails} tails, the last without a "
+                "column. Use fewer tails or a smaller factor."
+            )
+        if len(labels) < head:
+            raise ValueError(
+                f"adaptive counts tokens to find the {head} frequent ones of its head: got {len(labels)} contexts. Record more, "
+                "or use a smaller head."
+            )
+        if not np.isfinite(contexts).all():
+            raise ValueError("Contexts must be finite: got NaN or infinity. Record them again.")
+        order = np.argsort(-np.bincount(labels, minlength=vocabulary), kind="stable")
+        ranks = np.empty(vocabulary, dtype=np.int64)
+        ranks[order] = np.arange(vocabulary)
+        cuts = _cuts(head, tails, vocabulary)
+        bar = sys.stderr.isatty() if progress is None else progress
+        trained = _trained(contexts, ranks[labels], vocabulary, cuts, factor, epochs, batch, rate, seed, device, bar)
+        made = cls(**trained, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
+        return replace(made, visited=made._opened(contexts[:: -(-len(contexts) // CONTEXTS)]))
+
+    def __post_init__(self) -> None:
+        order = known_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
+        if len(np.unique(order)) != self.vocabulary or len(self.down) != len(self.up):
+            raise ValueError(
+                f"The parts of adaptive do not fit: got {len(order)} tokens for {self.vocabulary} outputs. Fit again."
+            )
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order))
+        sizes = [self.head, *(matrix.shape[0] for matrix in self.up)]
+        object.__setattr__(self, "order", order)
+        object.__setattr__(self, "_ranks", ranks)
+        object.__setattr__(self, "_starts", np.cumsum(sizes))
+        records = tuple(np.stack([matrix.record for matrix in part]) for part in (self.down, self.up))
+        object.__setattr__(self, "_records", (self.head_layer.record, *records))
+
+    @property
+    def head(self) -> int:
+        """Frequent tokens, which are always scored."""
+        return self.head_layer.shape[0] - len(self.up)
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return self.head + sum(matrix.shape[0] for matrix in self.up)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.head_layer.shape[1]
+
+    @property
+    def longest(self) -> int:
+        """V: every tail may be opened."""
+        return self.vocabulary
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of head, tails and the order of tokens."""
+        packed = sum(matrix.memory_bytes for matrix in (self.head_layer, *self.down, *self.up))
+        return packed + self.order.nbytes + self._ranks.nbytes
+
+    def multiply_adds(self, rows: int) -> int:
+        """Those of the head, and of the tails as often as the contexts of `fit` opened them for their best token."""
+        return round(rows * self._mean(lambda matrix: matrix.shape[0] * matrix.shape[1]))
+
+    @property
+    def bytes_per_query(self) -> int:
+        """Bytes of the head, and of the tails as often as the contexts of `fit` opened them for their best token."""
+        return round(self._mean(lambda matrix: matrix.memory_bytes))
+
+    def _mean(self, cost: Any) -> float:
+        pairs = zip(self.down, self.up, self.visited, strict=True)
+        return cost(self.head_layer) + sum((cost(down) + cost(up)) * float(share) for down, up, share in pairs)
+
+    def active_scores(self, hidden: Any) -> Active:
+        """Every token and its log-probability: a model of the whole vocabulary leaves none out."""
+        everything = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
+        return Active(everything, self.log_probs(hidden, everything))
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        inner, tails = (max(matrix.outputs for matrix in part) for part in (self.down, self.up))
+        columns = self.head_layer.outputs, self.width, inner, tails
+        products = (np.empty((together, count), np.float32) for count in columns)
+        opened = np.zeros(len(self.up), dtype=np.int64)
+        return *products, np.empty((2, together), np.int64), opened
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        places = self._starts, self.order, self._ranks
+        best_adaptive(hidden, *self._records, *places, *self._room(len(hidden)), asked, results)
+
+    def _opened(self, contexts: np.ndarray) -> np.ndarray:
+        """The share of contexts (N, D) for whose best token each tail is opened, (T,)."""
+        opened = self._room(len(contexts))[-1]
+        opened[:] = 0
+        self.top_k(contexts, 1)
+        return (opened / len(contexts)).astype(np.float32)
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        tensors = {"order": self.order, "visited": self.visited} | of_matrix("head_layer", self.head_layer)
+        for number, (down, up) in enumerate(zip(self.down, self.up, strict=True)):
+            tensors |= of_matrix(f"down{number}", down) | of_matrix(f"up{number}", up)
+        return tensors
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+        count = len(tensors["visited"])
+        down, up = (tuple(to_matrix(f"{part}{i}", tensors) for i in range(count)) for part in ("down", "up"))
+        head_layer, order, visited = to_matrix("head_layer", tensors), tensors["order"], tensors["visited"]
+        return cls(head_layer=head_layer, down=down, up=up, order=order, visited=visited, **knobs)
+
+
+def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:
+    """The rank of the first token of each tail; one is as many times longer than the one before it as the next is than it."""
+    cuts = [round(head * (vocabulary / head) ** (tail / tails)) for tail in range(tails)]
+    for tail in range(1, tails):
+        cuts[tail] = min(max(cuts[tail], cuts[tail - 1] + 1), vocabulary - tails + tail)
+    return cuts
+
+
+def _trained(
+    contexts: np.ndarray,
+    ranks: np.ndarray,
+    vocabulary: int,
+    cuts: list[int],
+    factor: float,
+    epochs: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    device: str,
+    progress: bool,
+) -> dict[str, Any]:
+    """The layers of PyTorch's adaptive softmax, trained on contexts (N, D) and the ranks (N,) of their tokens."""
+    import torch
+    from tqdm.auto import tqdm
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
+    layer.to(device)
+    steps = epochs * -(-len(contexts) // batch)
+    adam = torch.optim.Adam(layer.parameters(), rate)
+    falling = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, steps)
+    hidden, wanted = torch.from_numpy(contexts), torch.from_numpy(ranks)
+    with tqdm(total=steps, desc="adaptive softmax", unit="step", disable=not progress) as bar:
+        for _ in range(epochs):
+            for part in torch.randperm(len(ranks), generator=generator).split(batch):
+                adam.zero_grad()
+                loss = layer(hidden[part].to(device), wanted[part].to(device)).loss
+                loss.backward()
+                adam.step()
+                falling.step()
+                bar.update()
+            bar.set_postfix(loss=f"{loss.item():.3f}")
+    weights = {name: value.detach().cpu().numpy() for name, value in layer.state_dict().items()}
+    return {
+        "head_layer": Matrix.of(weights["head.weight"], weights["head.bias"], name="The adaptive head"),
+        "down": tuple(Matrix.of(weights[f"tail.{i}.0.weight"], name="An adaptive tail") for i in range(len(cuts))),
+        "up": tuple(Matrix.of(weights[f"tail.{i}.1.weight"], name="An adaptive tail") for i in range(len(cuts))),
+    }

@@ -1,0 +1,54 @@
+"""k-means by faiss, without its silent subsampling: the one place where vectors are clustered."""
+
+import numpy as np
+
+
+def kmeans(
+    points: np.ndarray, clusters: int, *, iterations: int = 20, seed: int = 0, spherical: bool = False
+) -> np.ndarray:
+    """Centroids of points, every one of which takes part.
+
+    Parameters
+    ----------
+    points : float array (N, D)
+    clusters : int
+        r, at most N.
+    iterations : int
+        20 in paper 000.
+    spherical : bool
+        Points and centroids are brought to length 1, and nearest is what has the highest inner product (paper 001).
+
+    Returns
+    -------
+    float32 array (r, D)
+
+    Raises
+    ------
+    ValueError
+        If there are fewer points than clusters, or numbers that are not finite.
+    """
+    import faiss
+
+    points = np.ascontiguousarray(points, dtype=np.float32)
+    if not 1 <= clusters <= len(points):
+        raise ValueError(
+            f"k-means needs at least as many vectors as clusters: got {len(points)} for {clusters} clusters. Record more "
+            "contexts, or ask for fewer clusters."
+        )
+    if iterations < 1:
+        raise ValueError(f"k-means needs iterations >= 1, got {iterations}. The papers' is 20.")
+    if not np.isfinite(points).all():
+        raise ValueError("k-means needs finite vectors: got NaN or infinity. Record the contexts again.")
+    if spherical:
+        points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
+    found = faiss.Kmeans(
+        points.shape[1],
+        clusters,
+        niter=iterations,
+        seed=seed,
+        spherical=spherical,
+        min_points_per_centroid=1,
+        max_points_per_centroid=-(-len(points) // clusters) + 1,
+    )
+    found.train(points)
+    return np.asarray(found.centroids, dtype=np.float32).reshape(clusters, -1)

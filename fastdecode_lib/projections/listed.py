@@ -1,0 +1,402 @@
+"""What the projections share that look at a part of the vocabulary: checks, room for each thread, files, the scorer's calls."""
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.listed import room
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.store import atomic_folder
+
+Support = Literal["vocabulary", "active"]
+FORMAT, VERSION = "fastdecode-projection", 1
+ROWS = 32
+"""Hidden vectors that go through a first stage together."""
+SAMPLE = 256
+"""Rows of the weight, at most, that serve as hidden vectors where an average is counted."""
+NONE = np.zeros((1, 0), dtype=np.int64)
+_NO_SCORES = np.zeros((0, 0), dtype=np.float32)
+_NO_IDS = np.zeros((0, 0), dtype=np.int64)
+_NO_NUMBERS = np.zeros(0)
+
+
+class Active(NamedTuple):
+    """The tokens that were scored exactly, ids (N, M) ascending within a row, and their scores; -1 and -inf at the end."""
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fitted(ABC):
+    """A projection made by ``fit``: its arrays and knobs never change, and it can be kept in a folder.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the model it was fitted on; the caller's to give and to compare.
+    """
+
+    fingerprint: str = ""
+    _rooms: Any = field(default_factory=threading.local, init=False, repr=False)
+
+    name: ClassVar[str]
+    support: ClassVar[Support]
+    """What probabilities are shares of."""
+
+    def bind(self, source: Source | None) -> Self:
+        """Itself: nothing depends on the source."""
+        return self
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """V."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """The most tokens that can be active."""
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Bytes of all arrays."""
+
+    @abstractmethod
+    def multiply_adds(self, rows: int) -> int:
+        """Multiply-adds to score that many hidden vectors."""
+
+    @property
+    @abstractmethod
+    def bytes_per_query(self) -> int:
+        """Bytes of weights and index that one hidden vector has to be compared with."""
+
+    @abstractmethod
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """Fill the results of `kernels.listed` for hidden (N, D)."""
+
+    @abstractmethod
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        """What `_answer` needs to write in, for so many rows at a time."""
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best active tokens of hidden (N, D); the normaliser counts banned ones."""
+        hidden = self._host(hidden)
+        if k < 1:
+            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
+        rows = len(hidden)
+        refused = NONE if banned is None else known_ids("banned tokens", np.atleast_2d(banned), -1, self.vocabulary)
+        if len(refused) not in (1, rows):
+            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
+        active, log_normaliser = np.empty(rows, dtype=np.int64), np.empty(rows if normalise else 0)
+        results = ids, scores, active, log_normaliser, _NO_SCORES, _NO_IDS, _NO_SCORES
+        self._answer(hidden, (refused, np.empty((rows, 0), dtype=np.int64)), results)
+        return Candidates(ids, scores, active, log_normaliser if normalise else None, self.support)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M); -inf where they are shares of the active tokens and an id is not one."""
+        hidden, ids = self._host(hidden), known_ids("tokens to score", ids, 0, self.vocabulary)
+        rows = len(hidden)
+        if ids.ndim != 2 or len(ids) != rows:
+            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {rows} hidden vectors.")
+        found = np.empty(ids.shape, dtype=np.float32)
+        best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
+        self._answer(hidden, (NONE, ids), (*best, np.empty(rows, np.int64), _NO_NUMBERS, found, _NO_IDS, _NO_SCORES))
+        return found
+
+    def active(self, hidden: Any) -> list[np.ndarray]:
+        """The ascending ids that are scored exactly for each hidden vector (N, D)."""
+        return [row[row >= 0] for row in self.active_scores(hidden).ids]
+
+    def active_scores(self, hidden: Any) -> Active:
+        """The tokens of hidden (N, D) that are scored exactly, and their scores; M is the longest row's number.
+
+        Needs room for `longest` tokens a row: give it some rows at a time.
+        """
+        hidden = self._host(hidden)
+        rows = len(hidden)
+        best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
+        ids = np.full((rows, self.longest), self.vocabulary, dtype=np.int64)
+        scores, active = np.full(ids.shape, -np.inf, dtype=np.float32), np.zeros(rows, dtype=np.int64)
+        asked = NONE, np.empty((rows, 0), dtype=np.int64)
+        self._answer(hidden, asked, (*best, active, _NO_NUMBERS, np.empty((rows, 0), np.float32), ids, scores))
+        most = int(active.max(initial=0))
+        order = np.argsort(ids[:, :most], axis=1)
+        ids, scores = np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1)
+        return Active(np.where(ids == self.vocabulary, -1, ids), scores)
+
+    def _host(self, hidden: Any) -> np.ndarray:
+        """Hidden vectors as the kernels read them."""
+        if not isinstance(hidden, np.ndarray):
+            hidden = host(hidden)
+        if hidden.ndim != 2 or hidden.shape[1] != self.width:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.width}, got {hidden.shape}. "
+                "Use the projection of the same model."
+            )
+        return hidden if hidden.dtype == np.float32 and hidden.flags.carray else plain(hidden, np.float32)
+
+    def _room(self, rows: int) -> tuple[Any, ...]:
+        """Room for up to `ROWS` rows at a time; each thread has its own."""
+        made = getattr(self._rooms, "made", None)
+        if made is None or made[0] < min(rows, ROWS):
+            together = min(max(rows, 1), ROWS)
+            made = together, self._make_room(together)
+            self._rooms.made = made
+        return made[1]
+
+    def __reduce__(self) -> Any:
+        """A copy has room of its own."""
+        return _again, (type(self), {item.name: getattr(self, item.name) for item in fields(self) if item.init})
+
+    # --------------------------------------------------------------------------------------------------------- files
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``projection.json`` and ``projection.safetensors`` to a folder, whole or not at all."""
+        from safetensors.numpy import save_file
+
+        knobs = {item.name: getattr(self, item.name) for item in fields(self) if item.init and item.repr}
+        about = {"format": FORMAT, "version": VERSION, "name": self.name, "knobs": knobs}
+        with atomic_folder(folder) as temporary:
+            (temporary / "projection.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            save_file(self._tensors(), temporary / "projection.safetensors")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The inverse of `save`.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds no such projection, another one, or a damaged one.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            about = json.loads(Path(folder, "projection.json").read_text(encoding="utf-8"))
+            found, knobs = (about["format"], about["version"], about["name"]), about["knobs"]
+            tensors = load_file(Path(folder, "projection.safetensors"))
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise ValueError(f"{folder} is no saved projection: got {error!r}. Fit and save it again.") from error
+        if found != (FORMAT, VERSION, cls.name):
+            raise ValueError(
+                f"{folder} holds another projection: got {found}, expected {(FORMAT, VERSION, cls.name)}. Load it with its own "
+                "class."
+            )
+        try:
+            return cls._restored(tensors, knobs)
+        except (KeyError, TypeError, IndexError, RuntimeError) as error:
+            raise ValueError(f"The projection in {folder} is damaged: got {error!r}. Fit and save it again.") from error
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        """All arrays by name; a matrix as its weight and its bias."""
+        tensors = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.init and isinstance(value, np.ndarray):
+                tensors[item.name] = np.ascontiguousarray(value)
+            elif item.init and isinstance(value, Matrix):
+                tensors |= of_matrix(item.name, value)
+        return tensors
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+        """From `_tensors` and the knobs."""
+        arrays: dict[str, Any] = {name: value for name, value in tensors.items() if "." not in name}
+        matrices: dict[str, Any] = {
+            name: to_matrix(name, tensors) for name in {n.split(".")[0] for n in tensors if "." in n}
+        }
+        return cls(**(arrays | matrices | knobs))
+
+
+def _again(cls: Any, values: dict[str, Any]) -> Any:
+    return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Listed(Fitted):
+    """A projection that scores a list of candidates exactly, a list of its own for every hidden vector.
+
+    Attributes
+    ----------
+    weight : float32 array (V, D)
+    bias : float32 array (V,)
+    """
+
+    weight: np.ndarray = field(repr=False)
+    bias: np.ndarray = field(repr=False)
+
+    support: ClassVar[Support] = "active"
+
+    def __post_init__(self) -> None:
+        weight, bias = layer(self.weight, self.bias)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "bias", bias)
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of rows of the weight."""
+        return len(self.weight)
+
+    @property
+    def width(self) -> int:
+        """D, the length of a hidden vector."""
+        return int(self.weight.shape[1])
+
+    @property
+    @abstractmethod
+    def candidates(self) -> float:
+        """Tokens scored exactly for a hidden vector, on average."""
+
+    def _counted(self) -> float:
+        """The same, counted on some rows of the weight taken as hidden vectors."""
+        return float(self.top_k(self._sample, 1).num_active.mean())
+
+    @property
+    def _sample(self) -> np.ndarray:
+        return self.weight[:: -(-self.vocabulary // SAMPLE)]
+
+    @property
+    @abstractmethod
+    def search_multiply_adds(self) -> float:
+        """Multiply-adds of finding them, on average."""
+
+    @property
+    @abstractmethod
+    def search_bytes(self) -> float:
+        """Bytes read for finding them, on average."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the weight and of what is searched."""
+        return sum(tensor.nbytes for tensor in self._tensors().values())
+
+    def multiply_adds(self, rows: int) -> int:
+        """Multiply-adds of finding and scoring the candidates, on average (see `candidates`)."""
+        return round(rows * (self.search_multiply_adds + self.candidates * self.width))
+
+    @property
+    def bytes_per_query(self) -> int:
+        """Bytes of what is searched and of the candidates' rows, on average (see `candidates`)."""
+        return round(self.search_bytes + self.candidates * 4 * (self.width + 1))
+
+    @property
+    def _order(self) -> np.ndarray:
+        """The token of each row of the weight; empty where row and token are the same."""
+        return NONE[0]
+
+    @property
+    def _first(self) -> Matrix | None:
+        """The matrix of the first stage, if there is one."""
+        return None
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        """Stored arrays, room for a list, and for the products of a first stage."""
+        stored, listed = (self.weight, self.bias, self._order), room(self.vocabulary, self.width, self.longest)
+        if self._first is None:
+            return stored, listed
+        products = np.empty((together, self._first.outputs), dtype=np.float32)
+        return stored, listed, products
+
+
+# --------------------------------------------------------------------------------------------------------------- doors
+
+
+def host(values: Any) -> np.ndarray:
+    """A float32 array of a torch tensor on the CPU, or of anything numpy takes.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is on another device.
+    """
+    device = getattr(values, "device", "cpu")
+    if str(device) != "cpu":
+        raise ValueError(f"This projection computes on the CPU: got a tensor on {device}. Move it with .cpu().")
+    if hasattr(values, "detach"):
+        values = values.detach().float().numpy()
+    return plain(values, np.float32)
+
+
+def known_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
+    """As `checked`, in the one form that kernels are compiled for."""
+    return plain(checked(what, ids, least, vocabulary), np.int64)
+
+
+def plain(values: Any, kind: Any) -> np.ndarray:
+    """An array in rows that can be written to, a copy if need be.
+
+    For arrays that cannot, kernels would be compiled again, and not to the same last bits.
+    """
+    return np.require(values, kind, ["C", "A", "W"])
+
+
+def layer(weight: Any, bias: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """An output layer as float32 arrays, weight (V, D) and bias (V,), zero where there is none.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong or an entry is no finite number.
+    """
+    weight = host(weight)
+    if weight.ndim != 2 or weight.size == 0:
+        raise ValueError(f"An output weight is (V, D): got shape {weight.shape}. Give one row for each token.")
+    bias = np.zeros(len(weight), dtype=np.float32) if bias is None else host(bias).reshape(-1)
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(f"An output bias is (V,): got {len(bias)} for {len(weight)} tokens. Give one number for each.")
+    for what, values in (("weight", weight), ("bias", bias)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"The output {what} must be finite: got NaN or infinity. Load or train the model again.")
+    return weight, bias
+
+
+def within(name: str, knob: str, value: int, least: int, most: int) -> None:
+    """Check a knob.
+
+    Raises
+    ------
+    ValueError
+        If it is out of range.
+    """
+    if not least <= value <= most:
+        raise ValueError(f"{name} needs {knob} from {least} to {most}, got {value}. Choose a number in this range.")
+
+
+def offsets_checked(what: str, offsets: np.ndarray, members: int) -> np.ndarray:
+    """Offsets (..., C + 1) as int64, each row rising from 0 to the number of members.
+
+    Raises
+    ------
+    ValueError
+        If they do not.
+    """
+    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+    if (offsets[..., 0] != 0).any() or (offsets[..., -1] != members).any() or (np.diff(offsets) < 0).any():
+        raise ValueError(f"The {what} are damaged: got offsets that do not rise from 0 to {members}. Fit again.")
+    return offsets
+
+
+def of_matrix(name: str, matrix: Matrix) -> dict[str, np.ndarray]:
+    """The weight (N, K) and bias (N,) that a float32 matrix was packed from."""
+    return {f"{name}.weight": matrix.unpacked(), f"{name}.bias": matrix.bias[: matrix.shape[0]].copy()}
+
+
+def to_matrix(name: str, tensors: dict[str, np.ndarray]) -> Matrix:
+    """The inverse of `of_matrix`."""
+    return Matrix.of(tensors[f"{name}.weight"], tensors[f"{name}.bias"], name=name)

@@ -1,0 +1,146 @@
+"""A lossless projection: byte scores of the whole vocabulary, and float32 scores of what may be among the best."""
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.tiles import INT8_FOURS
+from fastdecode_lib.kernels.top_k import SPAN
+from fastdecode_lib.projections.compiled import CompiledExact
+from fastdecode_lib.projections.screen import output_matrix
+
+ROWS = 16
+"""Hidden vectors scored together."""
+UNIT = 2.0**-24
+"""Half a unit in the last place of float32, relative."""
+_NONE = np.zeros((1, 0), dtype=np.int64)
+
+
+class Quantised:
+    """The tokens and scores of the exact projection, ties included, at a fraction of the memory read.
+
+    Parameters
+    ----------
+    whole : Matrix
+        The output matrix in float32.
+    """
+
+    name = "quantised"
+
+    def __init__(self, whole: Matrix):
+        if whole.precision != "float32":
+            raise ValueError(
+                f"quantised gives what float32 gives: got an output matrix in {whole.precision}. Load the model in float32."
+            )
+        weight, (outputs, columns) = whole.unpacked(), whole.shape
+        if not np.isfinite(weight).all():
+            raise ValueError("quantised needs finite weights: got NaN or infinity. Load another checkpoint.")
+        self.whole, self.exact = whole, CompiledExact(whole)
+        biases = whole.bias[:outputs]
+        self.small = Matrix.of(weight, biases, "int8", name="the output matrix")
+        rounded = _integers(self.small) * self.small.scale[:outputs, None].astype(np.float64)
+        lengths, true = np.linalg.norm(rounded, axis=1), np.linalg.norm(weight.astype(np.float64), axis=1)
+        steps = 1.01 * (columns + 8) * UNIT
+        losses = np.linalg.norm(weight - rounded, axis=1) + steps * (true + lengths)
+        self._lengths, self._losses = (np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), losses))
+        self._rest = _up(steps * np.abs(biases.astype(np.float64)))
+        self._bytes = 1 if self.small.format is INT8_FOURS else 2
+        self._rooms = threading.local()
+
+    def __reduce__(self) -> Any:
+        """A copy has arrays of its own."""
+        return Quantised, (self.whole,)
+
+    @classmethod
+    def of(cls, model: Model) -> "Quantised":
+        """The projection of a model with one output in float32 on the CPU."""
+        return cls(output_matrix(model))
+
+    def bind(self, source: Source | None) -> "Quantised":
+        """Itself: the vocabulary does not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the output matrix, of its byte form and of the bounds."""
+        bounds = self._lengths.nbytes + self._losses.nbytes + self._rest.nbytes
+        return self.whole.memory_bytes + self.small.memory_bytes + bounds
+
+    def multiply_adds(self, rows: int) -> int:
+        """D x V for each row, in bytes; what is scored again is a handful."""
+        return self.exact.multiply_adds(rows)
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best tokens of hidden (N, D), as the exact projection has them; a normaliser costs a product in float32."""
+        hidden = self.exact._checked(hidden)
+        if normalise or not np.isfinite(hidden).all():
+            return self.exact.top_k(hidden, k, banned, normalise)
+        return self.top_k_counted(hidden, k, banned)[0]
+
+    def top_k_counted(
+        self, hidden: np.ndarray, k: int, banned: np.ndarray | None = None
+    ) -> tuple[Candidates, np.ndarray]:
+        """`top_k` of finite vectors, and how many tokens of each were scored in float32 (N,)."""
+        rows, vocabulary = len(hidden), self.whole.shape[0]
+        if not 1 <= k <= vocabulary:
+            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
+        refused = _NONE if banned is None else checked("banned tokens", np.atleast_2d(banned), -1, vocabulary)
+        if len(refused) not in (1, rows):
+            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
+        rescored = np.empty(rows, dtype=np.int64)
+        rounded, products, uppers, tops, sixteen = self._room(rows)
+        best_of_bounded(
+            hidden, self.whole.record, self.small.record, self._bytes, vocabulary, self._lengths, self._losses, self._rest,
+            refused, rounded, products, uppers, tops, sixteen, ids, scores, rescored,
+        )  # fmt: skip
+        return Candidates(ids, scores, np.full(rows, vocabulary)), rescored
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M): the exact projection's."""
+        return self.exact.log_probs(hidden, ids)
+
+    def log_normaliser_bounds(self, hidden: np.ndarray) -> np.ndarray:
+        """Bounds (N, 2) of the log-normaliser over the vocabulary, from byte scores alone."""
+        hidden = self.exact._checked(hidden)
+        found = np.empty((len(hidden), 2))
+        rounded, products, uppers, _, _ = self._room(len(hidden))
+        bounded_normalisers(
+            hidden, self.whole.record, self.small.record, self._bytes, self.whole.shape[0], self._lengths, self._losses,
+            self._rest, rounded, products, uppers, found,
+        )  # fmt: skip
+        return found
+
+    def _room(self, rows: int) -> tuple[np.ndarray, ...]:
+        """Room for up to `ROWS` rows; each thread has its own."""
+        made = getattr(self._rooms, "made", None)
+        together = min(max(rows, 1), ROWS)
+        if made is None or len(made[1]) < together:
+            made = (
+                room(together, self.whole.shape[1]),
+                np.empty((together, self.small.outputs), dtype=np.float32),
+                np.empty((1, self.small.outputs), dtype=np.float32),
+                np.empty(-(-self.whole.shape[0] // SPAN), dtype=np.float32),
+                np.empty(16, dtype=np.float32),
+            )
+            self._rooms.made = made
+        return made
+
+
+def _integers(small: Matrix) -> np.ndarray:
+    """The integers (N, K) of a matrix in int8, float64."""
+    rows, columns = small.shape
+    blocks, groups, lanes, group = small.weight.shape
+    whole = small.weight.transpose(0, 2, 1, 3).reshape(blocks * lanes, groups * group)
+    return whole[:rows, :columns].astype(np.float64)
+
+
+def _up(values: np.ndarray) -> np.ndarray:
+    """The nearest float32, or the next above it."""
+    near = values.astype(np.float32)
+    return np.where(near < values, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)

@@ -1,0 +1,95 @@
+"""Full probabilities from a few exact scores: the rest of the vocabulary is scored by a low-rank matrix (paper 001, sec. 7.3)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.kernels.gathered import mixed_log_probabilities
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.matrices import Matrix, room
+
+ROWS = 32
+"""Hidden vectors scored together."""
+
+
+@dataclass(frozen=True)
+class WithTail:
+    """A projection's own tokens with their exact scores, and all others with scores of low rank, as one distribution.
+
+    The paper does not say what bias the others have; here it is the exact one.
+
+    Attributes
+    ----------
+    inner : a projection with `active_scores`
+    down : Matrix
+        (rank, D).
+    up : Matrix
+        (V, rank) with the output's bias.
+    """
+
+    inner: Any
+    down: Matrix
+    up: Matrix
+
+    @classmethod
+    def of(cls, inner: Any, weight: np.ndarray, bias: np.ndarray | None, rank: int) -> "WithTail":
+        """With the best approximation of a weight (V, D) by a matrix of some rank, bias (V,).
+
+        Raises
+        ------
+        ValueError
+            If the rank is out of range, or the projection does not tell which tokens it scores.
+        """
+        if not 1 <= rank <= min(weight.shape):
+            raise ValueError(
+                f"The tail's rank must be from 1 to {min(weight.shape)}, got {rank}. The paper's is 20 or 200."
+            )
+        if not hasattr(inner, "active_scores"):
+            raise ValueError(f"A tail needs a projection that tells which tokens it scores: got {inner.name}.")
+        left, sizes, right = np.linalg.svd(weight.astype(np.float64), full_matrices=False)
+        return cls(inner, Matrix.of(right[:rank]), Matrix.of(left[:, :rank] * sizes[:rank], bias))
+
+    @property
+    def name(self) -> str:
+        """The projection's."""
+        return f"{self.inner.name} with a tail"
+
+    def bind(self, source: Source | None) -> "WithTail":
+        """Itself."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the projection and both factors."""
+        return int(self.inner.memory_bytes) + self.down.memory_bytes + self.up.memory_bytes
+
+    def multiply_adds(self, rows: int) -> int:
+        """Of the projection and both factors."""
+        (rank, width), (vocabulary, _) = self.down.shape, self.up.shape
+        return int(self.inner.multiply_adds(rows)) + rows * rank * (width + vocabulary)
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The projection's own best; the normaliser runs over the vocabulary."""
+        found: Candidates = self.inner.top_k(hidden, k, banned)
+        nothing = np.empty((len(found.ids), 0), dtype=np.int64)
+        total = self._mixed(hidden, nothing)[1] if normalise else None
+        return Candidates(found.ids, found.scores, found.num_active, total, "vocabulary", found.cluster)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M) over the vocabulary."""
+        return self._mixed(hidden, checked("tokens to score", ids, 0, self.up.shape[0]))[0]
+
+    def _mixed(self, hidden: Any, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities of some tokens, and the normalisers (N,)."""
+        hidden = np.ascontiguousarray(hidden, dtype=np.float32)
+        ids, exact = self.inner.active_scores(hidden)
+        low = np.ascontiguousarray(self.down(hidden))
+        rows = max(1, min(ROWS, len(low)))
+        found, total = np.empty(wanted.shape, dtype=np.float32), np.empty(len(low))
+        mixed_log_probabilities(
+            low, self.up.record, self.up.shape[0], ids, exact, wanted, room(rows, low.shape[1]),
+            np.empty((rows, self.up.outputs), np.float32), total, found,
+        )  # fmt: skip
+        return found, total

@@ -1,0 +1,671 @@
+"""Human evaluation: outputs of two systems rated blind, side by side, from 0 to 100 (paper 000, section 3.4 and table 6).
+
+`sample_pairs` draws pairs whose outputs differ; a `Study` keeps them and their ratings in one SQLite file and compares the
+systems as table 6 does, with a paired test beside the paper's unpaired one; `power` says what either test would find.
+"""
+
+import csv
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.store import atomic_file, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCRIPTED = "scripted:"
+"""How the names of raters begin that are programs."""
+
+LEVELS = (0.05, 0.01, 0.001)
+"""Of significance: one star is earned at each (caption of table 6)."""
+
+VERSION = 1
+APPLICATION = 0x66647274
+"""What SQLite's header says of a file that is a study."""
+
+_SCHEMA = """
+CREATE TABLE study (facts TEXT NOT NULL);
+CREATE TABLE pairs (pair INTEGER PRIMARY KEY, direction TEXT NOT NULL, segment INTEGER NOT NULL, source TEXT NOT NULL,
+    reference TEXT, output_a TEXT NOT NULL, output_b TEXT NOT NULL);
+CREATE TABLE ratings (rater TEXT NOT NULL, place INTEGER NOT NULL, pair INTEGER NOT NULL REFERENCES pairs,
+    a_is_left INTEGER NOT NULL, score_left REAL, score_right REAL, comment TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (rater, place)) WITHOUT ROWID;
+"""
+_RATED = """
+SELECT rater, pair, direction, segment, source, reference, output_a, output_b,
+    CASE a_is_left WHEN 1 THEN score_left ELSE score_right END AS score_a,
+    CASE a_is_left WHEN 1 THEN score_right ELSE score_left END AS score_b,
+    a_is_left, comment
+FROM ratings JOIN pairs USING (pair) WHERE score_left IS NOT NULL ORDER BY rater, place
+"""
+
+
+# ------------------------------------------------------------------------------------------------------------ sampling
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A segment and what two systems made of it; `segment` counts from 0 in the texts it was drawn from."""
+
+    segment: int
+    source: str
+    output_a: str
+    output_b: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Pairs of one direction whose outputs differ.
+
+    Attributes
+    ----------
+    pairs : tuple of Pair
+        In the order of their segments.
+    segments, differing : int
+        How many were there to draw from, and in how many the outputs differ.
+    direction : str
+        As ``en-de``; empty where there is but one.
+    """
+
+    pairs: tuple[Pair, ...]
+    segments: int
+    differing: int
+    direction: str = ""
+
+    @property
+    def identical(self) -> float:
+        """Share of segments, from 0 to 1, for which both systems gave the same output; some 0.92 in the paper."""
+        return 1 - self.differing / self.segments
+
+
+def sample_pairs(
+    sources: Sequence[str],
+    outputs_a: Sequence[str],
+    outputs_b: Sequence[str],
+    count: int,
+    seed: int,
+    references: Sequence[str] | None = None,
+    *,
+    direction: str = "",
+) -> Sample:
+    """Draw pairs for raters from the segments whose outputs differ, each as likely as the others (section 3.4).
+
+    Parameters
+    ----------
+    sources, outputs_a, outputs_b, references : sequences of str
+        One entry per segment; outputs differ when they are not the same string.
+    count : int
+        How many; the paper drew 1,700 a direction from some 16,000.
+    direction : str
+        As ``en-de``, for a study of several.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, all outputs are identical or fewer than `count` differ.
+    """
+    columns = {"sources": sources, "outputs_a": outputs_a, "outputs_b": outputs_b}
+    columns |= {} if references is None else {"references": references}
+    lengths = {name: len(texts) for name, texts in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Each segment has one text of each kind, got {lengths}. Pass lists of equal length.")
+    for name, texts in columns.items():
+        for text in texts:
+            _check_text(name, text)
+    differing = [index for index, (a, b) in enumerate(zip(outputs_a, outputs_b, strict=True)) if a != b]
+    if not differing:
+        raise ValueError(
+            f"Raters compare outputs that differ, got {len(sources)} segments with identical outputs. "
+            "There is nothing to rate: report that share, or take more segments."
+        )
+    if type(count) is not int or not 1 <= count <= len(differing):
+        raise ValueError(
+            f"count must be from 1 to the {len(differing)} segments whose outputs differ, got {count!r}. "
+            "Lower count or take more segments."
+        )
+    chosen = np.sort(np.random.default_rng(seed).choice(differing, count, replace=False)).tolist()
+    pairs = tuple(
+        Pair(index, sources[index], outputs_a[index], outputs_b[index], references[index] if references else None)
+        for index in chosen
+    )
+    return Sample(pairs, len(sources), len(differing), direction)
+
+
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"Texts are strings, got a {type(text).__name__} in {name}. Decode or join it first.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"Texts are Unicode, got half a surrogate pair in {name}: {text!r}. Mend the text.") from None
+
+
+# --------------------------------------------------------------------------------------------------------------- study
+
+
+class Study:
+    """Pairs, and what raters say of them, in one SQLite file; any number of processes may have it open.
+
+    A rater sees the pairs in an order of their own, each system on the left in half of them. Each rating is on the disk
+    before `rate` returns. The file wants a local disk: its journal (WAL) does not work over a network.
+
+    Attributes
+    ----------
+    systems : (str, str)
+        What outputs a and b were made by; raters are not told.
+    total : int
+        How many pairs there are.
+
+    Examples
+    --------
+    >>> sample = sample_pairs(sources, exact, clustered, count=50, seed=0)
+    >>> study = Study.create("ratings.sqlite", sample, systems=("exact", "clustered"))
+    >>> study.rate("anna", study.next_place("anna"), left=80, right=65)
+    >>> study.table()
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._db = _connect(self.path)
+        self._facts = json.loads(self._db.execute("SELECT facts FROM study").fetchone()[0])
+        self.systems: tuple[str, str] = tuple(self._facts["systems"])
+        self.total: int = self._db.execute("SELECT COUNT(*) FROM pairs").fetchone()[0]
+
+    @classmethod
+    def create(
+        cls, path: str | Path, samples: Sample | Sequence[Sample], systems: tuple[str, str], seed: int = 0
+    ) -> "Study":
+        """Make a study of one sample or of one for each direction, or go on with it where the file holds this very one.
+
+        Parameters
+        ----------
+        systems : (str, str)
+            Names of what made the outputs a and b.
+        seed : int
+            Of the raters' orders and sides.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else, or the samples or names do not fit together.
+        """
+        samples = [samples] if isinstance(samples, Sample) else list(samples)
+        names = [sample.direction for sample in samples]
+        if not samples or len(set(names)) < len(names):
+            raise ValueError(f"A study has one sample of each direction, got {names}. Name them in sample_pairs().")
+        if len(systems) != 2 or not all(systems) or systems[0] == systems[1]:
+            raise ValueError(f"A study compares two systems, got {systems!r}. Give each a name of its own.")
+        if type(seed) is not int or seed < 0:
+            raise ValueError(f"A seed is a whole number from 0 on, got {seed!r}. Example: 0.")
+        path, facts = Path(path), _facts(samples, systems, seed)
+        if not path.exists():
+            _write(path, samples, facts)
+        study = cls(path)
+        if study._facts != facts:
+            study.close()
+            raise ValueError(
+                f"{path} must hold the study of these pairs, systems and seed, got another one. "
+                "Open it with Study(path), or give this one a new path."
+            )
+        return study
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def __enter__(self) -> "Study":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Study({str(self.path)!r}, {self.total} pairs, {' and '.join(self.systems)})"
+
+    # ------------------------------------------------------------------------------------------------ what a rater sees
+
+    def progress(self, rater: str) -> tuple[int, int]:
+        """How many pairs the rater has rated, and of how many."""
+        self._seat(rater)
+        return self._one("SELECT COUNT(score_left), COUNT(*) FROM ratings WHERE rater = ?", rater)
+
+    def next_place(self, rater: str) -> int | None:
+        """The first place in the rater's order, from 0, whose pair is not rated; None when all are."""
+        self._seat(rater)
+        place: int | None = self._one("SELECT MIN(place) FROM ratings WHERE rater = ? AND score_left IS NULL", rater)[0]
+        return place
+
+    def pair_at(self, rater: str, place: int) -> dict[str, Any]:
+        """What a rater may see of the pair at a place in their order.
+
+        Returns
+        -------
+        dict
+            ``source``, ``reference`` (or None), the outputs as ``left`` and ``right``; and what was said of them before:
+            ``scores`` (left and right, or None) and ``comment``.
+        """
+        self._check_place(rater, place)
+        source, reference, left, right, *scores, comment = self._one(
+            "SELECT source, reference, CASE a_is_left WHEN 1 THEN output_a ELSE output_b END, "
+            "CASE a_is_left WHEN 1 THEN output_b ELSE output_a END, score_left, score_right, comment "
+            "FROM ratings JOIN pairs USING (pair) WHERE rater = ? AND place = ?",
+            rater,
+            int(place),
+        )
+        said = {"scores": None if None in scores else scores, "comment": comment}
+        return {"source": source, "reference": reference, "left": left, "right": right} | said
+
+    def rate(self, rater: str, place: int, left: float, right: float, comment: str = "") -> None:
+        """Keep what a rater says of the pair at a place in their order, in place of what was said before.
+
+        Parameters
+        ----------
+        left, right : float
+            Scores from 0, the worst, to 100.
+        """
+        self._check_place(rater, place)
+        for score in (left, right):
+            if not isinstance(score, Real) or isinstance(score, bool) or not 0 <= score <= 100:
+                raise ValueError(f"A score is a number from 0 to 100, got {score!r}. Rate both outputs.")
+        _check_text("comment", comment)
+        with self._lock, self._db:
+            self._db.execute(
+                "UPDATE ratings SET score_left = ?, score_right = ?, comment = ? WHERE rater = ? AND place = ?",
+                (float(left), float(right), comment, rater, int(place)),
+            )
+
+    def _seat(self, rater: str) -> None:
+        """Give a new rater an order of the pairs, and the sides of each."""
+        if not isinstance(rater, str) or not rater.strip() or rater != rater.strip() or not rater.isprintable():
+            raise ValueError(f"A rater needs a name without spaces at its ends, got {rater!r}. Example: 'anna'.")
+        with self._lock, self._db:
+            if self._one("SELECT EXISTS (SELECT 1 FROM ratings WHERE rater = ?)", rater)[0]:
+                return
+            generator = _generator(self._facts["seed"], rater)
+            order = generator.permutation(self.total).tolist()
+            a_is_left = generator.permutation(np.arange(self.total) % 2).tolist()
+            self._db.executemany(
+                "INSERT OR IGNORE INTO ratings (rater, place, pair, a_is_left) VALUES (?, ?, ?, ?)",
+                [(rater, place, *seat) for place, seat in enumerate(zip(order, a_is_left, strict=True))],
+            )
+
+    def _check_place(self, rater: str, place: object) -> None:
+        self._seat(rater)
+        if not isinstance(place, int | np.integer) or not 0 <= place < self.total:
+            raise ValueError(f"Places are from 0 to {self.total - 1}, got {place!r}. Ask next_place() for one.")
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...]:
+        with self._lock:
+            row: tuple[Any, ...] = self._db.execute(query, values).fetchone()
+        return row
+
+    # ---------------------------------------------------------------------------------------------------- what came out
+
+    def ratings(self) -> "pd.DataFrame":
+        """Every rating, the systems named.
+
+        Returns
+        -------
+        DataFrame
+            ``rater``, ``scripted`` (whether it is a program), ``pair``, ``direction``, ``segment``, ``source``,
+            ``reference``, ``output_a``, ``output_b``, ``score_a``, ``score_b``, ``comment``, ``system_a``, ``system_b``
+            and ``left``, the name of the system that stood there.
+        """
+        import pandas as pd
+
+        with self._lock:
+            frame = pd.read_sql_query(_RATED, self._db)
+        a, b = self.systems
+        left = np.where(frame.pop("a_is_left") == 1, a, b)
+        scripted = [rater.startswith(SCRIPTED) for rater in frame["rater"]]
+        frame.insert(1, "scripted", np.array(scripted, dtype=bool))
+        return frame.assign(system_a=a, system_b=b, left=left)
+
+    def export(self, path: str | Path) -> None:
+        """Write every rating, the systems named, as ``.csv`` or ``.json`` (`fastdecode_lib.store.write_table`)."""
+        frame, suffix = self.ratings(), Path(path).suffix
+        if suffix == ".json":
+            rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+            write_table(path, rows, self._facts)
+        elif suffix == ".csv":
+            with atomic_file(path) as temporary:
+                frame.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        else:
+            raise ValueError(f"Ratings are exported as .csv or .json, got {str(path)!r}. Choose one of these endings.")
+
+    def table(self) -> "pd.DataFrame":
+        """Table 6: for each direction the mean score of either system and whether the difference is significant.
+
+        A pair's score is the mean over its raters, so that the unit of both tests is the pair: scores that several raters
+        give to one output are not independent. Scripted raters are never counted among people: their rows say
+        ``(scripted)``.
+
+        Returns
+        -------
+        DataFrame
+            ``name``, ``direction``, ``scripted``, ``system_a``, ``system_b``; ``raters``, ``pairs`` and ``ratings``, each a
+            count of what was rated; the columns of `compare_scores`; and ``identical``, the share of segments (0 to 1)
+            whose outputs raters did not have to see.
+        """
+        import pandas as pd
+
+        samples, rows = self._facts["samples"], []
+        for scripted, rated in self._by_kind():
+            by_direction = [(name, [name]) for name in samples if (rated["direction"] == name).any()]
+            everything = [("", list(samples))] if len(by_direction) > 1 else []
+            for name, directions in by_direction + everything:
+                part = rated[rated["direction"].isin(directions)]
+                means = part.groupby("pair")[["score_a", "score_b"]].mean().to_numpy()
+                segments, differing = (
+                    sum(samples[direction][key] for direction in directions) for key in ("segments", "differing")
+                )
+                rows.append(
+                    {
+                        "name": (name or "all") + (" (scripted)" if scripted else ""),
+                        "direction": name,
+                        "scripted": scripted,
+                        "system_a": self.systems[0],
+                        "system_b": self.systems[1],
+                        "raters": part["rater"].nunique(),
+                        "pairs": len(means),
+                        "ratings": len(part),
+                        **compare_scores(means[:, 0], means[:, 1]),
+                        "identical": 1 - differing / segments,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def agreement(self) -> "pd.DataFrame":
+        """How far raters agree: Krippendorff's alpha of the scores, and of the differences between a pair's two scores.
+
+        Raters who use the scale differently agree little on scores and may still agree on differences, which is what the
+        comparison rests on.
+
+        Returns
+        -------
+        DataFrame
+            ``name``, ``scripted``, ``raters``, ``pairs`` (with two ratings or more) and ``alpha``; see
+            `krippendorff_alpha`.
+        """
+        import pandas as pd
+
+        rows = []
+        for scripted, rated in self._by_kind():
+            a, b = (
+                rated.pivot(index="pair", columns="rater", values=column).to_numpy()
+                for column in ("score_a", "score_b")
+            )
+            pairs = int((np.isfinite(a).sum(axis=1) >= 2).sum())
+            for name, scores in (("scores", np.concatenate([a, b])), ("differences", b - a)):
+                said = {"name": name + (" (scripted)" if scripted else ""), "scripted": scripted}
+                rows.append(said | {"raters": a.shape[1], "pairs": pairs, "alpha": krippendorff_alpha(scores)})
+        return pd.DataFrame(rows)
+
+    def _by_kind(self) -> Iterator[tuple[bool, "pd.DataFrame"]]:
+        """The ratings of people, then those of scripted raters."""
+        rated = self.ratings()
+        if rated.empty:
+            raise ValueError(f"A comparison needs ratings, got none in {self.path}. Rate pairs with ddgviz.rate().")
+        for scripted in (False, True):
+            part = rated[rated["scripted"] == scripted]
+            if len(part):
+                yield scripted, part
+
+
+def _generator(seed: int, *names: str) -> np.random.Generator:
+    """Random numbers of someone's own."""
+    digest = hashlib.sha256("\n".join(names).encode()).digest()
+    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+
+
+def _facts(samples: Sequence[Sample], systems: tuple[str, str], seed: int) -> dict[str, Any]:
+    """What a study is about; `identity` is a digest of all its texts."""
+    content = json.dumps([asdict(sample) for sample in samples], sort_keys=True)
+    return {
+        "identity": hashlib.sha256(content.encode()).hexdigest(),
+        "systems": list(systems),
+        "seed": seed,
+        "samples": {s.direction: {"segments": s.segments, "differing": s.differing} for s in samples},
+    }
+
+
+def _write(path: Path, samples: Sequence[Sample], facts: dict[str, Any]) -> None:
+    """A study's file, whole or not at all."""
+    left = path.with_name(f"{path.name}-wal")
+    if left.exists():
+        raise ValueError(f"A new study needs a fresh path, got {path} with a journal left over. Delete {left} first.")
+    rows = [(sample.direction, pair) for sample in samples for pair in sample.pairs]
+    with atomic_file(path) as temporary, closing(sqlite3.connect(temporary)) as db, db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(f"{_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};")
+        db.execute("INSERT INTO study VALUES (?)", (json.dumps(facts),))
+        db.executemany(
+            "INSERT INTO pairs VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (number, direction, pair.segment, pair.source, pair.reference, pair.output_a, pair.output_b)
+                for number, (direction, pair) in enumerate(rows)
+            ],
+        )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """The file opened, once it is known to be a study that this version can read."""
+    if not path.is_file():
+        raise ValueError(f"A study is a file, got {path}, where there is none. Make one with Study.create().")
+    db = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    try:
+        checks = ("application_id", "user_version", "quick_check(1)", "synchronous = FULL")
+        application, version, health, _ = (db.execute(f"PRAGMA {check}").fetchone() for check in checks)
+        if application != (APPLICATION,):
+            raise sqlite3.DatabaseError("another kind of file")
+        if version != (VERSION,):
+            raise sqlite3.DatabaseError(f"version {version[0]}")
+        if health != ("ok",):
+            raise sqlite3.DatabaseError("a damaged one")
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise ValueError(
+            f"{path} must be a study of version {VERSION}, got {error}. "
+            "Restore it from a copy, or make another with Study.create()."
+        ) from error
+    return db
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+def compare_scores(scores_a: np.ndarray, scores_b: np.ndarray) -> dict[str, Any]:
+    """Table 6 for scores from anywhere: two systems on the same pairs.
+
+    Parameters
+    ----------
+    scores_a, scores_b : float arrays (pairs,)
+        The same pairs in the same order; a pair's score is the mean over its raters.
+
+    Returns
+    -------
+    dict
+        ``mean_a``, ``mean_b``, ``difference`` (b minus a); the p-values ``rank_sum`` (Wilcoxon's rank-sum test, unpaired,
+        the paper's) and ``signed_rank`` (Wilcoxon's signed-rank test, paired), both two-sided; and for each its
+        ``_mark``, as in table 6: ``*`` below .05, ``**`` below .01, ``***`` below .001. Both are normal approximations,
+        but that the signed-rank test is exact for up to 50 pairs without ties.
+    """
+    a, b = np.asarray(scores_a, dtype=np.float64), np.asarray(scores_b, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or not a.size or not np.isfinite(np.stack([a, b])).all():
+        raise ValueError(
+            f"Systems are compared on the same pairs, got scores of shape {a.shape} and {b.shape}, or not all finite. "
+            "Pass one finite score per pair and system."
+        )
+    row: dict[str, Any] = {
+        "mean_a": float(a.mean()),
+        "mean_b": float(b.mean()),
+        "difference": float(b.mean() - a.mean()),
+    }
+    for name, p in _p_values(a, b).items():
+        row |= {name: float(p), f"{name}_mark": "*" * sum(float(p) < level for level in LEVELS)}
+    return row
+
+
+def _p_values(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    """Two-sided p-values of both tests along the last axis."""
+    from scipy import stats
+
+    difference = np.round(b - a, 9)  # else the rounding of means breaks ties
+    sizes = np.sort(np.abs(difference), axis=-1)
+    ties = (sizes[..., 0] == 0).any() or (np.diff(sizes, axis=-1) == 0).any()
+    with np.errstate(invalid="ignore"):
+        signed_rank = stats.wilcoxon(difference, axis=-1, method="asymptotic" if ties or a.shape[-1] > 50 else "exact")
+    unequal = sizes[..., -1] > 0
+    return {"rank_sum": stats.ranksums(a, b, axis=-1).pvalue, "signed_rank": np.where(unequal, signed_rank.pvalue, 1.0)}
+
+
+def krippendorff_alpha(scores: np.ndarray) -> float:
+    """Krippendorff's alpha for interval data: 1 is perfect agreement, 0 what chance would give.
+
+    Observed squared differences within a unit over those expected between any two scores (Krippendorff 2004, chapter 11).
+    It is the usual coefficient for scores that not every rater gave, and falls when raters use the scale differently.
+
+    Parameters
+    ----------
+    scores : float array (units, raters)
+        NaN where a rater has not rated a unit; units with one score do not count.
+
+    Returns
+    -------
+    float
+        NaN if no unit has two scores or all scores are equal.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    scores = scores[np.isfinite(scores).sum(axis=1) >= 2]
+    count = np.isfinite(scores).sum(axis=1)
+    if not count.size:
+        return float("nan")
+    within = count * np.nanvar(scores, axis=1) * count / (count - 1)
+    between = np.nanvar(scores) * count.sum() / (count.sum() - 1)
+    return float(1 - within.sum() / count.sum() / between) if between > 0 else float("nan")
+
+
+def power(
+    effect: float | Sequence[float],
+    pairs: int = 1700,
+    raters: int = 1,
+    trials: int = 1000,
+    seed: int = 0,
+    *,
+    difficulty: float = 7.0,
+    noise: float = 4.0,
+) -> "pd.DataFrame":
+    """How often either test finds a difference of known size, at the level .05, and how often one that is not there.
+
+    A rater's score of an output is a constant, plus the difficulty of the pair, which both outputs share, plus noise of
+    its own, plus `effect` if the output is system b's; difficulty and noise are normal. Nothing is clipped or rounded, so
+    the effect is what it says. Difficulty cancels in the signed-rank test, which finds more for it. The rank-sum
+    test takes it for noise: it finds less, and as the two samples are correlated by ``difficulty² / (difficulty² + noise² /
+    raters)``, it also raises fewer false alarms than the .05 it is allowed.
+
+    Parameters
+    ----------
+    effect : float or sequence of float
+        In points of the scale from 0 to 100; 0 is always among them.
+    pairs, raters, trials : int
+        Pairs of a study, raters of each pair, and simulated studies.
+    difficulty, noise : float
+        Standard deviations in points. The usual ones make scores spread by 8 points, which is where the stars of table 6
+        put them (0.8 points earn two of 1,700 pairs, not three); how the spread divides is our assumption.
+
+    Returns
+    -------
+    DataFrame
+        One row per effect: ``name``, ``effect``, ``pairs``, ``raters``, ``trials``, and the share of trials (0 to 1) in which
+        ``rank_sum`` and ``signed_rank`` were significant.
+    """
+    import pandas as pd
+
+    effects = sorted({0.0, *np.atleast_1d(np.asarray(effect, dtype=np.float64)).tolist()}, key=abs)
+    if (
+        min(pairs, raters, trials) < 1
+        or not np.isfinite([*effects, difficulty, noise]).all()
+        or difficulty < 0
+        or noise <= 0
+    ):
+        raise ValueError(
+            "A simulated study needs pairs, raters, trials and noise above 0 and a finite effect, got "
+            f"{pairs=}, {raters=}, {trials=}, {difficulty=}, {noise=}, {effect=}. Example: power(0.5, pairs=200)."
+        )
+    found = {size: {"rank_sum": 0, "signed_rank": 0} for size in effects}
+    generator, at_once = np.random.default_rng(seed), max(1, 2_000_000 // pairs)
+    for start in range(0, trials, at_once):
+        shape = (min(at_once, trials - start), pairs)
+        shared = generator.normal(0, difficulty, shape)
+        # the mean of the raters' noise, drawn at once
+        a, b = (shared + generator.normal(0, noise / np.sqrt(raters), shape) for _ in range(2))
+        for size, counts in found.items():
+            for test, p in _p_values(a, b + size).items():
+                counts[test] += int((p < LEVELS[0]).sum())
+    settings = {"pairs": pairs, "raters": raters, "trials": trials}
+    return pd.DataFrame(
+        {"name": f"effect {size:g}", "effect": size} | settings | {test: n / trials for test, n in counts.items()}
+        for size, counts in found.items()
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- scripted raters
+
+Quality = Callable[[str, str, str | None], float]
+"""Score of an output from its source, itself and the reference, if there is one."""
+
+
+@dataclass(frozen=True)
+class ScriptedRater:
+    """A program that rates through the same door as people do, and as blind; for demonstrations, never for results.
+
+    Attributes
+    ----------
+    name : str
+        It rates as ``scripted:name``, by which exports and tables tell it from people.
+    quality : callable or mapping
+        Score of an output: a function of source, output and reference, or a table of scores by output.
+    noise : float
+        Standard deviation, in points, of what it adds to either score.
+    seed : int
+    """
+
+    name: str
+    quality: Quality | Mapping[str, float]
+    noise: float = 5.0
+    seed: int = 0
+
+    @property
+    def rater(self) -> str:
+        """The name it rates by."""
+        return SCRIPTED + self.name
+
+    def rate(self, study: Study, count: int | None = None) -> int:
+        """Rate all pairs that it has not rated yet, or the next `count` of them; how many it rated."""
+        rated = 0
+        while rated != count and (place := study.next_place(self.rater)) is not None:
+            pair = study.pair_at(self.rater, place)
+            noise = _generator(self.seed, self.name, str(place)).normal(0, self.noise, 2)
+            left, right = (self._score(pair, side) for side in ("left", "right"))
+            study.rate(self.rater, place, *np.clip(np.round(np.add([left, right], noise)), 0, 100).tolist())
+            rated += 1
+        return rated
+
+    def _score(self, pair: Mapping[str, Any], side: str) -> float:
+        if callable(self.quality):
+            return float(self.quality(pair["source"], pair[side], pair["reference"]))
+        if pair[side] not in self.quality:
+            raise ValueError(f"A scripted rater needs a score of each output, got none of {pair[side]!r}. Add it.")
+        return float(self.quality[pair[side]])

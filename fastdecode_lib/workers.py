@@ -1,0 +1,132 @@
+"""Many independent tasks, here or on dask's workers: the same results in the same order, for any number of workers."""
+
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from logging import ERROR
+from typing import Any, TypeVar
+
+AHEAD = 2
+"""Tasks given out for each thread of a worker, so that none waits for the next."""
+PATIENCE = 60
+"""Seconds to wait for a scheduler and its first worker."""
+DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""What workers run first: Ctrl-C reaches all processes of a terminal, and is for the one that gave out the tasks."""
+
+T = TypeVar("T")
+
+
+def over(
+    function: Callable[[Any], T], items: Iterable[Any], *, workers: int | None = None, scheduler: str | None = None
+) -> Generator[T, None, None]:
+    """``map(function, items)``, in this process or on dask's workers.
+
+    Results come in the order of the items; only few tasks are given out before their turn. A worker that dies has its task
+    run again by another. When the generator is closed, tasks under way are waited for: none runs on afterwards.
+
+    Parameters
+    ----------
+    function : callable
+        Must pickle; each process unpickles it once.
+    workers : int, optional
+        Processes to start on this machine; a script that asks for them needs ``if __name__ == "__main__":``.
+    scheduler : str, optional
+        Address of a scheduler that has workers, as ``"tcp://10.0.0.1:8786"``.
+
+    Raises
+    ------
+    ValueError
+        If dask is not installed, or the scheduler or its workers are not there.
+    RuntimeError
+        If a task kills every worker that it runs on.
+    """
+    if workers is None and scheduler is None:
+        yield from map(function, items)
+        return
+    distributed = check_workers(workers, scheduler)
+    with _client(distributed, workers, scheduler) as client:
+        packed = client.submit(bytes, pickle.dumps(function), pure=False)
+        flying: deque[Any] = deque()
+        try:
+            for number, item in enumerate(items):
+                flying.append(client.submit(_call, packed, item, pure=False, priority=-number))
+                if len(flying) >= AHEAD * max(1, sum(client.nthreads().values())):
+                    yield flying.popleft().result()
+            while flying:
+                yield flying.popleft().result()
+        except distributed.KilledWorker as error:
+            raise RuntimeError(
+                f"Several workers died of the same task: got {error}. They may lack memory: use fewer workers."
+            ) from error
+        finally:
+            distributed.wait(list(flying))
+
+
+def check_workers(workers: int | None, scheduler: str | None) -> Any:
+    """The module `distributed`, once the choice of workers is known to make sense; None where there are none.
+
+    Raises
+    ------
+    ValueError
+    """
+    if workers is None and scheduler is None:
+        return None
+    if workers is not None and scheduler is not None:
+        raise ValueError(
+            f"Workers are started here or belong to a scheduler: got workers={workers} and scheduler={scheduler!r}. Leave out "
+            "one."
+        )
+    if workers is not None and (type(workers) is not int or workers < 1):
+        raise ValueError(f"workers must be a whole number from 1 on: got {workers!r}. Example: workers=2.")
+    try:
+        import distributed
+    except ImportError as error:
+        raise ValueError(
+            "Workers need dask, which is not installed: got no module 'distributed'. Install it with "
+            "`pip install 'fastdecode[dask]'`, or leave out workers and scheduler."
+        ) from error
+    return distributed
+
+
+@contextmanager
+def _client(distributed: Any, workers: int | None, scheduler: str | None) -> Iterator[Any]:
+    """A client of workers that are there."""
+    if workers is not None:
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            processes=True,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address=":0",
+            silence_logs=ERROR,
+            preload=[DEAF],
+        )
+        with cluster, distributed.Client(cluster) as client:
+            yield client
+        return
+    try:
+        client = distributed.Client(scheduler, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"No scheduler with workers answers: got scheduler={scheduler!r} ({error}). Start them with `dask scheduler` and "
+            "`dask worker ADDRESS --nthreads 1`."
+        ) from error
+    with client:
+        yield client
+
+
+def _call(packed: bytes, item: Any) -> Any:
+    return _unpacked(packed)(item)
+
+
+@lru_cache(maxsize=1)
+def _unpacked(packed: bytes) -> Callable[[Any], Any]:
+    """The function, with what it loads; on one thread, the workers being many."""
+    function: Callable[[Any], Any] = pickle.loads(packed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    return function

@@ -1,0 +1,66 @@
+"""Paper 000's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
+
+import pandas as pd
+
+from fastdecode_lib.experiments import Scale, cluster_tables, paper_000
+
+
+def made(name: str) -> pd.DataFrame:
+    frame = getattr(cluster_tables, name)(Scale.TINY)
+    assert frame.name.is_unique and frame.attrs["provenance"]["threads"] == 1
+    ours = frame[frame.kind == "measured"]
+    ours = ours[[c for c in ours if not c.startswith("paper_") and not c.endswith(("_low", "_high"))]]
+    assert not ours.isna().any(axis=None)
+    return frame
+
+
+def test_table_1_counts_sentences() -> None:
+    frame = made("table1")
+    assert len(frame[frame.kind == "paper"]) == len(paper_000.TABLE_1) and (frame.set_1.dropna() > 0).all()
+
+
+def test_table_2_unions_are_larger_than_own_sets() -> None:
+    frame = made("table2")
+    ours = frame[frame.kind == "measured"].pivot(index="direction", columns="method", values="active")
+    assert (ours["exact"] == 1).all() and (ours["each row's own"] <= ours["union of the batch"]).all()
+    assert (ours["union of the batch"] < 1).all()
+    printed = frame[frame.kind == "paper"].set_index("name")
+    assert printed.paper_microseconds["en-es, dense"] == 230.09 and len(printed) == 12
+
+
+def test_tables_3_and_4_alone_shared_sets_are_a_rows_own() -> None:
+    """One row a call: the union is its own set, so that outputs are the same; exact rows agree with themselves."""
+    frame = made("table3")
+    ours = frame[frame.kind == "measured"].set_index(["protocol", "direction", "method"])
+    assert (ours.xs("exact", level="method").identical == 1).all()
+    alone = ours.loc["batch 1, beam 1"]
+    own, shared = (alone.xs(method, level="method") for method in ("clustered", "clustered, shared"))
+    assert (own.identical == shared.identical).all() and (own.bleu == shared.bleu).all()
+    assert len(frame[frame.kind == "paper"]) == 24
+    other = made("table4")
+    assert set(other[other.kind == "measured"].protocol) == {"batch 20, beam 2"}
+
+
+def test_table_5_sets_are_small_beside_the_output() -> None:
+    frame = made("table5")
+    ours = frame[frame.kind == "measured"]
+    assert (ours.sets_megabytes < 0.1 * ours.output_megabytes).all()
+    assert (ours.sets_megabytes < ours.with_copies_megabytes).all()
+
+
+def test_figure_2_clusters_of_a_target_are_larger() -> None:
+    ours = made("figure2").query("kind == 'measured'").pivot(index="clusters", columns="group", values="largest_share")
+    assert (ours["target"] >= ours["direction"]).all()
+
+
+def test_figure_3_has_every_setting() -> None:
+    ours = made("figure3")
+    assert set(ours.group) == {"K = 1", "K = 3", "K = 5"} and (ours.speedup > 0).all()
+
+
+def test_figure_4_more_labels_are_more_active_tokens() -> None:
+    frame = made("figure4")
+    sums = [frame[frame.group == f"K = {top}"].share.sum() for top in (1, 3, 5)]
+    assert sums[0] < sums[1] < sums[2]
+    for _, part in frame.groupby("group"):
+        assert part.share.is_monotonic_decreasing

@@ -1,0 +1,320 @@
+"""SVD-softmax and adaptive softmax: exact at full effort, proper probabilities, parity with PyTorch."""
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_neighbours import best, log_sum, output_layer, recall, shapes, whole_numbers
+
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.projections.factored import Adaptive, Svd, _cuts
+
+seeds = st.integers(0, 2**31)
+
+
+def random_adaptive(seed: int, vocabulary: int, width: int, tails: int) -> tuple[Adaptive, np.ndarray, np.ndarray]:
+    """An adaptive layer with random weights, hidden vectors, and their log-probabilities as PyTorch has them."""
+    random, torch_random = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    cuts = _cuts(int(random.integers(1, vocabulary - tails + 1)), tails, vocabulary)
+    layer = torch.nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cuts, div_value=1.5, head_bias=True)
+    for parameter in layer.parameters():
+        parameter.data.normal_(generator=torch_random)
+    hidden = random.normal(size=(int(random.choice([1, 3, 40])), width)).astype(np.float32)
+    arrays = {name: value.numpy() for name, value in layer.state_dict().items()}
+    order = random.permutation(vocabulary)
+    made = Adaptive(
+        head_layer=Matrix.of(arrays["head.weight"], arrays["head.bias"]),
+        down=tuple(Matrix.of(arrays[f"tail.{i}.0.weight"]) for i in range(tails)),
+        up=tuple(Matrix.of(arrays[f"tail.{i}.1.weight"]) for i in range(tails)),
+        order=order,
+        visited=np.ones(tails, np.float32),
+    )
+    expected = np.empty((len(hidden), vocabulary))
+    with torch.no_grad():
+        expected[:, order] = layer.double().log_prob(torch.from_numpy(hidden).double()).numpy()
+    return made, hidden, expected
+
+
+# ----------------------------------------------------------------------------------------------------------------- svd
+
+
+@settings(max_examples=40)
+@given(seeds, st.integers(1, 70), st.booleans())
+def test_a_full_view_is_exact(seed: int, k: int, banning: bool) -> None:
+    vocabulary, width, rows = shapes(seed)
+    weight, bias, hidden = whole_numbers(seed, vocabulary, width, rows)
+    projection = Svd.fit(weight, bias, window=int(np.random.default_rng(seed).integers(1, width + 1)), full=vocabulary)
+    scores = hidden @ weight.T + bias
+    banned = np.array([vocabulary // 2]) if banning else None
+    open_scores = scores.copy()
+    open_scores[:, [] if banned is None else banned] = -np.inf
+    found = projection.bind(None).top_k(hidden, k, banned, normalise=True)
+    ids, values = best(open_scores, k)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_array_equal(found.scores, values)
+    np.testing.assert_array_equal(found.num_active, vocabulary)
+    assert found.support == "vocabulary" and found.log_normaliser is not None
+    np.testing.assert_allclose(found.log_normaliser, log_sum(scores.astype(np.float64)), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=40)
+@given(seeds, st.integers(1, 12))
+def test_the_best_of_the_preview_are_scored_exactly(seed: int, k: int) -> None:
+    vocabulary, width, rows = shapes(seed)
+    weight, bias, draw = output_layer(seed, vocabulary, width)
+    random, hidden = np.random.default_rng(seed), draw(rows)
+    window, full = int(random.integers(1, width + 1)), int(random.integers(1, vocabulary + 1))
+    projection = Svd.fit(weight, bias, window=window, full=full)
+    scores = hidden.astype(np.float64) @ weight.T + bias
+    basis = projection.basis[:window].astype(np.float64)
+    preview = (hidden @ basis.T) @ (weight @ basis.T).T + bias
+    listed = projection.active_scores(hidden)
+    assert listed.ids.shape == (rows, full)
+    mixed = preview.copy()
+    for row, own in enumerate(listed.ids):
+        left_out = np.delete(preview[row], own)
+        assert preview[row, own].min() >= left_out.max(initial=-np.inf) - 1e-4
+        mixed[row, own] = scores[row, own]
+    np.testing.assert_allclose(listed.scores, np.take_along_axis(scores, listed.ids, 1), rtol=1e-4, atol=1e-4)
+    found = projection.top_k(hidden, k, normalise=True)
+    inside = np.full(scores.shape, -np.inf)
+    np.put_along_axis(inside, listed.ids, listed.scores, 1)
+    np.testing.assert_array_equal(found.ids, best(inside, k)[0])
+    np.testing.assert_array_equal(found.num_active, full)
+    assert found.log_normaliser is not None
+    np.testing.assert_allclose(found.log_normaliser, log_sum(mixed), rtol=1e-4, atol=1e-4)
+    log_probs = projection.log_probs(hidden, np.tile(np.arange(vocabulary), (rows, 1)))
+    np.testing.assert_allclose(log_probs, mixed - log_sum(mixed)[:, None], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.exp(log_probs.astype(np.float64)).sum(1), 1, atol=1e-4)
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_equal_previews_keep_the_lowest_ids(seed: int) -> None:
+    vocabulary = 40
+    weight = np.repeat(np.random.default_rng(seed).integers(-2, 3, size=(4, 6)), 10, axis=0)
+    full = int(np.random.default_rng(seed).integers(1, vocabulary))
+    hidden = np.random.default_rng(seed).integers(-2, 3, size=(5, 6)).astype(np.float32)
+    projection = Svd.fit(weight, window=3, full=full)
+    for own in projection.active(hidden):
+        for first in range(0, vocabulary, 10):
+            part = own[(own >= first) & (own < first + 10)]
+            np.testing.assert_array_equal(part, np.arange(first, first + len(part)))
+
+
+def test_svd_finds_more_with_more_effort() -> None:
+    weight, bias, draw = output_layer(7, 600, 40)
+    hidden = draw(200)
+    exact, _ = best(hidden.astype(np.float64) @ weight.T + bias, 5)
+    projection = Svd.fit(weight, bias, window=4, full=20)
+    windows = [replace(projection, window=window) for window in (1, 3, 6, 40)]
+    fulls = [replace(projection, full=full) for full in (5, 20, 80, 600)]
+    for made in (windows, fulls):
+        found = [recall(one, hidden, exact) for one in made]
+        assert found == sorted(found) and found[0] < found[-1] and found[-1] == 1, found
+        costs = [(one.multiply_adds(1), one.bytes_per_query, one.memory_bytes) for one in made]
+        assert costs == sorted(costs) and costs[0] < costs[-1]
+    assert windows[0].multiply_adds(3) == 3 * (40 + 600 + 20 * 40)
+
+
+# ------------------------------------------------------------------------------------------------------------ adaptive
+
+
+@settings(max_examples=60)
+@given(seeds, st.integers(1, 40), st.integers(1, 3), st.booleans())
+def test_adaptive_is_pytorchs_and_finds_its_best_tokens(seed: int, k: int, tails: int, banning: bool) -> None:
+    vocabulary, width = int(np.random.default_rng(seed).integers(5, 60)), 17
+    projection, hidden, expected = random_adaptive(seed, vocabulary, width, tails)
+    everything = np.tile(np.arange(vocabulary), (len(hidden), 1))
+    log_probs = projection.log_probs(hidden, everything)
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.exp(log_probs.astype(np.float64)).sum(1), 1, atol=1e-4)
+    banned = np.array([0, vocabulary // 2]) if banning else None
+    open_scores = log_probs.copy()
+    open_scores[:, [] if banned is None else banned] = -np.inf
+    found = projection.bind(None).top_k(hidden, k, banned, normalise=True)
+    ids, values = best(open_scores, k)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_array_equal(found.scores, values)
+    np.testing.assert_array_equal(found.log_normaliser, 0)
+    assert found.support == "vocabulary"
+    assert (found.num_active >= projection.head).all() and (found.num_active <= vocabulary).all()
+    one = np.random.default_rng(seed).integers(0, vocabulary, size=(len(hidden), 1))
+    np.testing.assert_array_equal(projection.log_probs(hidden, one), np.take_along_axis(log_probs, one, 1))
+    np.testing.assert_array_equal(projection.active_scores(hidden).scores, log_probs)
+
+
+def test_a_tail_that_cannot_win_stays_closed() -> None:
+    head = np.zeros((4, 16))
+    projection = Adaptive(
+        head_layer=Matrix.of(head, np.array([3.0, 1.0, 2.0, -9.0])),
+        down=(Matrix.of(np.eye(2, 16)),),
+        up=(Matrix.of(np.ones((5, 2))),),
+        order=np.array([7, 6, 5, 0, 1, 2, 3, 4]),
+        visited=np.array([0.5], np.float32),
+    )
+    hidden = np.ones((2, 16), np.float32)
+    for k, active in ((1, 3), (3, 3), (4, 8)):
+        found = projection.top_k(hidden, k)
+        np.testing.assert_array_equal(found.num_active, active)
+        np.testing.assert_array_equal(found.ids[0], [7, 5, 6, 0][:k])
+    np.testing.assert_array_equal(projection.top_k(hidden, 3, np.array([5])).num_active, 8)
+    assert projection.multiply_adds(2) == 2 * (4 * 16 + (2 * 16 + 5 * 2) // 2)
+    assert projection.head == 3 and projection.vocabulary == 8 and projection.bytes_per_query > 0
+
+
+def contexts(seed: int = 0, count: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden vectors and tokens drawn from their softmax."""
+    weight, bias, draw = output_layer(seed, 80, 16)
+    hidden = draw(count)
+    noise = np.random.default_rng(seed).gumbel(size=(count, 80))
+    return hidden, (hidden @ weight.T + bias + noise).argmax(1)
+
+
+def test_training_learns_the_tokens_and_is_repeatable() -> None:
+    hidden, labels = contexts()
+    state, torch_state = np.random.get_state()[1].copy(), torch.random.get_rng_state().clone()  # type: ignore[index]
+    first, second = (
+        Adaptive.fit(hidden, labels, 80, head=20, factor=2, epochs=6, batch=64, rate=0.01, fingerprint="abc")
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(state, np.random.get_state()[1])  # type: ignore[index]
+    assert torch.equal(torch_state, torch.random.get_rng_state())
+    counts = np.bincount(labels, minlength=80)
+    np.testing.assert_array_equal(first.order, np.argsort(-counts, kind="stable"))
+    found = first.log_probs(hidden, labels[:, None]).mean()
+    assert found > np.log(counts[labels] / len(labels)).mean() + 0.3
+    np.testing.assert_array_equal(first.top_k(hidden, 3).scores, second.top_k(hidden, 3).scores)
+    opened = first.top_k(hidden[::2], 1).num_active > 20
+    assert first.fingerprint == "abc" and first.visited.max() > 0
+    assert abs(first.visited.max() - opened.mean()) < 0.1
+
+
+def test_tails_grow_longer_and_narrower() -> None:
+    hidden, labels = contexts(count=600)
+    small, large = (
+        Adaptive.fit(torch.from_numpy(hidden), labels, 80, head=head, factor=2, epochs=1) for head in (5, 60)
+    )
+    assert small.head == 5 and large.head == 60 and [up.shape[0] for up in small.up] == [15, 60]
+    assert [down.shape for down in small.down] == [(8, 16), (4, 16)]
+    assert _cuts(1, 3, 4) == [1, 2, 3] and _cuts(97, 3, 100) == [97, 98, 99]
+
+
+# ---------------------------------------------------------------------------------------------------------------- both
+
+
+def some_svd(seed: int) -> tuple[Any, np.ndarray]:
+    weight, bias, draw = output_layer(seed, 90, 50)
+    return Svd.fit(weight, bias, window=5, full=9), draw(37)
+
+
+def some_adaptive(seed: int) -> tuple[Any, np.ndarray]:
+    projection, hidden, _ = random_adaptive(seed, 90, 50, 2)
+    return projection, np.concatenate([hidden] * 37)[:37] + np.arange(37, dtype=np.float32)[:, None] / 50
+
+
+both = pytest.mark.parametrize("make", [some_svd, some_adaptive])
+
+
+@both
+@settings(max_examples=8)
+@given(seeds)
+def test_a_row_knows_nothing_of_its_batch(make: Callable[[int], tuple[Any, np.ndarray]], seed: int) -> None:
+    projection, hidden = make(seed)
+    order = np.random.default_rng(seed).permutation(len(hidden))
+    wanted = np.random.default_rng(seed).integers(0, 90, size=(len(hidden), 3))
+    together, shuffled = (projection.top_k(rows, 6, normalise=True) for rows in (hidden, hidden[order]))
+    log_probs = projection.log_probs(hidden, wanted)
+    for field in ("ids", "scores", "num_active", "log_normaliser"):
+        np.testing.assert_array_equal(getattr(together, field)[order], getattr(shuffled, field))
+    for row in range(len(hidden)):
+        alone = projection.top_k(hidden[row : row + 1], 6, normalise=True)
+        for field in ("ids", "scores", "num_active", "log_normaliser"):
+            np.testing.assert_array_equal(getattr(together, field)[row], getattr(alone, field)[0])
+        np.testing.assert_array_equal(
+            log_probs[row], projection.log_probs(hidden[row : row + 1], wanted[row : row + 1])[0]
+        )
+
+
+@both
+def test_a_saved_projection_is_the_same(make: Callable[[int], tuple[Any, np.ndarray]], tmp_path: Path) -> None:
+    projection, hidden = make(3)
+    replace(projection, fingerprint="abc").save(tmp_path / "kept")
+    again = type(projection).load(tmp_path / "kept")
+    assert again.fingerprint == "abc" and again.memory_bytes == projection.memory_bytes
+    assert again.multiply_adds(7) == projection.multiply_adds(7)
+    first = projection.top_k(hidden, 7, normalise=True)
+    for other in (again, copy.deepcopy(projection)):
+        found = other.top_k(hidden, 7, normalise=True)
+        for field in ("ids", "scores", "num_active", "log_normaliser"):
+            np.testing.assert_array_equal(getattr(found, field), getattr(first, field))
+
+
+@both
+def test_threads_do_not_meet(make: Callable[[int], tuple[Any, np.ndarray]]) -> None:
+    projection, hidden = make(4)
+    expected = projection.top_k(hidden, 5)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: projection.top_k(hidden, 5), range(60)):
+            np.testing.assert_array_equal(expected.ids, found.ids)
+            np.testing.assert_array_equal(expected.scores, found.scores)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"window": 0}, "svd needs window from 1 to 16, got 0. Choose"),
+        ({"window": 17}, "svd needs window from 1 to 16, got 17"),
+        ({"full": 0}, "svd needs full from 1 to 40, got 0"),
+        ({"full": 41}, "svd needs full from 1 to 40, got 41"),
+    ],
+)
+def test_knobs_of_svd_out_of_range_are_refused(knobs: dict[str, int], message: str) -> None:
+    weight, bias, _ = output_layer(1, 40, 16)
+    with pytest.raises(ValueError, match=message):
+        Svd.fit(weight, bias, **({"window": 4, "full": 4} | knobs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"head": 0}, "adaptive needs head from 1 to 79, got 0"),
+        ({"head": 80}, "adaptive needs head from 1 to 79, got 80"),
+        ({"tails": 0}, "adaptive needs tails from 1 to 60, got 0"),
+        ({"factor": 0.5}, r"needs factor >= 1, epochs >= 1.*: got 0\.5, 5, 512"),
+        ({"epochs": 0}, r"epochs >= 1.*: got 4, 0"),
+        ({"tails": 3}, "narrows 16 columns by 4 for each tail: got 3 tails, the last without a column. Use fewer"),
+        ({"labels": np.full(100, 80)}, "Unknown id among the labels: got 80"),
+        ({"labels": np.zeros(99, int)}, r"got \(100, 16\) and \(99,\)\. Give one label"),
+        (
+            {"head": 79, "contexts": np.ones((50, 16)), "labels": np.zeros(50, int), "tails": 1},
+            "got 50 contexts. Record",
+        ),
+        ({"contexts": np.full((100, 16), np.nan)}, "Contexts must be finite: got NaN"),
+    ],
+)
+def test_bad_contexts_of_adaptive_are_refused(knobs: dict[str, Any], message: str) -> None:
+    hidden, labels = contexts(count=100)
+    given = {"contexts": hidden, "labels": labels, "vocabulary": 80, "head": 20} | knobs
+    with pytest.raises(ValueError, match=message):
+        Adaptive.fit(**given)  # type: ignore[arg-type]
+
+
+def test_bad_questions_are_refused() -> None:
+    projection, hidden, _ = random_adaptive(1, 30, 17, 2)
+    with pytest.raises(ValueError, match=r"hidden vectors of width 17, got \(\d+, 16\)"):
+        projection.top_k(hidden[:, :16], 1)
+    with pytest.raises(ValueError, match="needs k from 1, got 0"):
+        projection.top_k(hidden, 0)
+    with pytest.raises(ValueError, match=r"computes on the CPU: got a tensor on meta"):
+        projection.log_probs(torch.empty(1, 17, device="meta"), np.zeros((1, 1), int))
+    with pytest.raises(ValueError, match=r"parts of adaptive do not fit: got 29 tokens for 30 outputs"):
+        replace(projection, order=projection.order[:-1])

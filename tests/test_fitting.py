@@ -1,0 +1,206 @@
+"""From a model to recorded contexts, to fitted screens, to translations: by function and by command, on our own sentences."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+
+from fastdecode_lib import cli, load, registry, translate
+from fastdecode_lib.contexts import Contexts
+from fastdecode_lib.feeding import Translations
+from fastdecode_lib.fitting import fit_screens, groups
+from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, save_screens
+from fastdecode_lib.projections.screened import Learning
+from fastdecode_lib.recording import record
+from fastdecode_lib.translation import Session, TranslationModel
+
+TEXTS = fakes.own_sentences()
+LEARNING = Learning(clusters=6, rounds=2, batch=64)
+
+
+@pytest.fixture(scope="module")
+def model() -> TranslationModel:
+    return load("tatoeba-small", device="cpu", engine="compiled")
+
+
+@pytest.fixture(scope="module")
+def contexts(model: TranslationModel, tmp_path_factory: pytest.TempPathFactory) -> Contexts:
+    inputs = {"en-de": TEXTS["en"][:30], "fr-de": [], "de-en": TEXTS["de"][:20], "en-fr": TEXTS["en"][20:40]}
+    return record(
+        Translations(model),
+        {direction: texts for direction, texts in inputs.items() if texts},
+        tmp_path_factory.mktemp("recorded") / "contexts",
+    )
+
+
+@pytest.fixture(scope="module")
+def screens(contexts: Contexts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    save_screens(fit_screens(contexts, "clustered", clusters=12, always=(0,)), folder / "clustered")
+    save_screens(fit_screens(contexts, "screened", budget=60, learning=LEARNING, always=(0,)), folder / "screened")
+    return folder
+
+
+def test_a_screen_for_each_direction_target_or_all(contexts: Contexts) -> None:
+    assert groups(contexts.directions, "direction") == {name: [name] for name in ("en-de", "de-en", "en-fr")}
+    assert groups(("en-de", "fr-de", "de-en"), "target") == {"de": ["en-de", "fr-de"], "en": ["de-en"]}
+    everything = fit_screens(contexts, "clustered", per="all", clusters=5)
+    assert list(everything) == ["all"] and everything["all"].about["contexts"] == len(contexts)
+    single = fit_screens(contexts, "clustered", clusters=5)
+    assert sum(screen.about["contexts"] for screen in single.values()) == len(contexts)
+    assert all(screen.about["fingerprint"] == contexts.fingerprint for screen in single.values())
+    with pytest.raises(ValueError, match="Unknown kind of screen: got 'other'"):
+        fit_screens(contexts, "other")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Unknown grouping: got per='language'"):
+        fit_screens(contexts, "clustered", per="language")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["clustered", "screened"])
+def test_what_was_recorded_is_said_again(name: str, model: TranslationModel, screens: Path) -> None:
+    """Every token that greedy decoding chose is active where it chose it, so that outputs are the same."""
+    for source, target, texts in (("en", "de", TEXTS["en"][:8]), ("de", "en", TEXTS["de"][:8])):
+        exact = translate(model, texts, source=source, target=target)
+        spec = f"{name}:file={screens / name}"
+        found = translate(model, texts, source=source, target=target, projection=spec)
+        if name == "clustered":
+            assert [a.tokens for a in found] == [b.tokens for b in exact]
+        trace = found[0].trace
+        assert trace.settings["projection"] == spec
+        for iteration in trace.iterations:
+            assert iteration.cluster is not None and iteration.num_active is not None
+            for cluster, active in zip(iteration.cluster, iteration.num_active, strict=True):
+                known = trace.clusters[int(cluster)]
+                assert known["size"] == active and len(known["tokens"]) == min(64, active)
+                assert all(token in trace.pieces for token in known["tokens"])
+        assert json.loads(trace.to_json())["clusters"]
+
+
+@pytest.mark.parametrize(
+    "decoder", ["jacobi", "gauss_seidel:block=3", "hybrid:block=4", "window:width=4", "beam:size=1"]
+)
+@pytest.mark.parametrize("name", ["clustered", "screened", "clustered:precision=int8", "quantised"])
+def test_parallel_decoders_equal_greedy_under_the_same_projection(
+    decoder: str, name: str, model: TranslationModel, screens: Path
+) -> None:
+    """By law, bit for bit: each row has the set of its own cluster, whatever stands beside it in the pass."""
+    kind = name.split(":")[0]
+    spec = (
+        name if kind == "quantised" else f"{kind}:file={screens / kind}" + (",precision=int8" if "int8" in name else "")
+    )
+    texts = [*TEXTS["en"][:4], *TEXTS["en"][60:66]]
+    greedy, other = (
+        Session.of(model, "en", "de", d, spec, max_length=40).decode(texts, threads=1) for d in ("greedy", decoder)
+    )
+    assert [a.tokens for a in other] == [b.tokens for b in greedy]
+    if kind == "quantised":
+        exact = Session.of(model, "en", "de", "greedy", max_length=40).decode(texts, threads=1)
+        assert [a.tokens for a in exact] == [b.tokens for b in greedy]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "svd:window=64,full=300", "fgd:neighbours=40", "greedy_mips:budget=800", "pca_mips:depth=1", "lsh_mips:bits=4",
+        "row_clusters:clusters=16,probes=16",
+    ],
+)  # fmt: skip
+def test_baselines_go_by_name_with_their_knobs(spec: str, model: TranslationModel) -> None:
+    """Candidates are found by scores alone: a window of drafts equals greedy under each of them, as under any projection."""
+    texts = TEXTS["en"][:3]
+    greedy, window = (
+        Session.of(model, "en", "de", decoder, spec, max_length=12).decode(texts, threads=1)
+        for decoder in ("greedy", "window:width=4")
+    )
+    assert [a.tokens for a in window] == [b.tokens for b in greedy]
+    if spec.startswith("row_clusters"):  # all of them are looked at
+        exact = Session.of(model, "en", "de", max_length=12).decode(texts, threads=1)
+        assert [a.tokens for a in exact] == [b.tokens for b in greedy]
+
+
+def test_shared_sets_are_reached_by_their_option(model: TranslationModel, screens: Path) -> None:
+    session = Session.of(model, "en", "de", projection=f"clustered:file={screens / 'clustered'},shared=true")
+    projection: Any = session.projection
+    assert isinstance(projection, ScreenScorer) and projection.shared
+    assert len(session.decode(TEXTS["en"][:5])) == 5
+
+
+def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Any) -> None:
+    source, reference = tmp_path / "source.txt", tmp_path / "reference.txt"
+    source.write_text("\n".join(TEXTS["en"][:12]) + "\n", encoding="utf-8")
+    reference.write_text("\n".join(TEXTS["de"][:12]) + "\n", encoding="utf-8")
+    said, fed = str(tmp_path / "said"), str(tmp_path / "fed")
+    arguments = ["record", "--from", "en", "--to", "de", "--source", str(source)]
+    assert cli.main([*arguments, "--out", said]) == 0
+    assert cli.main([*arguments, "--reference", str(reference), "--out", fed, "--top", "2", "--float16"]) == 0
+    assert "contexts in" in capsys.readouterr().out
+    assert Contexts.open(said).top == 5 and Contexts.open(fed).top == 2
+    for method, more in (("clustered", ["--clusters", "8"]), ("screened", ["--clusters", "5", "--budget", "40"])):
+        out = str(tmp_path / method)
+        assert cli.main(["fit", method, "--contexts", said, "--out", out, *more]) == 0
+        assert "en-de: " in capsys.readouterr().out
+        text = TEXTS["en"][0]
+        assert cli.main(["translate", "--from", "en", "--to", "de", "--projection", f"{method}:file={out}", text]) == 0
+        found = capsys.readouterr().out.strip()
+        assert found == translate(model, text, source="en", target="de").text or method == "screened"
+        end = model.constraints().end[0]
+        assert all(end in screen.sets[c] for screen in load_screens(out).values() for c in range(len(screen.sets)))
+    for wrong, message in (
+        (
+            ["fit", "clustered", "--contexts", said, "--budget", "3", "--out", said],
+            "--budget belongs to learned screens",
+        ),
+        (
+            ["fit", "clustered", "--contexts", said, "--always", "x", "--out", said],
+            "--always takes end, none or ids: got 'x'",
+        ),
+        (
+            ["fit", "screened", "--contexts", fed, "--out", said],
+            "needs the 5 best tokens of each context: got contexts with 2",
+        ),
+        (
+            ["fit", "clustered", "--contexts", str(tmp_path), "--out", said],
+            "no recorded contexts|cannot be read|There are no",
+        ),
+        (["fit", "clustered", "--contexts", said, "--clusters", "9999"], "at least as many vectors as clusters"),
+        (["fit", "clustered", "--contexts", said, "--model", "sharp-s4"], "are of another model"),
+    ):
+        assert cli.main(wrong) == 2
+        error = capsys.readouterr().err
+        assert any(part in error for part in message.split("|")), error
+
+
+def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, marian_folder: Path) -> None:
+    def session(spec: str, other: Any = model, pair: tuple[str, str] = ("en", "de")) -> Any:
+        return Session.of(other, *pair, projection=spec)
+
+    marian = load(str(marian_folder), device="cpu", engine="compiled")
+    kept = f"file={screens / 'clustered'}"
+    for spec, message in (
+        ("clustered", "There are no screens for clustered in .*projections/clustered. Fit them"),
+        (f"clustered:{kept},sharde=true", "Unknown option of clustered: got 'sharde'. Did you mean 'shared'"),
+        (f"clustered:{kept},shared=yes", "clustered: shared must be true or false, got 'yes'"),
+        (f"clustered:{kept},precision=int4", "Unknown precision: got 'int4'"),
+        (f"screened:{kept}", "are clustered, not screened. Use clustered:file="),
+        (f"clustered:file={tmp_path / 'none'}", "There are no screens for clustered in"),
+        ("quantised:k=1", "The projection quantised has no options"),
+        ("svd:windw=3", "Unknown option of svd: got 'windw'. Did you mean 'window'"),
+        ("svd:window=x", "svd: window must be a whole number, got 'x'"),
+        ("adaptive", "The projection adaptive needs the folder it was saved in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            session(spec)
+    with pytest.raises(ValueError, match="are of other directions: got en-es, there are en-de, de-en, en-fr"):
+        session(f"clustered:{kept}", pair=("en", "es"))
+    with pytest.raises(ValueError, match="fitted on contexts of another model: its fingerprint is"):
+        Session.of(marian, "en", "de", projection=f"clustered:{kept}")
+    copied = tmp_path / "copied"
+    shutil.copytree(screens / "clustered", copied)
+    (copied / "en-de.safetensors").unlink()
+    with pytest.raises(ValueError, match="en-de.safetensors is missing"):
+        session(f"clustered:file={copied}")
+    with pytest.raises(ValueError, match="needs a folder of screens: got none"):
+        registry.projection("clustered", model.network)
+    assert isinstance(load_screens(screens / "clustered")["en-de"], Screen)

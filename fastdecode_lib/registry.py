@@ -158,7 +158,22 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
         )
     if screen.method != name:
         raise ValueError(f"The screens in {folder} are {screen.method}, not {name}. Use {screen.method}:file={folder}.")
-    return ScreenScorer(screen, output_matrix(model, chosen.get("precision")), shared=chosen.get("shared", False))
+    output, shared = model.outputs[0], chosen.get("shared", False)
+    if len(model.outputs) == 1 and _needs_torch(output.weight):
+        from fastdecode_lib.projections.screen_torch import TorchScreenScorer
+
+        if "precision" in chosen:
+            raise ValueError(
+                f"{name}: precision belongs to float32 on the CPU, got it with {output.weight.dtype}. Leave it out."
+            )
+        return TorchScreenScorer(screen, output.weight, output.bias, shared=shared)
+    return ScreenScorer(screen, output_matrix(model, chosen.get("precision")), shared=shared)
+
+
+def _needs_torch(weight: Any) -> bool:
+    """Whether an output matrix is on another device than the CPU, or in float64."""
+    kind = getattr(getattr(weight, "device", None), "type", None)
+    return kind is not None and (kind != "cpu" or weight.element_size() == 8)
 
 
 def _class(place: str) -> Any:

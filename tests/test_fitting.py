@@ -120,6 +120,20 @@ def test_baselines_go_by_name_with_their_knobs(spec: str, model: TranslationMode
         assert [a.tokens for a in exact] == [b.tokens for b in greedy]
 
 
+@pytest.mark.parametrize("decoder", ["jacobi", "window:width=4"])
+def test_models_in_float64_have_screens_too(decoder: str, screens: Path) -> None:
+    precise = load("tatoeba-small", device="cpu", dtype="float64")
+    spec = f"clustered:file={screens / 'clustered'}"
+    greedy, other = (
+        Session.of(precise, "en", "de", d, spec, max_length=14).decode(TEXTS["en"][:3]) for d in ("greedy", decoder)
+    )
+    assert [a.tokens for a in other] == [b.tokens for b in greedy]
+    exact = Session.of(precise, "en", "de", max_length=14).decode(TEXTS["en"][:3])
+    assert [a.tokens for a in exact] == [b.tokens for b in greedy]
+    with pytest.raises(ValueError, match="precision belongs to float32 on the CPU"):
+        Session.of(precise, "en", "de", "greedy", f"{spec},precision=int8")
+
+
 def test_shared_sets_are_reached_by_their_option(model: TranslationModel, screens: Path) -> None:
     session = Session.of(model, "en", "de", projection=f"clustered:file={screens / 'clustered'},shared=true")
     projection: Any = session.projection

@@ -27,6 +27,8 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.language",
     "fastdecode_lib.training_language",
     "fastdecode_lib.projections.exact",
+    "fastdecode_lib.projections.screen_torch",
+    "fastdecode_lib.kernels.triton_gathered",
     "fastdecode_lib.learning",
     "fastdecode_lib.training",
     "fastdecode_lib.training_recurrent",

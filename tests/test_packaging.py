@@ -89,7 +89,9 @@ def test_notebooks_keep_the_outputs_that_are_compared_and_no_others() -> None:
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
             compared = "# NBVAL_CHECK_OUTPUT" in "".join(cell["source"])
             assert bool(cell.get("outputs")) == compared, f"{path.name}, cell {number}"
-            assert not compared or cell["execution_count"], f"{path.name}, cell {number}: nbval takes it for one never run"
+            assert not compared or cell["execution_count"], (
+                f"{path.name}, cell {number}: nbval takes it for one never run"
+            )
 
 
 def test_console_script_exists(pyproject: dict) -> None:

@@ -335,3 +335,19 @@ def test_gradient_equals_cross_entropy_with_label_smoothing(dtype: torch.dtype, 
     assert torch.allclose(found[1], expected_weight.grad, atol=tolerance, rtol=1e-5)
     plain = torch.nn.functional.cross_entropy(logits, target)
     assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
+
+
+def test_smoothed_loss_with_a_bias() -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight, bias = (
+        torch.randn(size, generator=generator).requires_grad_() for size in ((600, 8), (7, 8), (7,))
+    )
+    target = torch.randint(0, 7, (600,), generator=generator)
+    SmoothedLoss.apply(hidden, weight, target, 7, 0.1, bias).backward()
+    found = [part.grad.clone() for part in (hidden, weight, bias) if part.grad is not None]
+    for part in (hidden, weight, bias):
+        part.grad = None
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    torch.nn.functional.cross_entropy(logits, target, label_smoothing=0.1).backward()
+    for own, part in zip(found, (hidden, weight, bias), strict=True):
+        assert part.grad is not None and torch.allclose(own, part.grad, atol=1e-6)

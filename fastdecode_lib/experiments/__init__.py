@@ -198,6 +198,7 @@ def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
-    from fastdecode_lib.experiments import parallel_decoding, sharp_models, start_here
+    from fastdecode_lib.experiments import parallel_decoding, sharp_models, start_here, vocabulary_clusters
 
-    return {e.name: e for module in (start_here, parallel_decoding, sharp_models) for e in module.EXPERIMENTS}
+    modules = (start_here, vocabulary_clusters, parallel_decoding, sharp_models)
+    return {e.name: e for module in modules for e in module.EXPERIMENTS}

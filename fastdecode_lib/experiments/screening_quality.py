@@ -158,12 +158,12 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
             for method, (_, projection) in chosen.items()
         }
         exact = sessions["exact"]
-        captured = Captured(loaded.exact)
+        captured: Any = Captured(loaded.exact)
         for one in sources:
             drain(exact.decoder.iterate(loaded.network, captured, one, exact.constraints))
         keep = 1 if beam == 1 else (1 + len(exact.constraints.end)) * beam
         askers = [_asker(method, projection, keep, beam > 1) for method, (_, projection) in chosen.items()]
-        alone = measure(askers, captured.seen, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
+        alone = measure(askers, captured.seen, runs=amount.rounds, progress=progress)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
         whole = measure(systems, sources, runs=amount.rounds, progress=progress)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
@@ -210,7 +210,7 @@ def _limits(scale: Scale) -> dict[str, Any]:
 def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> System:
     """The projection's part of a step: so many tokens of each row, as the decoder asks for them."""
     scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0]))  # type: ignore[arg-type]
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0]))
 
 
 def _speedup(column: str, baseline: np.ndarray, seconds: np.ndarray, seed: int) -> dict[str, float]:
@@ -318,10 +318,12 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
     exact = CompiledExact(found.matrix)
     methods: dict[str, tuple[str, Projection]] = {"exact": ("exact", exact)}
     methods["quantised"] = "quantised", Quantised(found.matrix)
+    tail: WithTail | None = None
     for method in ("svd", "adaptive", "fgd", "screened"):
         setting, projection = _chosen(name, method, scale, data, seed, progress)
         if method in ("fgd", "screened"):
-            projection = WithTail.of(projection, found.weight, found.bias, rank)
+            tail = replace(tail, inner=projection) if tail else WithTail.of(projection, found.weight, found.bias, rank)
+            projection = tail
         methods[method] = setting.label, projection
     chosen = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
@@ -329,10 +331,10 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
     systems += [_scoring_system(method, projection) for method, (_, projection) in methods.items()]
     timed = measure(systems, pairs, runs=grid.rounds, progress=progress)
     methods = {BASELINE: methods["exact"]} | methods
-    for (method, (setting, projection)), m in zip(methods.items(), timed, strict=True):
+    for (method, (label, projection)), m in zip(methods.items(), timed, strict=True):
         yield {
             "method": method,
-            "setting": setting,
+            "setting": label,
             "model": found.model,
             "contexts": len(gold),
             "tail_rank": rank if isinstance(projection, WithTail) else 0,

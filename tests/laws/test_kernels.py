@@ -101,6 +101,26 @@ def test_a_float32_product_is_that_of_float64_but_for_rounding(seed: int) -> Non
     assert (error <= (x.shape[1] + 1) * 2.0**-24 * most).all()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_half_precision_weights_are_rounded_once_and_multiplied_as_float32(seed: int) -> None:
+    """The same bits as a float32 matrix that holds the rounded weights; both give back what they were packed from."""
+    x, weight, bias = random_product(seed, "float32")
+    half = Matrix.of(weight, bias, "float16")
+    rounded = weight.astype(np.float16).astype(np.float32)
+    whole = Matrix.of(rounded, bias)
+    assert (half(x) == whole(x)).all() and half.weight.nbytes * 2 == whole.weight.nbytes
+    assert (half.unpacked() == rounded).all() and (Matrix.of(weight).unpacked() == weight).all()
+    some = np.random.default_rng(seed).integers(0, len(weight), 5)
+    assert (half.rows(some)(x) == half(x)[:, some]).all()
+
+
+def test_half_precision_refuses_what_it_cannot_hold() -> None:
+    with pytest.raises(OverflowRisk, match="does not fit in float16: its largest weight is 7e"):
+        Matrix.of(np.full((3, 3), 7e4), precision="float16")
+    with pytest.raises(ValueError, match="Only a float weight can be packed otherwise: got one in int8"):
+        Matrix.of(np.ones((3, 3)), precision="int8").unpacked()
+
+
 @pytest.mark.parametrize("kind", ["int16", "int8", "fixed"])
 @pytest.mark.parametrize("seed", range(40))
 def test_integer_sums_are_exact(kind: str, seed: int) -> None:

@@ -64,3 +64,29 @@ def test_figure_4_more_labels_are_more_active_tokens() -> None:
     assert sums[0] < sums[1] < sums[2]
     for _, part in frame.groupby("group"):
         assert part.share.is_monotonic_decreasing
+
+
+def test_table_6_is_rated_by_programs_and_says_so() -> None:
+    frame = cluster_tables.table6(Scale.TINY)
+    ours = frame[frame.kind == "measured"]
+    assert ours.scripted.all() and ours.name.str.contains("scripted").all() and (ours.ratings == 3 * ours.pairs).all()
+    assert len(frame[frame.kind == "paper"]) == 6 and ours.identical.between(0, 1).all()
+
+
+def test_the_paired_test_finds_more_and_no_test_too_much() -> None:
+    frame = cluster_tables.rating_power(Scale.TINY)
+    rates = frame.set_index("effect")
+    columns = [c for c in rates if c.startswith(("signed", "rank", "share"))]
+    assert len(columns) >= 2 and (rates.loc[0.0, columns].astype(float) <= 0.2).all()
+
+
+def test_sets_of_its_own_make_a_row_independent_of_its_batch() -> None:
+    frame = made("sharing")
+    own = frame[frame.method == "own sets"]
+    assert (own[["together_as_alone", "otherwise_together_as_alone", "window_as_greedy"]] == 1).all(axis=None)
+
+
+def test_figure_1_is_a_trace_with_active_sets() -> None:
+    frame = made("figure1")
+    (trace,) = frame.attrs["traces"].values()
+    assert trace.clusters and set(frame.cluster) == set(trace.clusters)

@@ -1,0 +1,58 @@
+"""Paper 001, learning to screen the softmax: tables and figures, and what the learning adds."""
+
+from fastdecode_lib.experiments import Chart, Experiment
+from fastdecode_lib.experiments.screening_quality import figure1, table3, table6, table8
+from fastdecode_lib.experiments.screening_tables import (
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure7,
+    figure8,
+    figure9,
+    frontiers,
+    learning,
+    table1,
+    table2,
+    table4,
+    table5,
+    table7,
+)
+
+_AT_1 = Chart("speedup", "p_at_1", group="method", log_x=True, x_title="speedup over numpy", y_title="P@1")
+_AT_5 = Chart("speedup", "p_at_5", group="method", log_x=True, x_title="speedup over numpy", y_title="P@5")
+_ALL = (
+    (figure1, "Figure 1: a sentence, its clusters and their words", None),
+    (table1, "Table 1: vocabulary and hidden sizes", None),
+    (table2, "Table 2: speedup, precision at 1 and at 5 of every method", None),
+    (figure2, "Figure 2: precision at 1 against speedup, large language model", _AT_1),
+    (figure3, "Figure 3: precision at 1 against speedup, small language model", _AT_1),
+    (figure4, "Figure 4: precision at 1 against speedup, translation", _AT_1),
+    (table3, "Table 3: quality and speed of translations", None),
+    (table4, "Table 4: the number of clusters", None),
+    (figure5, "Figure 5: precision at 5 against speedup, large language model", _AT_5),
+    (figure6, "Figure 6: precision at 5 against speedup, small language model", _AT_5),
+    (figure7, "Figure 7: precision at 5 against speedup, translation", _AT_5),
+    (table5, "Table 5: learned screens beside spherical k-means", None),
+    (table6, "Table 6: perplexity and speed", None),
+    (
+        figure8,
+        "Figure 8: speedup against the size of the vocabulary",
+        Chart("vocabulary", "speedup", group="model", x_title="words", y_title="speedup over numpy"),
+    ),
+    (figure9, "Figure 9: precision against speedup, the largest vocabulary", _AT_1),
+    (table7, "Table 7: words of some clusters", None),
+    (table8, "Table 8: translations beside those of the full projection", None),
+    (
+        learning,
+        "What the rounds add, in both readings of the loss",
+        Chart("rounds", "p_at_1", group="reading", y_title="P@1"),
+    ),
+    (frontiers, "Every method at every setting", None),
+)
+
+EXPERIMENTS = tuple(
+    Experiment("learning_to_screen", run.__name__, title, run, chart, traced=run is figure1)
+    for run, title, chart in _ALL
+)

@@ -1,0 +1,306 @@
+"""A screen on the output matrix of a torch model, on any device: what `screen.ScreenScorer` is for the compiled engine.
+
+With torch alone, the rows of a call that fall into the same cluster are multiplied with its rows of the weight, cluster
+after cluster. On a GPU, the Triton kernels of `kernels.triton_gathered` do the whole call without returning to the host.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.projections.exact import _top_k_lowest_id_first
+from fastdecode_lib.projections.screen import Screen
+
+Kernels = Literal["auto", "torch", "triton"]
+SHORT = (torch.float16, torch.bfloat16, torch.float32)
+"""What the Triton kernels read; they add up in float32."""
+FEW = 32
+"""Candidates for which the search is fused with the product."""
+SHARE = 8
+"""Rows of the weight are copied without being asked where that takes no more than this part of a GPU's free memory."""
+
+
+class TorchScreenScorer:
+    """A screen on the rows of a torch model's output matrix; satisfies `core.Projection` and `core.Scorer`.
+
+    By default each hidden vector has the set of its own cluster, whatever stands beside it. With `shared`, all rows of a
+    call score the union of their sets, as paper 000 does for a batch (section 3, step 2).
+
+    What is bitwise: with the Triton kernels and up to `FEW` candidates, a row's cluster, ids, scores and normaliser do not
+    depend on the rows beside it. With torch they depend on them as far as torch's products do, through rounding: a vector
+    as near to two centroids as rounding can tell, or two tokens whose scores are that near, may fall either way. Scores
+    equal those of `Exact` up to rounding. Those of float16 and bfloat16 are rounded to that precision by torch, and left
+    in float32 by Triton, as are centroids and their products by both.
+
+    Parameters
+    ----------
+    screen : Screen
+    weight : tensor (V, D)
+        Its device and dtype are those of the hidden vectors.
+    bias : tensor (V,) or None
+    shared : bool
+    kernels : "auto", "torch" or "triton"
+        ``auto``: Triton on a CUDA device where it is installed, but for float64; torch otherwise.
+    copies : bool or None
+        Whether the rows of each set are copied one after another, instead of gathered in each call: faster with torch,
+        for the memory of all sets. None: on a CUDA device, where it takes up to an eighth of the free memory. A union
+        is always gathered.
+
+    Raises
+    ------
+    ValueError
+        If the screen is another model's, or the kernels cannot run here.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        shared: bool = False,
+        kernels: Kernels = "auto",
+        copies: bool | None = None,
+    ):
+        vocabulary, width = weight.shape
+        if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
+            raise ValueError(
+                f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
+                f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
+            )
+        self.screen, self.shared, self.name = screen, shared, screen.method
+        self.kernels = _chosen(kernels, weight)
+        self.weight = weight.detach().contiguous()
+        self.bias = weight.new_zeros(vocabulary) if bias is None else bias.detach().reshape(-1).to(weight).contiguous()
+        points = torch.from_numpy(screen.points).double()
+        constants = -points.square().sum(1) / 2 if screen.method == "clustered" else points.new_zeros(len(points))
+        precise = torch.promote_types(weight.dtype, torch.float32)
+        self._points, self._constants = (t.to(weight.device, precise) for t in (points, constants))
+        self._firsts, self._counts, self._members = (
+            torch.from_numpy(array.astype(np.int32)).to(weight.device)
+            for array in (screen.sets.offsets[:-1], np.diff(screen.sets.offsets), screen.sets.ids)
+        )
+        self._everything = torch.arange(vocabulary, dtype=torch.int32, device=weight.device)
+        self._sizes = screen.sets.sizes
+        self._copies = self.weight.index_select(0, self._members) if self._copied(copies) else None
+
+    def bind(self, source: Source | None) -> "TorchScreenScorer":
+        """Itself: sets do not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the centroids, the sets, and of rows copied for them; the output matrix is the model's own."""
+        own = (self._points, self._constants, self._firsts, self._counts, self._members, self._everything, self._copies)
+        return sum(tensor.nbytes for tensor in own if tensor is not None)
+
+    def bytes_for(self, tokens: float) -> float:
+        """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
+        return self._points.nbytes + self._constants.nbytes + tokens * (self.weight[0].nbytes + self.bias[0].nbytes)
+
+    def multiply_adds(self, rows: int) -> int:
+        """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
+        return int(rows * self.weight.shape[1] * (len(self._sizes) + self._sizes.mean()))
+
+    @torch.inference_mode()
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
+        hidden = self._checked(hidden)
+        if k < 1:
+            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
+        refused = None
+        if banned is not None:
+            ids = checked("banned tokens", np.atleast_2d(banned), -1, self.weight.shape[0])
+            if len(ids) not in (1, len(hidden)):
+                raise ValueError(
+                    f"banned ids are (M,) for all or (N, M): got {ids.shape} for {len(hidden)} hidden vectors."
+                )
+            refused = torch.from_numpy(ids.astype(np.int32)).to(hidden.device)
+        own = self._nearest(hidden)
+        best = self._fused if self.kernels == "triton" and k <= FEW else self._grouped
+        clusters, scores, found, counts, log_normaliser = _host(own, *best(hidden, own, k, refused, normalise))
+        return Candidates(
+            np.where(np.isneginf(scores), -1, found).astype(np.int64),
+            scores,
+            np.full(len(hidden), int(counts[0])) if self.shared else self._sizes[clusters],
+            log_normaliser if normalise else None,
+            "active",
+            clusters.astype(np.int64),
+        )
+
+    @torch.inference_mode()
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
+        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.weight.shape[0])
+        if ids.ndim != 2 or len(ids) != len(hidden):
+            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        wanted = torch.from_numpy(ids.astype(np.int32)).to(hidden.device)
+        found = torch.empty(ids.shape, dtype=self._points.dtype, device=hidden.device)
+        for rows, active, scores in self._scored(hidden, self._nearest(hidden)):
+            at, there = _places(active, wanted[rows])
+            found[rows] = torch.where(there, scores.log_softmax(1).gather(1, at), -torch.inf)
+        return found.cpu().numpy()
+
+    @torch.inference_mode()
+    def active(self, hidden: Any) -> list[np.ndarray]:
+        """The ascending ids that are scored for each hidden vector (N, D)."""
+        clusters = self._nearest(self._checked(hidden)).cpu().numpy()
+        if self.shared:
+            return [self._union(clusters).cpu().numpy().astype(np.int64)] * len(clusters)
+        return [self.screen.sets[cluster] for cluster in clusters]
+
+    @torch.inference_mode()
+    def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The ascending ids (N, M) that are scored for each hidden vector and their scores; -1 and -inf at the end."""
+        hidden = self._checked(hidden)
+        groups = list(self._scored(hidden, self._nearest(hidden)))
+        shape = len(hidden), max((len(active) for _, active, _ in groups), default=0)
+        ids = torch.full(shape, -1, device=hidden.device)
+        found = torch.full(shape, -torch.inf, dtype=self._points.dtype, device=hidden.device)
+        for rows, active, scores in groups:
+            ids[rows, : len(active)], found[rows, : len(active)] = active.long(), scores
+        return ids.cpu().numpy(), found.cpu().numpy()
+
+    @torch.inference_mode()
+    def describe(self, cluster: int, most: int) -> dict[str, Any]:
+        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `core.Trace` has them."""
+        tokens = self.screen.sets[cluster]
+        scores = self._scores(self._points[cluster][None].to(self.weight.dtype), self._everything[tokens], None)[0]
+        return {"size": len(tokens), "tokens": tokens[np.argsort(-scores.cpu().numpy(), kind="stable")[:most]].tolist()}
+
+    # --------------------------------------------------------------------------------------------------------- steps
+
+    def _nearest(self, hidden: Tensor) -> Tensor:
+        """The cluster of each row (N,): of equals the lowest number."""
+        if self.kernels == "triton":
+            from fastdecode_lib.kernels.triton_gathered import nearest
+
+            return nearest(hidden, self._points, self._constants)
+        return torch.addmm(self._constants, hidden.to(self._points.dtype), self._points.T).argmax(1)
+
+    def _fused(self, hidden: Tensor, clusters: Tensor, k: int, refused: Tensor | None, normalise: bool) -> Any:
+        """Scores, ids, the size of the union where there is one, and normalisers, on the device."""
+        from fastdecode_lib.kernels.triton_gathered import Lists, gathered_top_k, union
+
+        lists = Lists(self._firsts, self._counts, self._members, int(self._sizes.max()))
+        own: dict[str, Any] = {"own": clusters, "copies": self._copies}
+        if self.shared:
+            lists, own = union(clusters, lists, len(self.weight)), {}
+        best = gathered_top_k(hidden, self.weight, self.bias, k, lists, banned=refused, normalise=normalise, **own)
+        return best.scores, best.ids, lists.counts[:1], best.log_normaliser
+
+    def _grouped(self, hidden: Tensor, clusters: Tensor, k: int, refused: Tensor | None, normalise: bool) -> Any:
+        """As `_fused`, one group of rows after another."""
+        best = torch.full((len(hidden), k), -torch.inf, dtype=self._points.dtype, device=hidden.device)
+        ids = torch.full(best.shape, -1, dtype=torch.int32, device=hidden.device)
+        log_normaliser = torch.empty(len(hidden), dtype=best.dtype, device=hidden.device)
+        count = 0
+        for rows, active, scores in self._scored(hidden, clusters):
+            count, few = len(active), min(k, len(active))
+            if normalise:
+                log_normaliser[rows] = scores.logsumexp(1)
+            if refused is not None:
+                at, there = _places(active, (refused if len(refused) == 1 else refused[rows]).expand(len(scores), -1))
+                scores.scatter_reduce_(1, at, torch.where(there, -torch.inf, torch.inf).to(scores.dtype), "amin")
+            top, at = scores.max(1, keepdim=True) if few == 1 else _top_k_lowest_id_first(scores, few)
+            best[rows, :few], ids[rows, :few] = top, active[at]
+        return best, ids, torch.tensor([count]), log_normaliser
+
+    def _scored(self, hidden: Tensor, clusters: Tensor) -> Iterator[tuple[Any, Tensor, Tensor]]:
+        """Some rows, the ascending tokens (n,) that are active for them, and their scores (rows, n), in float32 at least."""
+        found = clusters.cpu().numpy()
+        if self.shared and len(found):
+            active = self._union(found)
+            yield slice(None), active, self._scores(hidden, active, None)
+            return
+        for cluster in np.unique(found):
+            rows = torch.from_numpy(np.flatnonzero(found == cluster)).to(hidden.device)
+            first, last = self.screen.sets.offsets[cluster : cluster + 2]
+            active, table = self._members[first:last], self._copies
+            if first == last:
+                active, table = self._everything, self.weight
+            elif table is not None:
+                table = table[first:last]
+            yield rows, active, self._scores(hidden[rows], active, table)
+
+    def _scores(self, hidden: Tensor, active: Tensor, table: Tensor | None) -> Tensor:
+        """Scores (N, n) of the active tokens (n,), whose rows of the weight are gathered where no table has them."""
+        if self.kernels == "triton":
+            from fastdecode_lib.kernels.triton_gathered import gathered_product
+
+            return gathered_product(hidden, self.weight, self.bias, active)
+        table = self.weight.index_select(0, active) if table is None else table
+        return torch.addmm(self.bias[active], hidden, table.T).to(self._points.dtype)
+
+    def _union(self, clusters: np.ndarray) -> Tensor:
+        """All tokens active in some clusters, ascending."""
+        seen, offsets = torch.zeros_like(self._everything, dtype=torch.bool), self.screen.sets.offsets
+        for cluster in np.unique(clusters):
+            first, last = offsets[cluster : cluster + 2]
+            seen[self._members[first:last] if last > first else self._everything] = True
+        return self._everything[seen]
+
+    def _checked(self, hidden: Any) -> Tensor:
+        if len(hidden.shape) != 2 or hidden.shape[1] != self.weight.shape[1]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.weight.shape[1]}, got {tuple(hidden.shape)}. "
+                "Use the projection of the same model."
+            )
+        return torch.as_tensor(hidden, dtype=self.weight.dtype, device=self.weight.device)
+
+    def _copied(self, copies: bool | None) -> bool:
+        if self.shared:
+            return False
+        if copies is None and self.weight.is_cuda:
+            free, _ = torch.cuda.mem_get_info(self.weight.device)
+            return len(self._members) * self.weight[0].nbytes <= free // SHARE
+        return bool(copies)
+
+
+def _chosen(kernels: Kernels, weight: Tensor) -> Literal["torch", "triton"]:
+    """Which kernels run on a weight."""
+    if kernels not in ("auto", "torch", "triton"):
+        raise ValueError(f"Unknown kernels: got {kernels!r}. Use 'auto', 'torch' or 'triton'.")
+    installed = find_spec("triton") is not None
+    if kernels == "auto":
+        return "triton" if weight.is_cuda and weight.dtype in SHORT and installed else "torch"
+    if kernels == "triton":
+        if not installed:
+            raise ValueError(
+                "The Triton kernels need Triton: it is not installed. pip install triton, or kernels='torch'."
+            )
+        if weight.dtype not in SHORT:
+            raise ValueError(
+                f"The Triton kernels add up in float32: got a weight in {weight.dtype}. Use kernels='torch'."
+            )
+        from fastdecode_lib.kernels.triton_gathered import INTERPRETED
+
+        if not weight.is_cuda and not INTERPRETED:
+            raise ValueError(
+                f"The Triton kernels run on CUDA devices: got a weight on {weight.device}. Use kernels='torch'."
+            )
+    return kernels
+
+
+def _places(active: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Where ids (N, M) stand among the ascending active ones (n,), and whether they do."""
+    at = torch.searchsorted(active, ids.contiguous()).clamp_(max=len(active) - 1)
+    return at, active[at] == ids
+
+
+def _host(*tensors: Tensor) -> list[np.ndarray]:
+    """Some tensors as arrays; from a GPU in one transfer, since each costs as long as a kernel."""
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return [tensor.numpy() for tensor in tensors]
+    parts = [tensor.to(tensors[0].device).contiguous().view(torch.uint8).flatten() for tensor in tensors]
+    together = np.split(torch.cat(parts).cpu().numpy(), np.cumsum([len(part) for part in parts])[:-1])
+    return [
+        part.copy().view(str(tensor.dtype).removeprefix("torch.")).reshape(tensor.shape)
+        for part, tensor in zip(together, tensors, strict=True)
+    ]

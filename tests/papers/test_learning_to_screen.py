@@ -1,0 +1,206 @@
+"""Paper 001's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fastdecode_lib.experiments import NoResult, Scale, paper_001, screening_quality, screening_tables
+from fastdecode_lib.experiments.contexts_of import situation
+from fastdecode_lib.experiments.learning_to_screen import EXPERIMENTS
+from fastdecode_lib.experiments.projection_runs import Screens, fastest
+from fastdecode_lib.experiments.screening_quality import numpy_log_prob, perplexity, reaching
+from fastdecode_lib.experiments.screening_tables import learned
+from fastdecode_lib.projections.compiled import CompiledExact
+from fastdecode_lib.projections.indexed import Fgd
+from fastdecode_lib.projections.screen import ScreenScorer
+from fastdecode_lib.projections.screened import Learning, fit_screened
+from fastdecode_lib.projections.tail import WithTail
+from tests.recorded import case
+
+TABLES = {e.table: e for e in EXPERIMENTS}
+KNOBS = {
+    "budget",
+    "precision",
+    "clusters",
+    "top",
+    "window",
+    "full",
+    "head",
+    "neighbours",
+    "search",
+    "depth",
+    "tables",
+    "bits",
+    "probes",
+}
+"""Columns that not every method has."""
+
+
+@cache
+def made(name: str) -> pd.DataFrame:
+    frame = TABLES[name].run(Scale.TINY)
+    assert frame.attrs["provenance"]["threads"] == 1
+    assert frame.name.is_unique or name == "frontiers"
+    ours = frame[frame.kind == "measured"] if "kind" in frame else frame
+    own = [c for c in ours if not c.startswith("paper_") and not c.endswith(("_low", "_high")) and c not in KNOBS]
+    assert len(ours) and not ours[own].isna().any(axis=None)
+    return frame
+
+
+def ours(name: str) -> pd.DataFrame:
+    return made(name).query("kind == 'measured'")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_made_without_a_missing_value(name: str) -> None:
+    made(name)
+
+
+def test_table_1_names_every_model() -> None:
+    frame = made("table1")
+    assert list(frame.paper_vocabulary) == [10_000, 10_000, 24_725, 22_749, 80_000]
+    assert (frame.width > 0).all() and (frame.vocabulary > 0).all()
+
+
+def test_precision_does_not_fall_as_the_budget_grows() -> None:
+    """Of k-means certainly: the clusters are the same and the smaller sets lie within the larger ones."""
+    for _, rows in ours("frontiers").query("method == 'kmeans'").groupby(["set", "precision"]):
+        rows = rows.sort_values("budget")
+        assert rows.p_at_1.is_monotonic_increasing and rows.p_at_5.is_monotonic_increasing
+        assert rows.rows_scored.is_monotonic_increasing
+
+
+def test_what_is_lossless_finds_the_exact_tokens() -> None:
+    rows = ours("frontiers").query("method in ('numpy', 'exact float32', 'quantised')")
+    assert len(rows) == 9 and (rows.p_at_1 == 1).all() and (rows.p_at_5 == 1).all()
+
+
+def test_tables_2_and_5_print_the_paper_beside_the_setting_that_was_chosen() -> None:
+    for table, printed in (("table2", paper_001.TABLE_2), ("table5", paper_001.TABLE_5)):
+        frame = made(table).set_index(["set", "method"])
+        for name, methods in printed.items():
+            for method, values in methods.items():
+                row = frame.loc[name, method]
+                assert (row.paper_speedup, row.paper_p_at_1, row.paper_p_at_5) == values
+                best = fastest(ours("frontiers").query(f"set == '{name}'"), method, *values[1:])
+                assert best is not None and row.setting == best["name"]
+
+
+def test_spherical_k_means_is_the_first_round_of_learning() -> None:
+    frame = ours("learning")
+    assert list(frame["rounds"]) == [1, 2, 3, 4, 5] * 2
+    first = frame[frame["rounds"] == 1]
+    columns = ["p_at_1", "p_at_5", "rows_scored"]
+    assert len(first[columns].drop_duplicates()) == 1
+    rows = ours("frontiers").query("set == 'small' and method == 'kmeans' and precision == 'float32'")
+    kmeans = rows[rows.budget == screening_tables.BUDGET]
+    assert (kmeans[columns].to_numpy() == first[columns].to_numpy()[0]).all()
+
+
+@pytest.mark.parametrize("number", range(2, 8))
+def test_figures_2_to_7_are_fronts_with_the_papers_points(number: int) -> None:
+    frame = made(f"figure{number}")
+    paper = frame[frame.kind == "paper"]
+    assert len(paper) == 7 and paper.paper_speedup.notna().all() and paper.paper_p_at_5.notna().all()
+    for _, rows in frame[frame.kind == "measured"].groupby("method"):
+        assert (rows.dev_p_at_1 + rows.dev_p_at_5).is_monotonic_increasing and rows.speedup.is_monotonic_decreasing
+
+
+def test_figure_9_tells_what_the_paper_says() -> None:
+    frame = made("figure9")
+    assert frame[frame.kind == "paper"].paper_speedup.tolist() == [15.0]
+
+
+def test_table_3_exact_outputs_are_identical() -> None:
+    frame = made("table3").set_index(["set", "method", "beam"])
+    assert len(frame) == 12 and frame.paper_bleu["translation", "screened", 5] == 30.19
+    exact = frame.xs("exact", level="method")
+    columns = ["identical", "projection_speedup", "speedup"]
+    assert (exact[columns] == 1).all(axis=None)
+    assert frame.identical.between(0, 1).all() and (frame.projection_speedup > 0).all()
+
+
+def test_table_4_has_the_papers_numbers_of_clusters() -> None:
+    frame = made("table4")
+    assert frame.paper_clusters.tolist() == [50, 100, 200, 250] and frame.clusters.tolist() == [5, 10, 20, 25]
+
+
+def test_table_6_what_is_lossless_has_the_exact_perplexity() -> None:
+    frame = made("table6").set_index(["set", "method"])
+    assert frame.paper_perplexity["small", "screened"] == 115.91
+    for name in paper_001.TABLE_6:
+        values = frame.perplexity[name]
+        assert values["numpy"] == values["exact"] == values["quantised"]
+        assert (values >= 1).all() and frame.tail_rank[name, "screened"] == paper_001.TAIL_RANKS[name]
+        assert frame.speedup[name, "numpy"] == frame.over_exact[name, "exact"] == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tail_of_full_rank_leaves_nothing_out(seed: int) -> None:
+    matrix, contexts = case(seed)
+    weight, bias, gold = matrix.unpacked(), matrix.bias[: matrix.shape[0]], contexts.labels[:, seed % 5]
+    exact = perplexity(CompiledExact(matrix), contexts.hidden, gold)
+    screen = fit_screened(contexts, budget=9, learning=Learning(clusters=4, rounds=2))
+    for inner in (ScreenScorer(screen, matrix), Fgd.fit(weight, bias, neighbours=9)):
+        full, rough = (WithTail.of(inner, weight, bias, rank) for rank in (matrix.shape[1], 1))
+        assert perplexity(full, contexts.hidden, gold) == pytest.approx(exact, rel=1e-4)
+        assert perplexity(rough, contexts.hidden, gold) != pytest.approx(exact, rel=1e-4)
+
+
+def test_numpy_scores_a_token_as_the_exact_projection_does() -> None:
+    found = situation("small", Scale.TINY)
+    hidden = found.queries[0][:20]
+    wanted = CompiledExact(found.matrix).log_probs(hidden, np.arange(20)[:, None])[:, 0]
+    own = [numpy_log_prob(found.weight, found.bias, row[None], token) for token, row in enumerate(hidden)]
+    np.testing.assert_allclose(own, wanted, rtol=1e-4)
+
+
+def test_figure_8_a_larger_vocabulary_has_a_smaller_active_share() -> None:
+    frame = made("figure8")
+    assert frame.paper_vocabulary.tolist() == list(paper_001.FIGURE_8)
+    assert frame.vocabulary.is_monotonic_increasing and frame.vocabulary.max() == 8_000
+    assert ((frame.active_share > 0) & (frame.active_share < 1)).all()
+    same = frame[frame.setting == frame.setting.iloc[-1]]
+    assert len(same) > 2 and same.active_share.is_monotonic_decreasing
+
+
+def test_table_7_words_are_active_somewhere() -> None:
+    frame = made("table7")
+    assert (frame.contexts > 0).any() and frame.contexts.is_monotonic_decreasing and frame.words.str.len().max() > 0
+
+
+def test_table_8_shows_what_differs() -> None:
+    frame = made("table8")
+    assert (frame.exact != frame.screened).all() and frame.same_text.between(0, 1, inclusive="left").all()
+
+
+def test_figure_1_is_a_trace_with_its_clusters() -> None:
+    frame, experiment = made("figure1"), TABLES["figure1"]
+    trace = frame.attrs["traces"]["screened"]
+    assert experiment.traced and set(trace.clusters) == set(frame.cluster) and len(frame) == trace.calls
+    assert (frame.active_share < 1).all()
+
+
+def test_the_first_setting_that_is_precise_enough_is_taken_and_none_made_after_it() -> None:
+    found = situation("small", Scale.TINY)
+    screens = Screens(found)
+    settings = [learned(screens, budget, {"clusters": 4, "rounds": 1}, 0) for budget in (5, 50, 500)]
+    assert reaching(settings, found, 0.0, 0.0)[0] is settings[0] and len(screens.fitted) == 1
+    assert reaching(settings, found, 1.0, 1.0)[0] is settings[2]
+    with pytest.raises(ValueError, match=r"nothing to choose from: got no setting\. Give at least one"):
+        reaching([], found, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_model_that_is_not_trained_is_a_gap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object) -> None:
+        raise NoResult("The model is not trained here. Train it.")
+
+    for module in (screening_tables, screening_quality):
+        monkeypatch.setattr(module, "situation", missing)
+    frame = TABLES[name].run(Scale.TINY, **TABLES[name].accepted({"seed": 9}))
+    gaps = frame[frame.kind == "gap"]
+    assert len(gaps) and (frame.kind != "measured").all()
+    assert gaps.gap.str.startswith("The model is not trained here.").all()

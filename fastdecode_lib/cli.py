@@ -759,9 +759,9 @@ def _figures(options: argparse.Namespace) -> int:
         write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
         print(f"{stem}.csv .tex .json")
         traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
-        if e.chart:
-            figures[stem] = _curves(frame, e.chart)
-        elif e.compares:
+        if e.chart and (drawn := _curves(frame, e.chart)) is not None:
+            figures[stem] = drawn
+        if e.compares:
             figures[stem] = ddgviz.speed_accuracy(frame)
             if frame.get("bleu") is not None and frame["bleu"].notna().any():
                 figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
@@ -809,15 +809,17 @@ def _result(e: Any, scale: Any) -> Any:
 
 
 def _curves(frame: Any, chart: Any) -> Any:
-    """The curves of a table, as the experiment says."""
+    """The curves of a table, as the experiment says; None where there is nothing but gaps to draw."""
     from dataclasses import asdict
 
     import ddgviz
 
     settings = asdict(chart)
+    if "kind" in frame:
+        frame = frame[frame["kind"] != "gap"]
     for column, value in settings.pop("where").items():
         frame = frame[frame[column] == value]
-    return ddgviz.curves(frame, **settings)
+    return ddgviz.curves(frame, **settings) if len(frame) else None
 
 
 def _write_tables(frame: Any, stem: Path) -> None:

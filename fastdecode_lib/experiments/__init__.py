@@ -198,7 +198,13 @@ def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
-    from fastdecode_lib.experiments import parallel_decoding, sharp_models, start_here, vocabulary_clusters
+    from fastdecode_lib.experiments import (
+        learning_to_screen,
+        parallel_decoding,
+        sharp_models,
+        start_here,
+        vocabulary_clusters,
+    )
 
-    modules = (start_here, vocabulary_clusters, parallel_decoding, sharp_models)
+    modules = (start_here, vocabulary_clusters, learning_to_screen, parallel_decoding, sharp_models)
     return {e.name: e for module in modules for e in module.EXPERIMENTS}

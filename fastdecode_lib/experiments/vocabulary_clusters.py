@@ -15,6 +15,7 @@ from fastdecode_lib.experiments.cluster_tables import (
     table5,
     table6,
 )
+from fastdecode_lib.experiments.geometry_runs import lossless, zcode
 
 _ALL = (
     (table1, "Table 1: sentences of the two sets", None),
@@ -40,6 +41,8 @@ _ALL = (
     ),
     (sharing, "What a union over the batch does to outputs", None),
     (rating_power, "What the two tests of table 6 find", None),
+    (zcode, "Time at the geometry of the paper's models", None),
+    (lossless, "The lossless projection against the exact one, bit for bit", None),
 )
 
 EXPERIMENTS = (

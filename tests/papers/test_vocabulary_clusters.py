@@ -1,8 +1,10 @@
 """Paper 000's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
+import numpy as np
 import pandas as pd
+import pytest
 
-from fastdecode_lib.experiments import Scale, cluster_tables, paper_000
+from fastdecode_lib.experiments import Scale, cluster_tables, geometry_runs, paper_000
 
 
 def made(name: str) -> pd.DataFrame:
@@ -90,3 +92,31 @@ def test_figure_1_is_a_trace_with_active_sets() -> None:
     frame = made("figure1")
     (trace,) = frame.attrs["traces"].values()
     assert trace.clusters and set(frame.cluster) == set(trace.clusters)
+
+
+def test_the_lossless_projection_never_differs() -> None:
+    frame = geometry_runs.lossless(Scale.TINY)
+    assert frame.name.tolist() == ["translation", "dense"] and (frame.mismatches == 0).all()
+    assert frame.queries.tolist() == [500, 50] and (frame.scored_again >= geometry_runs.K).all()
+
+
+def test_a_grown_model_scores_as_the_one_it_grew_from() -> None:
+    """Each of its tokens repeats a trained one, and scores what that does but for the noise."""
+    random = np.random.default_rng(0)
+    weight, bias, hidden = (random.normal(size=size).astype(np.float32) for size in ((30, 8), (30,), (5, 8)))
+    large, longer, turned = geometry_runs.grown(weight, bias, hidden, 75, 24, seed=0)
+    assert large.shape == (75, 24) and turned.shape == (5, 24)
+    scores, trained = turned @ large.T + longer, hidden @ weight.T + bias
+    own = np.array([int(np.flatnonzero(bias == value)[0]) for value in longer])
+    assert sorted(own.tolist())[:30] != own[:30].tolist() and set(own) == set(range(30))
+    assert np.abs(scores - trained[:, own]).max() < 1.5 and np.abs(scores - trained[:, own]).mean() < 0.3
+    with pytest.raises(ValueError, match="grown needs a width from 8, got 5"):
+        geometry_runs.grown(weight, bias, hidden, 75, 5, seed=0)
+
+
+def test_times_at_the_papers_geometry() -> None:
+    frame = geometry_runs.zcode(Scale.TINY)
+    assert set(frame.model) == {"dense", "m3"} and (frame.microseconds > 0).all() and frame.name.is_unique
+    assert {"numpy", "exact float32", "clustered 2.0% int8", "clustered 12.5% float16", "quantised"} <= set(
+        frame.method
+    )

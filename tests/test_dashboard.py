@@ -84,7 +84,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"width": 0}, "The width of window is a whole number from 1 on: got 0. Example: 5."),
     ({"width": "4"}, "The width of window is a whole number from 1 on: got '4'. Example: 5."),
     ({"decoder": "jacobi", "width": 4}, "The decoder jacobi has no width: got width=4. Leave width out."),
-    ({"projection": "cluster"}, "Unknown projection: got 'cluster'. Use one of exact."),
+    ({"projection": "cluster"}, "Unknown projection: got 'cluster'. Use one of exact, quantised."),
     ({"precision": "float8"}, "Unknown precision: got 'float8'. Did you mean 'float64'?"),
     ({"engine": "jax"}, "Unknown engine: got 'jax'. Use one of auto, compiled, torch."),
     ({"from": "xx"}, "Unknown source language: got 'xx'."),

@@ -3,15 +3,13 @@
 import numpy as np
 from numba import njit
 
-from fastdecode_lib.kernels.elementwise import _reordered, softmax
+from fastdecode_lib.kernels.elementwise import softmax
+from fastdecode_lib.kernels.reductions import dot
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_reordered)
+@njit(nogil=True, error_model="numpy")
 def _product(a, b):  # type: ignore[no-untyped-def]
-    total = np.float32(0.0)
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total
+    return dot(a.ctypes.data, b.ctypes.data, len(a))
 
 
 @njit(nogil=True, error_model="numpy")

@@ -27,7 +27,7 @@ from fastdecode_lib.kernels.tiles import LANES, Builder
 AT_ONCE = 8
 """Rows of the weight that are read side by side: memory answers several requests at a time."""
 
-_int64, _int32, _float = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_int64, _float = ir.IntType(64), ir.FloatType()
 
 
 def room(vocabulary: int, width: int, longest: int) -> tuple[np.ndarray, ...]:
@@ -85,19 +85,7 @@ def _emit(
 
     b.ir.position_at_end(after)
     for row, total in enumerate(totals):
-        b.store(_lanes_added(b, total), b.at(out, 4 * row))
-
-
-def _lanes_added(b: Builder, total: Any) -> Any:
-    """The sum of 16 lanes: upper half to lower half until one is left."""
-    count = LANES
-    while count > 1:
-        count //= 2
-        undefined = ir.Constant(total.type, ir.Undefined)
-        halves = [ir.Constant(ir.VectorType(_int32, count), list(range(i, i + count))) for i in (0, count)]
-        low, high = (b.ir.shuffle_vector(total, undefined, half) for half in halves)
-        total = b.ir.fadd(low, high)
-    return b.ir.extract_element(total, ir.Constant(_int32, 0))
+        b.store(b.lanes_added(total), b.at(out, 4 * row))
 
 
 _one, _many = _dots(1), _dots(AT_ONCE)

@@ -1,4 +1,4 @@
-"""The innermost loops, written in LLVM's own terms: a few rows times a few blocks of 16 outputs, and the largest of many.
+"""The innermost loop, written in LLVM's own terms: a few rows times a few blocks of 16 outputs.
 
 A weight is stored in blocks of 16 outputs. Within a block, for every `group` of columns that are multiplied together, the
 entries of the 16 outputs follow each other (`matrices` packs them so). A tile keeps one running sum for each of its rows
@@ -82,38 +82,6 @@ def tile(kind: Format, rows: int, blocks: int) -> Any:
     return run
 
 
-@intrinsic
-def largest(typing, address, groups):  # type: ignore[no-untyped-def]
-    """The largest of so many times 16 float32 numbers at an address; NaN counts as nothing, which is -inf."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b, floats = Builder(builder), ir.VectorType(_float, LANES)
-        lowest = ir.Constant(_float, float("-inf"))
-
-        def larger(value: Any, than: Any) -> Any:
-            return b.ir.select(b.ir.fcmp_ordered(">", value, than), value, than)
-
-        before, loop, after = b.ir.block, b.ir.append_basic_block("numbers"), b.ir.append_basic_block("done")
-        start = b.everywhere(lowest)
-        b.ir.branch(loop)
-        b.ir.position_at_end(loop)
-        index, running = b.ir.phi(_int64), b.ir.phi(floats)
-        index.add_incoming(ir.Constant(_int64, 0), before)
-        running.add_incoming(start, before)
-        top = larger(b.load(b.at(arguments[0], index, 4 * LANES), floats), running)
-        following = b.ir.add(index, ir.Constant(_int64, 1))
-        index.add_incoming(following, loop)
-        running.add_incoming(top, loop)
-        b.ir.cbranch(b.ir.icmp_signed("<", following, arguments[1]), loop, after)
-        b.ir.position_at_end(after)
-        found = lowest
-        for lane in range(LANES):
-            found = larger(b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
-        return found
-
-    return types.float32(types.intp, types.intp), generate
-
-
 class Builder:
     """LLVM's builder with the few forms that a tile is made of."""
 
@@ -142,6 +110,10 @@ class Builder:
         first = self.ir.insert_element(undefined, value, ir.Constant(_int32, 0))
         return self.ir.shuffle_vector(first, undefined, _indices([0] * LANES))
 
+    def like(self, value: Any, other: Any) -> Any:
+        """One number in as many lanes as another value has."""
+        return self.everywhere(value) if isinstance(other.type, ir.VectorType) else value
+
     def call(self, name: str, *arguments: Any) -> Any:
         """An intrinsic that returns what its arguments are."""
         kind = arguments[0].type
@@ -150,8 +122,34 @@ class Builder:
         return self.ir.call(function, arguments)
 
     def fused(self, a: Any, b: Any, c: Any) -> Any:
-        """``a * b + c``, rounded once."""
-        return self.call("llvm.fma.v16f32", a, b, c)
+        """``a * b + c``, rounded once, of single numbers or of 16."""
+        return self.call("llvm.fma.v16f32" if isinstance(a.type, ir.VectorType) else "llvm.fma.f32", a, b, c)
+
+    def lanes_added(self, total: Any) -> Any:
+        """The sum of 16 lanes: upper half to lower half until one is left."""
+        count = LANES
+        while count > 1:
+            count //= 2
+            undefined = ir.Constant(total.type, ir.Undefined)
+            low, high = (
+                self.ir.shuffle_vector(total, undefined, _indices(list(range(i, i + count)))) for i in (0, count)
+            )
+            total = self.ir.fadd(low, high)
+        return self.ir.extract_element(total, ir.Constant(_int32, 0))
+
+    def widened(self, halves: Any) -> Any:
+        """16 finite float16 numbers, given by their bits, as float32.
+
+        Without an instruction for it, magnitudes are shifted to where float32 has its exponent and brought up by 2^112.
+        """
+        floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
+        if "f16c" in cpu.features():
+            return self.ir.fpext(self.ir.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), floats)
+        bits = self.ir.zext(halves, integers)
+        magnitude = self.ir.shl(self.ir.and_(bits, _numbers(0x7FFF)), _numbers(13))
+        value = self.ir.fmul(self.ir.bitcast(magnitude, floats), ir.Constant(floats, [2.0**112] * LANES))
+        sign = self.ir.shl(self.ir.and_(bits, _numbers(0x8000)), _numbers(16))
+        return self.ir.bitcast(self.ir.or_(self.ir.bitcast(value, integers), sign), floats)
 
     def grouped_sum(self, products: Any, group: int) -> Any:
         """Sums of neighbours in fours or pairs, so many that 16 are left."""
@@ -168,6 +166,10 @@ class Builder:
 
 def _indices(values: list[int]) -> Any:
     return ir.Constant(ir.VectorType(_int32, len(values)), values)
+
+
+def _numbers(value: int) -> Any:
+    return _indices([value] * LANES)
 
 
 def _emit(
@@ -242,7 +244,7 @@ def _weights(b: Builder, kind: Format, address: Any) -> Any:
     """The weight's entries for one group of columns, as the products take them."""
     if kind.is_float:
         if kind.weight_bytes == 2:
-            return b.ir.fpext(b.load(address, ir.VectorType(ir.HalfType(), LANES)), ir.VectorType(_float, LANES))
+            return b.widened(b.load(address, ir.VectorType(_int16, LANES)))
         return b.load(address, ir.VectorType(_float, LANES))
     if kind.instruction:
         return b.load(address, ir.VectorType(_int32, LANES))

@@ -6,7 +6,8 @@ from numba import njit
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import log_sum
 from fastdecode_lib.kernels.matrices import multiply
-from fastdecode_lib.kernels.tiles import LANES, largest
+from fastdecode_lib.kernels.reductions import largest
+from fastdecode_lib.kernels.tiles import LANES
 
 SPAN = 512
 """Scores whose largest is kept, so that the next best is found without reading all again."""

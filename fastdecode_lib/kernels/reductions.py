@@ -1,0 +1,184 @@
+"""Sums and maxima over the numbers at an address, each made in one order whatever the processor and whoever calls.
+
+A compiler that may reorder a sum does so as the loop around it suggests: the same sum then has other last bits elsewhere.
+Here the order is spelled out: 32 running sums, one for every 32nd number, are added up by halves, and the numbers behind
+the last whole 32 follow one by one. Nothing is computed beside it that the compiler could join in another way.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastdecode_lib.kernels.tiles import LANES, Builder
+
+_float, _int32, _int64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_floats = ir.VectorType(_float, LANES)
+_STRIDE = 2 * LANES
+"""Numbers of one round."""
+
+
+@intrinsic
+def exponential(typing, x):  # type: ignore[no-untyped-def]
+    """E to the power of a float32 from -87.3 to 88, within two units in the last place; constant outside; NaN of NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _exponential(Builder(builder), arguments[0])
+
+    return types.float32(types.float32), generate
+
+
+@intrinsic
+def dot(typing, a, b, count):  # type: ignore[no-untyped-def]
+    """The sum of the products of `count` float32 numbers at address `a` with those at `b`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        *addresses, count = arguments
+        return _sum(Builder(builder), addresses, count, lambda b, x, y, total: b.fused(x, y, total))
+
+    return types.float32(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def total(typing, address, count):  # type: ignore[no-untyped-def]
+    """The sum of `count` float32 numbers at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, count = arguments
+        return _sum(Builder(builder), [address], count, lambda b, x, total: b.ir.fadd(total, x))
+
+    return types.float32(types.intp, types.intp), generate
+
+
+@intrinsic
+def squares(typing, address, count, mean):  # type: ignore[no-untyped-def]
+    """The sum of the squares of what `count` float32 numbers at an address differ from a mean."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, count, mean = arguments
+
+        def add(b: Builder, x: Any, total: Any) -> Any:
+            difference = b.ir.fsub(x, b.like(mean, x))
+            return b.fused(difference, difference, total)
+
+        return _sum(Builder(builder), [address], count, add)
+
+    return types.float32(types.intp, types.intp, types.float32), generate
+
+
+@intrinsic
+def exponentials(typing, address, count, top):  # type: ignore[no-untyped-def]
+    """The sum of the exponentials of `count` float32 numbers at an address, `top` taken from each."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, count, top = arguments
+
+        def add(b: Builder, x: Any, total: Any) -> Any:
+            return b.ir.fadd(total, _exponential(b, b.ir.fsub(x, b.like(top, x))))
+
+        return _sum(Builder(builder), [address], count, add)
+
+    return types.float32(types.intp, types.intp, types.float32), generate
+
+
+@intrinsic
+def largest(typing, address, groups):  # type: ignore[no-untyped-def]
+    """The largest of so many times 16 float32 numbers at an address; NaN counts as nothing, which is -inf."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b, (address, groups) = Builder(builder), arguments
+        lowest = ir.Constant(_float, float("-inf"))
+
+        def larger(value: Any, than: Any) -> Any:
+            return b.ir.select(b.ir.fcmp_ordered(">", value, than), value, than)
+
+        def step(index: Any, running: list[Any]) -> list[Any]:
+            return [larger(b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
+
+        [top] = _loop(b, ir.Constant(_int64, 0), groups, [b.everywhere(lowest)], step)
+        found = lowest
+        for lane in range(LANES):
+            found = larger(b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
+        return found
+
+    return types.float32(types.intp, types.intp), generate
+
+
+def _exponential(b: Builder, x: Any) -> Any:
+    """Of a number or of 16."""
+
+    def number(value: float) -> Any:
+        return b.like(ir.Constant(_float, value), x)
+
+    def times_plus(value: Any, factor: Any, summand: Any) -> Any:
+        return b.ir.fadd(b.ir.fmul(value, factor), summand)
+
+    low, high = number(_rounded(-87.3)), number(88.0)
+    x = b.ir.select(b.ir.fcmp_ordered("<", x, low), low, x)
+    x = b.ir.select(b.ir.fcmp_ordered(">", x, high), high, x)
+    wide = isinstance(x.type, ir.VectorType)
+    power = b.call(
+        "llvm.floor.v16f32" if wide else "llvm.floor.f32", times_plus(x, number(_rounded(1.44269504)), number(0.5))
+    )
+    rest = b.ir.fsub(x, b.ir.fmul(power, number(_rounded(0.693359375))))
+    rest = b.ir.fsub(rest, b.ir.fmul(power, number(_rounded(-2.12194440e-4))))
+    value = number(_rounded(1.9875691500e-4))
+    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        value = times_plus(value, rest, number(_rounded(coefficient)))
+    value = b.ir.fadd(times_plus(b.ir.fmul(value, rest), rest, rest), number(1.0))
+    whole = ir.VectorType(_int32, LANES) if wide else _int32
+    bits = b.ir.fptosi(b.ir.fmul(b.ir.fadd(power, number(127.0)), number(8388608.0)), whole)
+    return b.ir.fmul(value, b.ir.bitcast(bits, x.type))
+
+
+def _rounded(value: float) -> float:
+    """The nearest float32, which is how LLVM wants such constants spelled."""
+    return float(np.float32(value))
+
+
+def _sum(b: Builder, addresses: list[Any], count: Any, add: Callable[..., Any]) -> Any:
+    """The sum over `count` numbers; ``add(b, *numbers, total)`` adds a term to one or to 16 running sums."""
+    rounds = b.ir.lshr(count, ir.Constant(_int64, _STRIDE.bit_length() - 1))
+
+    def sixteens(index: Any, running: list[Any]) -> list[Any]:
+        starts = [b.at(address, index, 4 * _STRIDE) for address in addresses]
+        return [
+            add(b, *(b.load(b.at(start, 4 * LANES * half), _floats) for start in starts), running[half])
+            for half in range(2)
+        ]
+
+    def single(index: Any, running: list[Any]) -> list[Any]:
+        return [add(b, *(b.load(b.at(address, index, 4), _float) for address in addresses), running[0])]
+
+    nothing = ir.Constant(_floats, [0.0] * LANES)
+    low, high = _loop(b, ir.Constant(_int64, 0), rounds, [nothing, nothing], sixteens)
+    whole = b.lanes_added(b.ir.fadd(low, high))
+    return _loop(b, b.ir.mul(rounds, ir.Constant(_int64, _STRIDE)), count, [whole], single)[0]
+
+
+def _loop(
+    b: Builder, first: Any, last: Any, starts: list[Any], step: Callable[[Any, list[Any]], list[Any]]
+) -> list[Any]:
+    """What some values become in a loop from `first` to before `last`, which may be none."""
+    before, loop, after = b.ir.block, b.ir.append_basic_block("loop"), b.ir.append_basic_block("done")
+    b.ir.cbranch(b.ir.icmp_signed("<", first, last), loop, after)
+    b.ir.position_at_end(loop)
+    index, running = b.ir.phi(_int64), [b.ir.phi(start.type) for start in starts]
+    results = step(index, running)
+    following = b.ir.add(index, ir.Constant(_int64, 1))
+    for value, start, result in zip([index, *running], [first, *starts], [following, *results], strict=True):
+        value.add_incoming(start, before)
+        value.add_incoming(result, b.ir.block)
+    b.ir.cbranch(b.ir.icmp_signed("<", following, last), loop, after)
+    end = b.ir.block
+    b.ir.position_at_end(after)
+    found = []
+    for start, result in zip(starts, results, strict=True):
+        value = b.ir.phi(start.type)
+        value.add_incoming(start, before)
+        value.add_incoming(result, end)
+        found.append(value)
+    return found

@@ -21,10 +21,10 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app bench-ddgviz bench-cpu test lint types tests notebooks format figures train clean install
+.PHONY: help lab app bench-ddgviz bench-cpu bench-projections test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
-	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
@@ -85,6 +85,10 @@ bench-ddgviz: install ## measure the picture against its budgets
 bench-cpu: install ## measure the engines against others on this CPU
 	$(call say,bench-cpu: some 20 minutes; BENCH_ARGS=--quick takes under five)
 	$(BIN)/python -m fastdecode_lib.experiments.bench_cpu $(BENCH_ARGS)
+
+bench-projections: install ## measure the projections against numpy on trained contexts
+	$(call say,bench-projections: an hour, with FASTDECODE_DATA; BENCH_ARGS=--quick leaves out the baselines)
+	$(BIN)/python -m fastdecode_lib.experiments.bench_projections $(BENCH_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

@@ -14,9 +14,10 @@ from fastdecode_lib.contexts import ContextsError
 from fastdecode_lib.core import Model, Projection, Source
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.documents import BATCH, in_batches
-from fastdecode_lib.text import MarianText, check_direction
+from fastdecode_lib.language import LanguageModel
+from fastdecode_lib.text import check_direction
 from fastdecode_lib.translation import Session, TranslationModel, load
-from fastdecode_lib.words import WordText, split_words
+from fastdecode_lib.words import START
 
 ROWS = 256
 """Hidden vectors whose labels are sought together; the scores of a whole batch may not fit into memory."""
@@ -248,7 +249,7 @@ class References(_Texts):
         self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
     ) -> Sequence[Sequence[int]]:
         rules = session.constraints
-        ids = output_ids(self.model.tokenizer, [reference for _, reference in items])
+        ids = self.model.tokenizer.output_ids([reference for _, reference in items])
         fits = fits & np.array([0 < len(row) < rules.max_length for row in ids])
         return [(*row, rules.end[0]) if good else () for row, good in zip(ids, fits, strict=True)]
 
@@ -297,15 +298,9 @@ class IdRows:
         return Fed(none, self.prefix, [ids if len(ids) <= longest else () for (ids,) in items])
 
 
-def output_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of texts in the target language, as a model puts them out, without the end."""
-    if isinstance(tokenizer, MarianText):
-        known, pieces = tokenizer.target_vocabulary, tokenizer.target_pieces.encode(list(texts), out_type=str)
-        return [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
-    if isinstance(tokenizer, WordText):
-        return [[*map(tokenizer.target.id_of, split_words(text, tokenizer.direction[1]))] for text in texts]
-    rows: list[list[int]] = tokenizer.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return rows
+def language_rows(model: LanguageModel) -> IdRows:
+    """What feeds a language model: rows of ids as its ``text.encode`` makes them, each behind the start."""
+    return IdRows(model.network, model.exact, (START,), model.checkpoint.fingerprint, model.name)
 
 
 def _check(wanted: str, inputs: Sequence[Any], good: Callable[[Any], bool]) -> None:

@@ -41,6 +41,10 @@ class Tokenizer(Protocol):
         """Ids of some texts, with the language tags the model wants; rows padded on the right."""
         ...
 
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts of the target language as the ids that a model puts out, without the end."""
+        ...
+
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids; end, padding and other special ids leave no trace."""
         ...
@@ -200,6 +204,11 @@ class MarianText:
         ]
         return padded(rows, self.vocabulary.get("<pad>", end), languages)
 
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Tokenizer.output_ids`."""
+        known, pieces = self.target_vocabulary, self.target_pieces.encode(list(texts), out_type=str)
+        return [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, special ones and tags left out."""
         hidden = {"</s>", "<unk>", "<pad>", *self.tags.values()}
@@ -313,6 +322,11 @@ class HuggingFaceText:
             texts = [self.instructions[languages] + text for text in texts]
         rows = self.tokenizer(list(texts))["input_ids"]
         return padded(rows, self.tokenizer.pad_token_id or 0, languages)
+
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Tokenizer.output_ids`."""
+        rows: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return rows
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, special ones and languages left out."""

@@ -202,6 +202,10 @@ class WordText:
         languages = check_direction(self.directions, source, target)
         return padded([self.source.encode(self.words(text)) for text in texts], END, languages)
 
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts of the target language as ids, without the end."""
+        return [[*map(self.target.id_of, split_words(text, self.direction[1]))] for text in texts]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids; unknown words and special ids leave no trace."""
         return join_words((self._word(self.target, i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])

@@ -20,7 +20,7 @@ from fastdecode_lib import checks, load, store
 from fastdecode_lib.contexts import NOTE, Contexts, ContextsError
 from fastdecode_lib.core import Model, Source, drain
 from fastdecode_lib.decoding.autoregressive import Greedy
-from fastdecode_lib.feeding import Fed, IdRows, Item, References, Translations, hidden_and_labels, output_ids
+from fastdecode_lib.feeding import Fed, IdRows, Item, References, Translations, hidden_and_labels
 from fastdecode_lib.recording import record
 from fastdecode_lib.registry import projection
 from fastdecode_lib.translation import Session, TranslationModel
@@ -213,13 +213,13 @@ def as_engine(network: Model, hidden: np.ndarray) -> Any:
 def test_ids_of_references_with_every_tokenizer(multilingual: Callable[[str], Path], bundled: TranslationModel) -> None:
     words = Vocabulary.count([["the", "train", "is", "late", "."]], 20)
     text = WordText(("de", "en"), words, words)
-    assert output_ids(text, ["the late train."]) == text.encode(["the late train."], "de", "en").ids[:, :-1].tolist()
+    assert text.output_ids(["the late train."]) == text.encode(["the late train."], "de", "en").ids[:, :-1].tolist()
     for kind in ("m2m", "mbart50"):
         model = load(str(multilingual(kind)), device="cpu")
-        (ids,) = output_ids(model.tokenizer, ["Der Zug"])
+        (ids,) = model.tokenizer.output_ids(["Der Zug"])
         special = set(model.tokenizer.tokenizer.all_special_ids) | set(model.tokenizer.language_ids)
         assert ids and not set(ids) & special and model.tokenizer.decode(ids) == "Der Zug"
-    assert bundled.tokenizer.decode(output_ids(bundled.tokenizer, ["Der Zug"])[0]) == "Der Zug"
+    assert bundled.tokenizer.decode(bundled.tokenizer.output_ids(["Der Zug"])[0]) == "Der Zug"
 
 
 # ---------------------------------------------------------------------------------------------- order, cap and resuming

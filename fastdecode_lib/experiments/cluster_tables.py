@@ -74,7 +74,7 @@ AMOUNTS = {
 
 
 @cache
-def _screen(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
+def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
     """The clusters of a direction, of a target language, or of all."""
     found = situation(NAME, scale, data)
     for per in ("direction", "target", "all"):
@@ -82,7 +82,7 @@ def _screen(scale: Scale, data: str | None, name: str, clusters: int, top: int, 
         if members:
             contexts = found.fit.where(direction=members)
             if top > 1:
-                return with_sets(_screen(scale, data, name, clusters, 1, seed), contexts, top=top)
+                return with_sets(screen_of(scale, data, name, clusters, 1, seed), contexts, top=top)
             return fit_clustered(contexts, clusters=clusters, top=top, seed=seed, always=found.loaded.constraints().end)
     raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(found.fit.directions)}.")
 
@@ -127,7 +127,7 @@ def table2(
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
-        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        screen = screen_of(scale, data, direction, amount.clusters, 1, seed)
         batches = _steps(found, direction, scale, data)
         systems = {
             "exact": found.loaded.exact,
@@ -167,15 +167,15 @@ def table2(
 
 def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
     """The hidden vectors of every step of a beam search of 2 over batches of 20."""
-    session = _session(found, direction, scale)
+    session = limited(found, direction, scale)
     captured = Captured(found.loaded.exact)
     texts = [a for a, _ in pairs_of(direction, "single", scale, data)[: AMOUNTS[scale].timed]]
-    for batch in _batches(found, texts, direction, 20):
+    for batch in batches(found, texts, direction, 20):
         drain(Beam(size=2).iterate(found.loaded.network, captured, batch, session.constraints))
     return captured.seen
 
 
-def _session(found: Situation, direction: str, scale: Scale) -> Session:
+def limited(found: Situation, direction: str, scale: Scale) -> Session:
     """Greedy decoding in a direction, with the limits of a scale."""
     limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
     source, target = direction.split("-")
@@ -187,7 +187,8 @@ def _step_system(name: str, projection: Projection) -> System:
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4).ids[:, 0]))
 
 
-def _batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
+def batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
+    """Texts as sources of so many, the last of what is left."""
     source, target = direction.split("-")
     everything = found.loaded.encode(texts, source, target)
     for first in range(0, len(texts), size):
@@ -220,13 +221,13 @@ def _decoded(
     for direction in found.fit.directions[: amount.directions]:
         pairs = pairs_of(direction, sentences, scale, data)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        screen = screen_of(scale, data, direction, amount.clusters, 1, seed)
         projections: dict[str, Projection] = {
             "exact": found.loaded.exact,
             "clustered": ScreenScorer(screen, found.matrix),
             "clustered, shared": ScreenScorer(screen, found.matrix, shared=True),
         }
-        rules = _session(found, direction, scale).constraints
+        rules = limited(found, direction, scale).constraints
         for protocol in protocols:
             batch, beam = PROTOCOLS[protocol]
             decoder = Beam(size=beam)
@@ -239,7 +240,7 @@ def _decoded(
                 return System(name, decode)
 
             systems = [system(name, projection) for name, projection in projections.items()]
-            parts = list(_batches(found, texts, direction, batch))
+            parts = list(batches(found, texts, direction, batch))
             timed = measure(systems, parts[: -(-amount.timed // batch)], runs=amount.rounds, progress=progress)
             exact: list[Any] = []
             for one, m in zip(systems, timed, strict=True):
@@ -297,7 +298,7 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
-        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        screen = screen_of(scale, data, direction, amount.clusters, 1, seed)
         scorer = ScreenScorer(screen, found.matrix)
         lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
         rows.append(
@@ -322,7 +323,7 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
     target = SWEPT.split("-")[1]
     for name, what in ((SWEPT, "direction"), (target, "target")):
         for clusters in AMOUNTS[scale].swept:
-            screen = _screen(scale, data, name, clusters, 1, seed)
+            screen = screen_of(scale, data, name, clusters, 1, seed)
             shares = screen.sets.sizes / found.matrix.shape[0]
             used = np.bincount(screen.assign(_hidden(found, SWEPT)), minlength=clusters)
             rows.append(
@@ -360,7 +361,7 @@ def figure3(
     import pandas as pd
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    rules = _session(found, SWEPT, scale).constraints
+    rules = limited(found, SWEPT, scale).constraints
     texts = [a for a, _ in pairs_of(SWEPT, "single", scale, data)[: amount.timed]]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
 
@@ -370,9 +371,9 @@ def figure3(
 
     systems = [system("exact", found.loaded.exact)]
     for clusters, top in settings:
-        screen = _screen(scale, data, SWEPT, clusters, top, seed)
+        screen = screen_of(scale, data, SWEPT, clusters, top, seed)
         systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, found.matrix)))
-    timed = measure(systems, list(_batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
+    timed = measure(systems, list(batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
     rows = []
     for (clusters, top), m in zip(settings, timed[1:], strict=True):
         low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
@@ -398,7 +399,7 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
 
     found, rows = situation(NAME, scale, data), []
     for top in (1, 3, 5):
-        sets = _screen(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
+        sets = screen_of(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
         shares = np.sort(np.diff(sets.offsets))[::-1] / found.matrix.shape[0]
         rows += [
             {
@@ -431,8 +432,8 @@ def table6(
     for direction in found.fit.directions[: amount.directions]:
         pairs = pairs_of(direction, "single", scale, data)
         texts = [a for a, _ in pairs]
-        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
-        session = _session(found, direction, scale)
+        screen = screen_of(scale, data, direction, amount.clusters, 1, seed)
+        session = limited(found, direction, scale)
         exact, clustered = (
             found.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
             for projection in (found.loaded.exact, ScreenScorer(screen, found.matrix))
@@ -492,9 +493,9 @@ def sharing(
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
-        screen = _screen(scale, data, direction, amount.clusters, 1, seed)
+        screen = screen_of(scale, data, direction, amount.clusters, 1, seed)
         texts = [a for a, _ in pairs_of(direction, "joined", scale, data)]
-        session = _session(found, direction, scale)
+        session = limited(found, direction, scale)
         order = np.random.default_rng(seed).permutation(len(texts))
         for shared in (False, True):
             own = replace(session, projection=ScreenScorer(screen, found.matrix, shared=shared))
@@ -527,9 +528,9 @@ def figure1(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
     import pandas as pd
 
     found, direction = situation(NAME, scale, data), "en-de"
-    screen = _screen(scale, data, direction, AMOUNTS[scale].clusters, 1, seed)
+    screen = screen_of(scale, data, direction, AMOUNTS[scale].clusters, 1, seed)
     session = replace(
-        _session(found, direction, scale),
+        limited(found, direction, scale),
         projection=ScreenScorer(screen, found.matrix),
         projection_name=f"clustered ({len(screen.sets)} clusters)",
     )

@@ -16,13 +16,12 @@ from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.feeding import IdRows, Translations
+from fastdecode_lib.feeding import Translations, language_rows
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.language import load_language
 from fastdecode_lib.projections.screen import output_matrix
 from fastdecode_lib.recording import record
 from fastdecode_lib.translation import TranslationModel, load
-from fastdecode_lib.words import START
 
 FOLDER = Path("build") / "contexts"
 TRAINED = Path("build") / "train"
@@ -121,7 +120,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
     if model.startswith("novels"):
         loaded: Any = load_language(place)
         text, network = loaded.text, loaded.network
-        feeder: Any = IdRows(network, loaded.exact, (START,), loaded.checkpoint.fingerprint, model)
+        feeder: Any = language_rows(loaded)
     else:
         loaded = load(place, device="cpu", engine="compiled")
         network, feeder = loaded.network, Translations(loaded)

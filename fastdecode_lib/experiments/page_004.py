@@ -1,15 +1,13 @@
 """The section of docs/results.md on paper 004, written from the committed results by running this module."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastdecode_lib.experiments import NoResult, committed
+from fastdecode_lib.experiments.pages import Section, columns, interval, markdown, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PAGE = Path("docs") / "results.md"
 TITLE = "## Paper 004: sharp models on dull hardware"
 
 INTRODUCTION = """\
@@ -17,59 +15,6 @@ Each table names the command that makes it again and the processor it was made o
 `fastdecode_lib/results/sharp_models.*.laptop.json`. The notebook `05_sharp_models` shows them with what they mean. One thread,
 systems in turn, 95% intervals. The paper's times are of an Intel E5-2660 with the MKL of 2017: compare factors, not words a second.
 This section is written from the results by `python -m fastdecode_lib.experiments.page_004`."""
-
-
-def section() -> str:
-    """The whole section, in Markdown; a table without a committed result is named with its command."""
-    return "\n\n".join(
-        [TITLE, INTRODUCTION, *(part for title, name, write in PARTS for part in _part(title, name, write))]
-    )
-
-
-def _part(title: str, name: str, write: Callable[["pd.DataFrame"], str]) -> list[str]:
-    try:
-        frame = committed(f"sharp_models.{name}")
-    except NoResult:
-        made = f"fastdecode experiment sharp_models.{name} --scale laptop --results fastdecode_lib/results"
-        return [f"### {title}", f"Not measured yet: `{made}`."]
-    about = frame.attrs["provenance"]
-    return [
-        f"### {title}",
-        f"`{about['command']}`, {about['cpu']} ({', '.join(about['cpu_flags'])}).",
-        write(frame),
-    ]
-
-
-def _markdown(frame: "pd.DataFrame") -> str:
-    """A table, its first column to the left."""
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    lines = [list(map(str, frame.columns)), ["---", *["---:"] * (len(frame.columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) > 1:
-        return f"{value:,.0f}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
-    return str(value).replace("|", "\\|")
-
-
-def _interval(frame: "pd.DataFrame", column: str) -> "pd.Series":
-    return frame.apply(
-        lambda row: (
-            ""
-            if row[column] != row[column]
-            else f"{row[column]:.2f} ({row[f'{column}_low']:.2f}–{row[f'{column}_high']:.2f})"
-        ),
-        axis=1,
-    )
-
-
-def _percent(shares: "pd.Series") -> "pd.Series":
-    return shares.map(lambda share: f"{share:.1%}", na_action="ignore")
 
 
 def _table1(frame: "pd.DataFrame") -> str:
@@ -82,14 +27,14 @@ def _table1(frame: "pd.DataFrame") -> str:
             "paper: words/s": random["paper_words_per_second"].to_numpy(),
             "paper: factor": random["paper_factor"].to_numpy(),
             "words/s at its geometry": random["words_per_second"].to_numpy(),
-            "factor at its geometry": _interval(random, "factor").to_numpy(),
-            "factor, trained model": _interval(trained.reindex(random.index), "factor").to_numpy(),
-            "same outputs": _percent(trained["agreement"].reindex(random.index)).to_numpy(),
+            "factor at its geometry": interval(random, "factor").to_numpy(),
+            "factor, trained model": interval(trained.reindex(random.index), "factor").to_numpy(),
+            "same outputs": percent(trained["agreement"].reindex(random.index)).to_numpy(),
             "widest gap": trained["gap"].reindex(random.index).to_numpy(),
         }
     )
     return (
-        f"{_markdown(table)}\n\nOutputs are compared with the baseline's on {int(trained['sentences'].iloc[0]):,} sentences; the "
+        f"{markdown(table)}\n\nOutputs are compared with the baseline's on {int(trained['sentences'].iloc[0]):,} sentences; the "
         f"gap is that of their\nlog-probabilities where they differ, at most. Random weights: {_noted(random)}.\nThe rows without "
         "values of the paper each change one thing: the first stage without rounding (packed weights, and\nthe loops around "
         "them compiled), or all stages with something else in one place."
@@ -105,7 +50,7 @@ def _figure1(frame: "pd.DataFrame") -> str:
     table = frame.pivot_table(index="name", columns="batch", values="speedup", sort=False).reset_index()
     table.columns = ["times the library's speed", *(f"{batch} row{'s' * (batch > 1)}" for batch in table.columns[1:])]
     return (
-        f"{_markdown(table)}\n\nThe paper: 2 to 3 for its 16 bits at 2 to 8 rows. It prints neither the size of its matrix (ours "
+        f"{markdown(table)}\n\nThe paper: 2 to 3 for its 16 bits at 2 to 8 rows. It prints neither the size of its matrix (ours "
         "is 3,072 x 1,024) nor values."
     )
 
@@ -117,30 +62,22 @@ def _table2(frame: "pd.DataFrame") -> str:
     table = pd.DataFrame(
         {
             "system": ours["name"],
-            "BLEU": _interval(ours, "bleu"),
+            "BLEU": interval(ours, "bleu"),
             "p against S1": ours["bleu_p"],
             "paper: BLEU": ours["paper_bleu"],
             "words/s": ours["words_per_second"],
             "paper: words/s": ours["paper_words_per_second"].astype(float),
-            "speed over S1": _interval(ours, "speed_over_s1"),
+            "speed over S1": interval(ours, "speed_over_s1"),
             "paper: over S1": ours["paper_speed_over_s1"],
         }
     )
     gaps = [f"{name} (`{gap.partition(': ')[2]}`)" for name, gap in zip(ours["name"], ours["gap"], strict=True) if gap]
     told = f"\nNot trained here: {', '.join(gaps)}." if gaps else ""
     return (
-        f"{_markdown(table)}\n\nBLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of "
+        f"{markdown(table)}\n\nBLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of "
         "newstest2014: compare\nsystems within a column; p is that of a paired bootstrap. Speed is at the paper's geometry, with "
         f"random weights.{told}"
     )
-
-
-def _columns(names: dict[str, str], after: str = "") -> Callable[["pd.DataFrame"], str]:
-    def write(frame: "pd.DataFrame") -> str:
-        table = _markdown(frame[list(names)].rename(columns=names))
-        return f"{table}\n\n{after}" if after else table
-
-    return write
 
 
 def _steps(frame: "pd.DataFrame") -> str:
@@ -150,14 +87,12 @@ def _steps(frame: "pd.DataFrame") -> str:
         {
             "model, system": frame["name"],
             "ms a step": frame["ms_per_step"],
-            "its time over the compiled engine's": _interval(frame, "ratio"),
-            "same outputs as compiled float32": _percent(frame["agreement"]),
+            "its time over the compiled engine's": interval(frame, "ratio"),
+            "same outputs as compiled float32": percent(frame["agreement"]),
             "note": frame["note"],
         }
     )
-    return (
-        f"{_markdown(table)}\n\nThe ratio is with the compiled engine in the same precision: above 1, ours is faster."
-    )
+    return f"{markdown(table)}\n\nThe ratio is with the compiled engine in the same precision: above 1, ours is faster."
 
 
 def _precisions(frame: "pd.DataFrame") -> str:
@@ -168,16 +103,16 @@ def _precisions(frame: "pd.DataFrame") -> str:
         "chrf_change": "change of chrF",
     }
     table = frame.groupby("precision", sort=False)[list(columns)].mean().reset_index()
-    table = table.assign(agreement=_percent(table["agreement"])).rename(columns=columns)
+    table = table.assign(agreement=percent(table["agreement"])).rename(columns=columns)
     directions, most = frame["direction"].nunique(), int(frame["sentences"].max())
-    return f"{_markdown(table)}\n\nMean of {directions} directions, at most {most:,} sentences each."
+    return f"{markdown(table)}\n\nMean of {directions} directions, at most {most:,} sentences each."
 
 
 def _pass_costs(frame: "pd.DataFrame") -> str:
     table = frame.pivot_table(index="name", columns="width", values="cost", sort=False).reset_index()
     table.columns = ["model, system", *(f"w={width}" for width in table.columns[1:])]
     after = "In passes over one position. What a faster step leaves for parallel decoding to win is in the notebook."
-    return f"{_markdown(table)}\n\n{after}"
+    return f"{markdown(table)}\n\n{after}"
 
 
 PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
@@ -187,22 +122,22 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
     (
         "A fully-connected layer",
         "layers",
-        _columns({"name": "products of six rows", "cost": "cost", "paper_cost": "paper"}),
+        columns({"name": "products of six rows", "cost": "cost", "paper_cost": "paper"}),
     ),
     (
         "Forward and backward in training",
         "training_cost",
-        _columns({"name": "system", "time_over_s4": "time over S4's", "paper_time_over_s4": "paper, roughly"}),
+        columns({"name": "system", "time_over_s4": "time over S4's", "paper_time_over_s4": "paper, roughly"}),
     ),
     (
         "Distinct states of a beam",
         "unique_states",
-        _columns({"name": "beam", "unique": "distinct", "paper_unique": "paper, about"}),
+        columns({"name": "beam", "unique": "distinct", "paper_unique": "paper, about"}),
     ),
     (
         "Tables of frequent words",
         "coverage",
-        _columns(
+        columns(
             {
                 "name": "table",
                 "source_coverage": "source tokens covered",
@@ -218,7 +153,7 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
     (
         "The compiled engine against torch, float32",
         "engines",
-        _columns(
+        columns(
             {
                 "name": "direction",
                 "set": "set",
@@ -232,7 +167,7 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
     (
         "Many sentences",
         "throughput",
-        _columns(
+        columns(
             {
                 "name": "system",
                 "sentences_per_second": "sentences a second",
@@ -242,19 +177,11 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
             }
         ),
     ),
-    ("A fresh process", "start_up", _columns({"name": "until", "seconds": "seconds"})),
+    ("A fresh process", "start_up", columns({"name": "until", "seconds": "seconds"})),
 )
 
 
-def main(page: Path = PAGE) -> None:
-    """Write the section into the page, in place of what it has from the section's title on to the next such title."""
-    text = page.read_text(encoding="utf-8")
-    start = text.find(TITLE)
-    before = text if start < 0 else text[:start]
-    end = -1 if start < 0 else text.find("\n## ", start)
-    after = "" if end < 0 else text[end:]
-    page.write_text(f"{before.rstrip()}\n\n{section()}\n{after}", encoding="utf-8")
-
+SECTION = Section(TITLE, INTRODUCTION, "sharp_models", PARTS)
 
 if __name__ == "__main__":
-    main()
+    SECTION.write()

@@ -179,7 +179,7 @@ def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, pr
     printed = pd.DataFrame(list(_points(name)))
     if "gap" in own and own["gap"].notna().any():
         return told(pd.concat([own.dropna(axis=1), printed], ignore_index=True), seed)
-    kept = [_front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
+    kept = [front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
     return told(pd.concat([*kept, printed], ignore_index=True), seed)
 
 
@@ -191,7 +191,7 @@ def _points(name: str) -> Iterator[dict[str, Any]]:
         yield row | dict(zip(("paper_speedup", "paper_p_at_1", "paper_p_at_5"), values, strict=True))
 
 
-def _front(rows: "pd.DataFrame") -> "pd.DataFrame":
+def front(rows: "pd.DataFrame") -> "pd.DataFrame":
     """The settings of a method of which none is both slower and less precise on dev than another, fastest first."""
     rows = rows.sort_values("microseconds")
     precision = rows["dev_p_at_1"] + rows["dev_p_at_5"]

@@ -16,6 +16,7 @@ from fastdecode_lib.experiments.cluster_tables import (
     table6,
 )
 from fastdecode_lib.experiments.geometry_runs import lossless, zcode
+from fastdecode_lib.experiments.projection_decoding import end_to_end, step_share
 
 _ALL = (
     (table1, "Table 1: sentences of the two sets", None),
@@ -39,6 +40,8 @@ _ALL = (
         "Figure 4: active share of every cluster",
         Chart("cluster", "share", group="group", x_title="cluster, largest first", y_title="active share"),
     ),
+    (step_share, "What part of decoding the projection is", None),
+    (end_to_end, "Every projection under every decoder", None),
     (sharing, "What a union over the batch does to outputs", None),
     (rating_power, "What the two tests of table 6 find", None),
     (zcode, "Time at the geometry of the paper's models", None),

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.experiments import beside, committed, experiments, page_004, shown, with_paper
+from fastdecode_lib.experiments import beside, committed, experiments, page_000, page_001, page_004, shown, with_paper
+from fastdecode_lib.experiments.pages import PAGE
 
 LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
 
@@ -57,19 +58,20 @@ def test_the_papers_values_stand_beside_ours():
     assert len(ours) == 6 and row["ours", "mean"] == pytest.approx(ours.mean())
 
 
-def test_the_page_says_what_the_results_say():
-    text = (Path(__file__).parents[2] / page_004.PAGE).read_text(encoding="utf-8")
-    assert f"\n{page_004.section()}\n" in text, "run python -m fastdecode_lib.experiments.page_004"
+@pytest.mark.parametrize("module", [page_000, page_001, page_004])
+def test_the_page_says_what_the_results_say(module):
+    text = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+    assert f"\n{module.SECTION.text()}\n" in text, f"run python -m {module.__name__}"
 
 
 def test_the_page_is_written_in_place(tmp_path):
     page = tmp_path / "results.md"
-    old = f"# Results\n\n{page_004.TITLE}\n\nold\n\n### older\n\n## Paper 005\n\nkept\n"
+    old = f"# Results\n\n{page_004.SECTION.title}\n\nold\n\n### older\n\n## Paper 005\n\nkept\n"
     page.write_text(old, encoding="utf-8")
-    page_004.main(page)
+    page_004.SECTION.write(page)
     once = page.read_text(encoding="utf-8")
-    assert once == f"# Results\n\n{page_004.section()}\n\n## Paper 005\n\nkept\n"
-    page_004.main(page)
+    assert once == f"# Results\n\n{page_004.SECTION.text()}\n\n## Paper 005\n\nkept\n"
+    page_004.SECTION.write(page)
     assert page.read_text(encoding="utf-8") == once
 
 

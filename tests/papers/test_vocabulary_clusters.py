@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fastdecode_lib.experiments import Scale, cluster_tables, geometry_runs, paper_000
+from fastdecode_lib.experiments import Scale, cluster_tables, geometry_runs, paper_000, projection_decoding
 
 
 def made(name: str) -> pd.DataFrame:
-    frame = getattr(cluster_tables, name)(Scale.TINY)
+    frame = getattr(projection_decoding if name in ("end_to_end", "step_share") else cluster_tables, name)(Scale.TINY)
     assert frame.name.is_unique and frame.attrs["provenance"]["threads"] == 1
     ours = frame[frame.kind == "measured"]
     ours = ours[[c for c in ours if not c.startswith("paper_") and not c.endswith(("_low", "_high"))]]
@@ -86,6 +86,21 @@ def test_sets_of_its_own_make_a_row_independent_of_its_batch() -> None:
     frame = made("sharing")
     own = frame[frame.method == "own sets"]
     assert (own[["together_as_alone", "otherwise_together_as_alone", "window_as_greedy"]] == 1).all(axis=None)
+
+
+def test_under_a_projection_of_rows_every_parallel_decoder_says_what_greedy_says() -> None:
+    frame = made("end_to_end")
+    assert set(frame.decoder) == set(projection_decoding.DECODERS)
+    rows = frame[frame.method != "clustered, shared"]
+    assert (rows.as_greedy == 1).all() and (rows[rows.method.isin(["exact", "quantised"])].identical == 1).all()
+    assert frame.rare_recall.between(0, 1).all() and (frame.rare_words > 0).all() and (frame.megabytes > 0).all()
+    greedy = frame[frame.decoder == "greedy"]
+    assert greedy.over_greedy.tolist() == greedy.speedup.tolist()
+
+
+def test_the_projection_is_a_part_of_the_step() -> None:
+    frame = made("step_share")
+    assert frame.share.between(0, 1, inclusive="neither").all() and (frame.most > 1).all() and len(frame) == 10
 
 
 def test_figure_1_is_a_trace_with_active_sets() -> None:

@@ -1,0 +1,151 @@
+"""The section of docs/results.md on paper 001, written from the committed results by running this module."""
+
+from typing import TYPE_CHECKING
+
+from fastdecode_lib.experiments.pages import Section, Writer, interval, markdown, percent, untrained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INTRODUCTION = """\
+Novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT; vocabularies and widths are the paper's.
+Speedups are over numpy's product of the matrix with one vector and its partial sort, as in the paper; "over ours" is over our
+own exact kernel in float32. Settings are chosen on contexts of the dev split, at precisions not below the paper's, and measured
+on the test split. One thread, methods in turn, 95% intervals. The paper's times are of an Intel E5-2620. Raw:
+`fastdecode_lib/results/learning_to_screen.*.laptop.json`; the notebook `02_learning_to_screen` shows them with what they mean,
+and `make bench-projections` holds them to goals.
+This section is written from the results by `python -m fastdecode_lib.experiments.page_001`."""
+
+
+def _table(names: dict[str, str], after: str = "", shares: tuple[str, ...] = ()) -> Writer:
+    """Columns under other names, speedups with their intervals, `shares` in percent, and what is not trained here below."""
+
+    def write(frame: "pd.DataFrame") -> str:
+        rows = frame[frame["gap"].isna()] if "gap" in frame else frame
+        told = " ".join(part for part in (after, untrained(frame)) if part)
+        for column in ("speedup", "projection_speedup"):
+            if f"{column}_low" in rows and len(rows):
+                rows = rows.assign(**{column: interval(rows, column)})
+        rows = rows.assign(**{column: percent(rows[column]) for column in shares if column in rows})
+        shown = rows.reindex(columns=list(names)).dropna(axis=1, how="all").rename(columns=names)
+        table = markdown(shown) if len(rows) else ""
+        return "\n\n".join(part for part in (table, told) if part)
+
+    return write
+
+
+_PRECISE = {
+    "set": "model", "method": "method", "setting": "setting", "p_at_1": "P@1", "p_at_5": "P@5", "rows_scored": "rows scored",
+    "speedup": "speedup", "over_exact": "over ours", "paper_p_at_1": "paper: P@1", "paper_p_at_5": "paper: P@5",
+    "paper_speedup": "paper: speedup",
+}  # fmt: skip
+
+SECTION = Section(
+    "## Paper 001: learning to screen the softmax",
+    INTRODUCTION,
+    "learning_to_screen",
+    (
+        (
+            "Sizes (Table 1)",
+            "table1",
+            _table(
+                {
+                    "name": "model",
+                    "model": "ours",
+                    "vocabulary": "words",
+                    "width": "width",
+                    "paper_name": "paper",
+                    "paper_vocabulary": "paper: words",
+                    "paper_width": "paper: width",
+                }
+            ),
+        ),
+        ("Speed at the paper's precision (Table 2)", "table2", _table(_PRECISE, shares=("p_at_1", "p_at_5"))),
+        (
+            "Translations (Table 3)",
+            "table3",
+            _table(
+                {
+                    "set": "model",
+                    "method": "method",
+                    "beam": "beam",
+                    "bleu": "BLEU",
+                    "identical": "same outputs",
+                    "projection_speedup": "projection",
+                    "speedup": "all decoding",
+                    "paper_bleu": "paper: BLEU",
+                    "paper_projection_speedup": "paper: projection",
+                },
+                "Speedups over our exact kernel.",
+                ("identical",),
+            ),
+        ),
+        (
+            "Clusters (Table 4)",
+            "table4",
+            _table(
+                {
+                    "paper_clusters": "clusters",
+                    "p_at_1": "P@1",
+                    "p_at_5": "P@5",
+                    "microseconds": "us",
+                    "paper_p_at_1": "paper: P@1",
+                    "paper_p_at_5": "paper: P@5",
+                    "paper_milliseconds": "paper: ms",
+                },
+                shares=("p_at_1", "p_at_5"),
+            ),
+        ),
+        (
+            "What learning adds to spherical k-means (Table 5)",
+            "table5",
+            _table(_PRECISE, shares=("p_at_1", "p_at_5")),
+        ),
+        (
+            "Perplexity (Table 6)",
+            "table6",
+            _table(
+                {
+                    "set": "model",
+                    "method": "method",
+                    "perplexity": "perplexity",
+                    "speedup": "speedup",
+                    "paper_perplexity": "paper: perplexity",
+                    "paper_speedup": "paper: speedup",
+                }
+            ),
+        ),
+        (
+            "Vocabulary (Figure 8)",
+            "figure8",
+            _table(
+                {
+                    "vocabulary": "words",
+                    "p_at_1": "P@1",
+                    "rows_scored": "rows scored",
+                    "speedup": "speedup",
+                    "paper_p_at_1": "paper: P@1",
+                },
+                shares=("p_at_1",),
+            ),
+        ),
+        (
+            "Rounds of algorithm 1",
+            "learning",
+            _table(
+                {
+                    "reading": "reading of the loss",
+                    "rounds": "rounds",
+                    "p_at_1": "P@1",
+                    "p_at_5": "P@5",
+                    "rows_scored": "rows scored",
+                },
+                "Round 1 is spherical k-means with a knapsack.",
+                ("p_at_1", "p_at_5"),
+            ),
+        ),
+    ),
+)
+
+if __name__ == "__main__":
+    SECTION.write()

@@ -1,0 +1,116 @@
+"""The sections of docs/results.md on papers, written from the committed results."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastdecode_lib.experiments import NoResult, committed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE = Path("docs") / "results.md"
+Writer = Callable[["pd.DataFrame"], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page says about a paper.
+
+    Attributes
+    ----------
+    title, introduction : str
+        In Markdown.
+    stem : str
+        Of the experiments.
+    parts : tuple of (title, table, function)
+        The function makes Markdown of the committed table.
+    """
+
+    title: str
+    introduction: str
+    stem: str
+    parts: tuple[tuple[str, str, Writer], ...]
+
+    def text(self) -> str:
+        """The whole section; a table without a committed result is named with its command."""
+        parts = [line for part in self.parts for line in self._part(*part)]
+        return "\n\n".join([self.title, self.introduction, *parts])
+
+    def write(self, page: Path = PAGE) -> None:
+        """Write the section into the page, in place of what it has from the title on to the next such title, or at the end."""
+        text = page.read_text(encoding="utf-8")
+        start = text.find(self.title)
+        before = text if start < 0 else text[:start]
+        end = -1 if start < 0 else text.find("\n## ", start)
+        after = "" if end < 0 else text[end:]
+        page.write_text(f"{before.rstrip()}\n\n{self.text()}\n{after}", encoding="utf-8")
+
+    def _part(self, title: str, table: str, write: Writer) -> list[str]:
+        name = f"{self.stem}.{table}"
+        try:
+            frame = committed(name)
+        except NoResult:
+            made = f"fastdecode experiment {name} --scale laptop --results fastdecode_lib/results"
+            return [f"### {title}", f"Not measured yet: `{made}`."]
+        about = frame.attrs["provenance"]
+        told = f"`{about['command']}`, {about['cpu']} ({', '.join(about['cpu_flags'])})."
+        return [f"### {title}", told, write(frame)]
+
+
+def markdown(frame: "pd.DataFrame") -> str:
+    """A table, its first column to the left."""
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    lines = [list(map(str, frame.columns)), ["---", *["---:"] * (len(frame.columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) > 1:
+        return f"{value:,.0f}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+    return str(value).replace("|", "\\|")
+
+
+def interval(frame: "pd.DataFrame", column: str) -> "pd.Series":
+    """A column's values with their 95% intervals."""
+    return frame.apply(
+        lambda row: (
+            ""
+            if row[column] != row[column]
+            else f"{row[column]:.2f} ({row[f'{column}_low']:.2f}–{row[f'{column}_high']:.2f})"
+        ),
+        axis=1,
+    )
+
+
+def percent(shares: "pd.Series") -> "pd.Series":
+    """Shares of 1 as text."""
+    return shares.map(lambda share: f"{share:.1%}", na_action="ignore")
+
+
+def columns(names: dict[str, str], after: str = "", where: "Callable[[pd.DataFrame], Any] | None" = None) -> Writer:
+    """A function that shows some columns under other names, of all rows or of those `where` holds, and what to say after."""
+
+    def write(frame: "pd.DataFrame") -> str:
+        rows = frame if where is None else frame[where(frame)]
+        table = markdown(rows.reindex(columns=list(names)).rename(columns=names).dropna(axis=1, how="all"))
+        return f"{table}\n\n{after}" if after else table
+
+    return write
+
+
+def untrained(frame: "pd.DataFrame") -> str:
+    """A sentence on the rows whose model is not trained here."""
+    if "gap" not in frame or not frame["gap"].notna().any():
+        return ""
+    named = (
+        frame[frame["gap"].notna()].groupby("gap", sort=False)["name"].apply(lambda names: ", ".join(map(str, names)))
+    )
+    return " ".join(
+        f"*{names}*: {gap}." if not gap.endswith(".") else f"*{names}*: {gap}" for gap, names in named.items()
+    )

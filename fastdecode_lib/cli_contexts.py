@@ -37,6 +37,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib.fitting import fit_screens
     from fastdecode_lib.projections.screen import save_screens
     from fastdecode_lib.projections.screened import Learning
+    from fastdecode_lib.registry import screens_of
     from fastdecode_lib.translation import load
 
     model = load(options.model, device="cpu")
@@ -57,7 +58,7 @@ def _fit(options: argparse.Namespace) -> int:
                 raise ValueError(f"--{name} belongs to learned screens, got it with clustered. Leave it out.")
         knobs |= given
     screens = fit_screens(contexts, options.method, per=options.per, **knobs)
-    folder = Path(options.out or Path(model.checkpoint.folder) / "projections" / options.method)
+    folder = Path(options.out or screens_of(model.checkpoint.folder, options.method))
     save_screens(screens, folder)
     for name, screen in screens.items():
         share = screen.sets.sizes.mean() / screen.sets.vocabulary

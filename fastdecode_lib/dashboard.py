@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from fastdecode_lib import registry
@@ -85,7 +86,11 @@ class Runner:
             "directions": [f"{a}-{b}" for a, b in directions],
             "decoder": list(widths),
             "width": {name: usual for name, (option, usual) in widths.items() if option},
-            "projection": [*registry.PROJECTIONS, *(registry.OF_WORDS if self._has_lexicon() else ())],
+            "projection": [
+                *registry.PROJECTIONS,
+                *registry.fitted(Path(self.model.checkpoint.folder)),
+                *(registry.OF_WORDS if self._has_lexicon() else ()),
+            ],
             "precision": list(
                 dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
             ),

@@ -111,6 +111,18 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
     return _averaged(model, {"exact": _exact, "quantised": _quantised}[name])
 
 
+def fitted(folder: Path | None) -> tuple[str, ...]:
+    """The names of `FITTED` that have screens beside a checkpoint."""
+    return tuple(
+        name for name in FITTED if folder is not None and (screens_of(folder, name) / "screens.json").is_file()
+    )
+
+
+def screens_of(folder: Path, name: str) -> Path:
+    """Where the screens of a checkpoint are kept."""
+    return Path(folder) / "projections" / name
+
+
 def _exact(model: Model) -> Projection:
     if getattr(model, "engine", None) == "compiled":
         from fastdecode_lib.projections.compiled import CompiledExact
@@ -136,7 +148,7 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
     chosen = {key: _value(hints[key], text, f"{name}: {key}") for key, text in options.items()}
     if "file" not in chosen and kept.folder is None:
         raise ValueError(f"The projection {name} needs a folder of screens: got none. Use {name}:file=FOLDER.")
-    folder = Path(chosen["file"]).expanduser() if "file" in chosen else Path(str(kept.folder)) / "projections" / name
+    folder = Path(chosen["file"]).expanduser() if "file" in chosen else screens_of(Path(str(kept.folder)), name)
     if not folder.is_dir():
         raise ValueError(
             f"There are no screens for {name} in {folder}. Fit them on contexts of this model: fastdecode record, then "

@@ -181,7 +181,11 @@ def test_translations_have_no_unknown_words(
 def test_the_panel_offers_what_the_words_allow(trained: tuple[Path, list[float]], corpus: Path) -> None:
     run = runner(load(str(trained[0]), device="cpu"))
     choices = run.choices()
-    assert choices["projection"] == ["exact", "quantised", "lexical"] and choices["engine"] == ["auto", "compiled", "torch"]
+    assert choices["projection"] == ["exact", "quantised", "lexical"] and choices["engine"] == [
+        "auto",
+        "compiled",
+        "torch",
+    ]
     settings = {"decoder": "beam", "projection": "lexical", "precision": "int16"}
     start, *_, end = run.run(fakes_pairs(corpus)[0][0], settings)
     assert (start["settings"]["projection"], start["settings"]["dtype"]) == ("lexical", "int16")

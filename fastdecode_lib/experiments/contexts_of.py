@@ -25,6 +25,8 @@ from fastdecode_lib.translation import TranslationModel, load
 
 FOLDER = Path("build") / "contexts"
 TRAINED = Path("build") / "train"
+MOST = 1_000_000
+"""Contexts of a recording at most."""
 TOP = 5
 """Labels of a context (paper 001)."""
 MODELS = {
@@ -44,7 +46,7 @@ LANGUAGE_STAND_IN = "sharp-s4"
 
 @dataclass(frozen=True)
 class Amount:
-    """Contexts recorded at a scale: to fit on, and each of the two others; sentences of a direction at most."""
+    """Contexts of a direction recorded at a scale: to fit on, and each of the two others; sentences of a direction at most."""
 
     fit: int
     held_out: int
@@ -130,7 +132,8 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         inputs: Mapping[str, Sequence[Any]] = {
             direction: text.encode(some) if model.startswith("novels") else some for direction, some in texts.items()
         }
-        most = AMOUNTS[scale].fit if number == 0 else AMOUNTS[scale].held_out
+        amount = AMOUNTS[scale].fit if number == 0 else AMOUNTS[scale].held_out
+        most = min(amount * len(inputs), MOST)
         name_of = f"{model}-{split}-{scale}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (_temporary() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, progress=progress))

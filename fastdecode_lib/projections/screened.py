@@ -35,17 +35,21 @@ class Learning:
     penalty : float
         lambda, the price of an active token that is no label (eq. 6).
     pressure : float
-        gamma, of exceeding the budget (eq. 8). Ours is added to the mean loss of a batch; beside a sum over all contexts, as
-        printed, 10 would be nothing.
+        gamma, of exceeding the budget (eq. 8), beside the sum of a batch's losses. Beside their mean, 10 would be all that counts:
+        sets fill the budget to the brim, and every other batch is over it.
     temperature : float
     reading : "literal" or "linear"
         Where the samples stand in the loss: within the squares, as in eq. 7, or around them. Both have the same value; within,
         a label that is covered already has no gradient and one that is not has twice as much.
     skip : bool
         Whether the knapsack goes on after the first token that does not fit. The paper: "add one by one until reaching B".
-    rounds, epochs, rate, batch, momentum
-        Ours: turns of algorithm 1; passes over the contexts in a turn; learning rate, contexts of a batch and momentum of the
-        moving average of the mean set.
+    rounds, epochs, batch, momentum
+        Ours: turns of algorithm 1; passes over the contexts in a turn; contexts of a batch and momentum of the moving average of
+        the mean set.
+    sharpness, rate
+        Ours. Weights begin at the centroids, as long as makes `sharpness` the largest product with a hidden vector of mean length.
+        With centroids of length 1 and short hidden vectors, products are smaller than the Gumbel noise: choices in training are
+        by chance, and what is learned is worse than k-means. The learning rate is relative to both lengths.
     """
 
     clusters: int = 100
@@ -57,7 +61,8 @@ class Learning:
     skip: bool = False
     rounds: int = 4
     epochs: int = 1
-    rate: float = 0.3
+    sharpness: float = 30.0
+    rate: float = 20.0
     batch: int = 512
     momentum: float = 0.9
 
@@ -101,7 +106,7 @@ def fit_screened(
     at_least : int
         Ours: smaller sets are filled up with the tokens most frequent over all.
     points : float array (r, D), optional
-        Where weights begin; spherical k-means otherwise, as in the paper.
+        The directions where weights begin; those of spherical k-means otherwise, as in the paper.
 
     Raises
     ------
@@ -121,6 +126,9 @@ def fit_screened(
     labels = np.concatenate([block.labels[:, : learning.top] for block in chosen.blocks()])
     if points is None:
         points = kmeans(hidden, learning.clusters, seed=seed, spherical=True)
+    lengths = np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
+    mean_length = np.sqrt(np.square(hidden, dtype=np.float64).sum(1).mean())
+    points = (points / lengths * (learning.sharpness / mean_length)).astype(np.float32)
     about: dict[str, Any] = {
         "fingerprint": contexts.fingerprint,
         "contexts": len(contexts),
@@ -207,6 +215,7 @@ def learn_points(
     points, active = points.astype(np.float32), _Active(sets)
     mean_set: float | None = None
     starts = range(0, len(hidden), learning.batch)
+    rate = np.float32(learning.rate * learning.sharpness / np.square(hidden, dtype=np.float64).sum(1).mean())
     with tqdm(total=learning.epochs * len(starts), desc="screening", unit="batch", disable=not progress) as bar:
         for _ in range(learning.epochs):
             order = random.permutation(len(hidden))
@@ -214,7 +223,7 @@ def learn_points(
                 rows = np.sort(order[start : start + learning.batch])
                 noise = random.gumbel(size=(len(rows), len(points))).astype(np.float32)
                 gradient, mean_set = step(points, active, hidden[rows], labels[rows], noise, mean_set, budget, learning)
-                points -= learning.rate * gradient
+                points -= rate * gradient
                 bar.update()
     return points
 
@@ -240,7 +249,7 @@ def step(
     budget: float,
     learning: Learning,
 ) -> tuple[np.ndarray, float]:
-    """The gradient (r, D) of a batch's mean loss and the budget's hinge, and the new moving average of the mean set.
+    """The gradient (r, D) of a batch's loss and the budget's hinge, over the batch's size, and the new average of the mean set.
 
     The samples are one-hot on the way forward and softmax on the way back, so that the gradient is the softmax's, of what a
     cluster would cost: no table of contexts and tokens is made. Of the hinge only the batch's own share of the moving
@@ -270,7 +279,7 @@ def step(
     own_share = 1.0 if mean_set is None else 1 - learning.momentum
     average = batch_mean if mean_set is None else learning.momentum * mean_set + own_share * batch_mean
     if average > budget:
-        cost += np.float32(learning.pressure * own_share) * active.sizes
+        cost += np.float32(learning.pressure * own_share / len(hidden)) * active.sizes
     cost -= (soft * cost).sum(1, keepdims=True)
     return (soft * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import fakes
+import numpy as np
 import pytest
 
 from fastdecode_lib import cli, load, registry, translate
 from fastdecode_lib.contexts import Contexts
+from fastdecode_lib.dashboard import runner
 from fastdecode_lib.feeding import Translations
 from fastdecode_lib.fitting import fit_screens, groups
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, save_screens
@@ -193,7 +195,7 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     marian = load(str(marian_folder), device="cpu", engine="compiled")
     kept = f"file={screens / 'clustered'}"
     for spec, message in (
-        ("clustered", "There are no screens for clustered in .*projections/clustered. Fit them"),
+        ("screened", "There are no screens for screened in .*projections/screened. Fit them"),
         (f"clustered:{kept},sharde=true", "Unknown option of clustered: got 'sharde'. Did you mean 'shared'"),
         (f"clustered:{kept},shared=yes", "clustered: shared must be true or false, got 'yes'"),
         (f"clustered:{kept},precision=int4", "Unknown precision: got 'int4'"),
@@ -218,3 +220,20 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     with pytest.raises(ValueError, match="needs a folder of screens: got none"):
         registry.projection("clustered", model.network)
     assert isinstance(load_screens(screens / "clustered")["en-de"], Screen)
+
+
+@pytest.mark.parametrize(
+    "direction", [("en", "de"), ("de", "en"), ("en", "fr"), ("fr", "en"), ("en", "es"), ("es", "en")]
+)
+def test_the_bundled_model_brings_screens(direction: tuple[str, str], model: TranslationModel) -> None:
+    """Most outputs are those of the full projection, and a parallel decoder's are greedy decoding's under the same sets."""
+    source, target = direction
+    texts = TEXTS[source][::8]
+    exact, clustered = (
+        [found.text for found in translate(model, texts, source=source, target=target, projection=projection)]
+        for projection in ("exact", "clustered")
+    )
+    windows = translate(model, texts, source=source, target=target, projection="clustered", decoder="window:width=5")
+    assert [found.text for found in windows] == clustered
+    assert np.mean([a == b for a, b in zip(exact, clustered, strict=True)]) > 0.4
+    assert "clustered" in runner(model).choices()["projection"]

@@ -40,7 +40,7 @@ MODELS = {
 """Our models for the data sets of paper 001, in `paper_001.SIZES`, and for paper 000's."""
 STAND_INS = {"translation": "sharp-s4", "second translation": "sharp-s4", "multilingual": "tatoeba-small"}
 """Bundled models that stand for them in a tiny run."""
-LANGUAGE_STAND_IN = "sharp-s4"
+LANGUAGE_STAND_IN = "novels-small"
 """The one for all others, the language models."""
 
 

@@ -51,7 +51,7 @@ AT_1, AT_5 = 0.98, 0.97
 
 @dataclass(frozen=True)
 class Amount:
-    """Sentences decoded for quality, and for time; rounds; baselines; budget and clusters of the screens."""
+    """Sentences decoded for quality, and for time; rounds; baselines; budget of the learned screen, clusters and labels."""
 
     sentences: int
     timed: int
@@ -59,13 +59,14 @@ class Amount:
     rivals: tuple[str, ...]
     budget: int
     clusters: int
+    top: int
 
 
 _RIVALS = ("svd", "adaptive", "fgd", "greedy_mips", "pca_mips", "lsh_mips", "row_clusters")
 AMOUNTS = {
-    Scale.TINY: Amount(3, 2, 2, ("svd",), 60, 8),
-    Scale.LAPTOP: Amount(200, 20, 5, _RIVALS, 200, 200),
-    Scale.PAPER: Amount(2_000, 100, 11, _RIVALS, 200, 400),
+    Scale.TINY: Amount(3, 2, 2, ("svd",), 60, 8, 1),
+    Scale.LAPTOP: Amount(200, 20, 5, _RIVALS, 400, 50, 5),
+    Scale.PAPER: Amount(2_000, 100, 11, _RIVALS, 400, 400, 5),
 }
 
 
@@ -75,14 +76,17 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     end = found.loaded.constraints().end
     contexts = found.fit.where(direction=DIRECTION)
-    clusters = screen_of(scale, data, DIRECTION, amount.clusters, 1, seed)
+    clusters = screen_of(scale, data, DIRECTION, amount.clusters, amount.top, seed)
     learning = Learning(**{"clusters": amount.clusters, **GRIDS[scale].learning})
     learned = fit_screened(contexts, budget=amount.budget, learning=learning, seed=seed, always=end)
     made: dict[str, tuple[str, Projection]] = {
         "exact": ("", found.loaded.exact),
         "quantised": ("", Quantised(found.matrix)),
-        "clustered": (f"clusters={amount.clusters}", ScreenScorer(clusters, found.matrix)),
-        "clustered, shared": (f"clusters={amount.clusters}", ScreenScorer(clusters, found.matrix, shared=True)),
+        "clustered": (f"clusters={amount.clusters},top={amount.top}", ScreenScorer(clusters, found.matrix)),
+        "clustered, shared": (
+            f"clusters={amount.clusters},top={amount.top}",
+            ScreenScorer(clusters, found.matrix, shared=True),
+        ),
         "screened": (f"budget={amount.budget}", ScreenScorer(learned, found.matrix)),
     }
     own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)

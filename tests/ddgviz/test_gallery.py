@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulate
+import test_rating
 import test_voila
 from test_page import shown
 
@@ -20,7 +21,7 @@ import ddgviz
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
-LARGEST = 85_000
+LARGEST = 99_000
 ALL = 1_600_000
 COLORS = 28
 BREAD = "My grandmother taught me how to bake bread."
@@ -47,6 +48,7 @@ EMOJI = """() => {
 }"""
 Opener = Callable[..., Any]
 voila = test_voila.voila
+rated = test_rating.opened
 
 
 def both(view: Callable[..., None]) -> Any:
@@ -109,7 +111,7 @@ def run(model: Any) -> Callable[..., Any]:
     known: dict[tuple[Any, ...], Any] = {}
 
     def decode(text: str, decoder: str, target: str = "de", **limits: Any) -> Any:
-        key = (text, decoder, target)
+        key = (text, decoder, target, *limits.items())
         if key not in known:
             limits |= {"source": "en", "target": target, "decoder": decoder, "verify": True}
             known[key] = fastdecode_lib.translate(model, text, **limits).trace
@@ -274,10 +276,33 @@ def test_beam_lanes(opened: Opener, run: Callable[..., Any], scheme: str) -> Non
 
 
 @both
-def test_active_sets(opened: Opener, scheme: str) -> None:
-    page = opened(simulate.clustered(), scheme, "cluster=3")
-    assert said(page, "words").startswith("Cluster 3 · ")
+def test_active_sets(opened: Opener, run: Callable[..., Any], scheme: str) -> None:
+    trace = run(BREAD, "window:width=5", projection="clustered")
+    chosen = int(trace.iterations[1].cluster[0])
+    page = opened(trace, scheme, f"cluster={chosen}")
+    assert said(page, "words").startswith(f"Cluster {chosen} · ")
     photograph(page, "clusters", scheme)
+
+
+@both
+def test_two_outputs_are_rated_blind(rated: Opener, model: Any, tmp_path: Path, scheme: str) -> None:
+    import fastdecode_lib
+    from fastdecode_lib.ratings import Study, sample_pairs
+
+    texts = [BREAD, JACKET, LIBRARY, SOUP, "The train to the coast was late again because of the storm."]
+    said = [
+        [fastdecode_lib.translate(model, text, source="en", target="de", decoder=decoder).text for text in texts]
+        for decoder in ("greedy", "beam:size=4")
+    ]
+    differing = sum(a != b for a, b in zip(*said, strict=True))
+    with Study.create(
+        tmp_path / "ratings.sqlite", sample_pairs(texts, *said, differing, 0), ("greedy", "beam")
+    ) as study:
+        page = rated(ddgviz.rate(study, "anna"), scheme=scheme)
+        assert page.locator(".ddg-count").text_content() == f"1 of {differing}"
+        page.get_by_label("Left score as a number").fill("80")
+        page.get_by_label("Right score as a number").fill("65")
+        keep(page.locator(".ddg-rating").screenshot(), f"rating-{scheme}")
 
 
 @both

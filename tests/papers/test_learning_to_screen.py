@@ -168,7 +168,7 @@ def test_numpy_scores_a_token_as_the_exact_projection_does() -> None:
 def test_figure_8_a_larger_vocabulary_has_a_smaller_active_share() -> None:
     frame = made("figure8")
     assert frame.paper_vocabulary.tolist() == list(paper_001.FIGURE_8)
-    assert frame.vocabulary.is_monotonic_increasing and frame.vocabulary.max() == 8_000
+    assert frame.vocabulary.is_monotonic_increasing and frame.vocabulary.max() == 10_000
     assert ((frame.active_share > 0) & (frame.active_share < 1)).all()
     same = frame[frame.setting == frame.setting.iloc[-1]]
     assert len(same) > 2 and same.active_share.is_monotonic_decreasing

@@ -18,7 +18,7 @@ from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.experiments import Scale, paper_000
-from fastdecode_lib.experiments.contexts_of import Situation, situation
+from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation, trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import Captured
 from fastdecode_lib.fitting import groups
@@ -26,7 +26,7 @@ from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, prov
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer
 from fastdecode_lib.ratings import ScriptedRater, Study, power, sample_pairs
-from fastdecode_lib.translation import Session
+from fastdecode_lib.translation import Session, TranslationModel, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
         rows.append(
             {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
         )
-    return _told(pd.DataFrame(rows))
+    return told(pd.DataFrame(rows))
 
 
 def table2(
@@ -164,7 +164,7 @@ def table2(
             rows.append(
                 {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
             )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
@@ -203,14 +203,14 @@ def table3(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
-    return _told(_decoded("single", tuple(PROTOCOLS), scale, data, seed, progress), seed)
+    return told(_decoded("single", tuple(PROTOCOLS), scale, data, seed, progress), seed)
 
 
 def table4(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
-    return _told(_decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress), seed)
+    return told(_decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress), seed)
 
 
 def _decoded(
@@ -314,7 +314,7 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
         )
     for model, (before, after) in paper_000.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
@@ -349,7 +349,7 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "kind": "paper",
             }
         )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def _hidden(found: Situation, direction: str) -> np.ndarray:
@@ -392,7 +392,7 @@ def figure3(
                 "kind": "measured",
             }
         )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
@@ -414,7 +414,7 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             }
             for place, share in enumerate(shares)
         ]
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def table6(
@@ -465,7 +465,7 @@ def table6(
         }
         for direction, (before, after, mark) in paper_000.TABLE_6.items()
     ]
-    return _told(pd.concat([frame, pd.DataFrame(printed)], ignore_index=True), seed)
+    return told(pd.concat([frame, pd.DataFrame(printed)], ignore_index=True), seed)
 
 
 def _sentence_chrf(source: str, output: str, reference: str | None) -> float:
@@ -478,7 +478,7 @@ def rating_power(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame
     """How often the two tests of table 6 find an effect of known size in 1,700 pairs, and one that is not there."""
     trials = 100 if scale == Scale.TINY else 2_000
     frame = power((0.2, 0.4, 0.8), trials=trials, seed=seed)
-    return _told(frame.assign(kind="measured"), seed)
+    return told(frame.assign(kind="measured"), seed)
 
 
 def sharing(
@@ -518,7 +518,7 @@ def sharing(
                     "kind": "measured",
                 }
             )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
@@ -551,12 +551,17 @@ def figure1(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
         )
     ]
-    frame = _told(pd.DataFrame(rows), seed)
+    frame = told(pd.DataFrame(rows), seed)
     frame.attrs["traces"] = {"clusters": trace}
     return frame
 
 
-def _told(frame: "pd.DataFrame", seed: int | None = None) -> "pd.DataFrame":
+def told(frame: "pd.DataFrame", seed: int | None = None) -> "pd.DataFrame":
     """The frame with how it was made."""
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed)
+    frame.attrs["provenance"] = provenance(_model(), threads=1, seed=seed)
     return frame
+
+
+@cache
+def _model() -> TranslationModel:
+    return load(trained(MODELS[NAME]), device="cpu", engine="compiled")

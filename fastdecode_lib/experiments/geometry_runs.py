@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.experiments import NoResult, Scale, paper_000
+from fastdecode_lib.experiments.cluster_tables import told
 from fastdecode_lib.experiments.contexts_of import arrays, situation
 from fastdecode_lib.experiments.projection_runs import BASELINE, EXACT, numpy_top
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, spread
+from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -103,7 +104,7 @@ def lossless(
                 "kind": "measured",
             }
         )
-    return _told(pd.DataFrame(rows), seed)
+    return _grown_told(pd.DataFrame(rows), seed)
 
 
 def _output(name: str, scale: Scale, data: str | None, seed: int) -> tuple[Matrix, np.ndarray]:
@@ -144,7 +145,7 @@ def zcode(
         found = situation("multilingual", scale, data)
         weight, bias, hidden = grown(found.weight, found.bias, found.queries[0], vocabulary, width, seed)
         rows += _zcode_rows(model, weight, bias, hidden, clusters, scale, seed, progress)
-    return _told(pd.DataFrame(rows), seed)
+    return _grown_told(pd.DataFrame(rows), seed)
 
 
 def _zcode_rows(
@@ -197,8 +198,9 @@ def _zcode_rows(
     return rows
 
 
-def _told(frame: "pd.DataFrame", seed: int) -> "pd.DataFrame":
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+def _grown_told(frame: "pd.DataFrame", seed: int) -> "pd.DataFrame":
+    frame = told(frame, seed)
+    frame.attrs["provenance"] |= {
         "geometry": "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
     }
     return frame

@@ -19,12 +19,13 @@ from fastdecode_lib.experiments.cluster_tables import (
     limited,
     pairs_of,
     screen_of,
+    told,
 )
 from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import GRIDS, Captured, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, spread
+from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, quality, spread
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import ScreenScorer
 from fastdecode_lib.projections.screened import Learning, fit_screened
@@ -164,7 +165,7 @@ def end_to_end(
                     "kind": "measured",
                 }
             )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def step_share(
@@ -204,7 +205,7 @@ def step_share(
                     "kind": "measured",
                 }
             )
-    return _told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed)
 
 
 def _system(name: str, found: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
@@ -250,8 +251,3 @@ def _recall(said: Sequence[str], references: Sequence[str], rare: Counter[str]) 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
     return float(np.mean([tuple(a) == tuple(b) for a, b in zip(one, other, strict=True)]))
-
-
-def _told(frame: "pd.DataFrame", seed: int) -> "pd.DataFrame":
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed)
-    return frame

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.experiments import NoResult, Scale, paper_001
-from fastdecode_lib.experiments.contexts_of import MODELS, TOP, Situation, arrays, situation
+from fastdecode_lib.experiments.contexts_of import MODELS, TOP, Situation, arrays, situation, trained
 from fastdecode_lib.experiments.projection_runs import (
     BASELINE,
     EXACT,
@@ -71,8 +72,16 @@ def told(frame: "pd.DataFrame", seed: int | None = None) -> "pd.DataFrame":
         "baseline": "numpy's product of the matrix with one vector, and its partial sort",
         "settings": "chosen on contexts of the dev split, measured on the test split",
         "learning": repr(Learning()),
+        "fingerprints": {
+            name: _fingerprint(name) for name in (frame["model"].dropna().unique() if "model" in frame else ())
+        },
     }
     return frame
+
+
+@cache
+def _fingerprint(model: str) -> str:
+    return find_checkpoint(trained(model)).fingerprint
 
 
 def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
@@ -162,7 +171,12 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
             if missing:
                 row |= {"kind": "gap", "gap": missing[0]}
             elif best is not None:
-                row |= {"kind": "measured", "setting": best["name"], **{column: best[column] for column in COLUMNS}}
+                row |= {
+                    "kind": "measured",
+                    "model": best["model"],
+                    "setting": best["name"],
+                    **{column: best[column] for column in COLUMNS},
+                }
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastdecode_lib import __version__, cli_contexts
+from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
 PARTS = 5
 """So many of them, the first, can show a part of a trace."""
 """What ddgviz.save writes of one sentence, besides the trace itself."""
-
-
-class UsageError(ValueError):
-    """What was typed makes no sense."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -183,30 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     draft_table.add_argument("--folder", default="build/draft-table", help="translations (default: build/draft-table)")
     draft_table.set_defaults(run=_draft_table)
 
-    cli_contexts.add_commands(commands, [])
-
-    record = commands.add_parser(
-        "record",
-        parents=[model, numbers, table],
-        help="record contexts, hidden vectors with their best tokens: what vocabulary projections are fitted on",
-    )
-    record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
-    record.add_argument("--reference", metavar="FILE", help="feed these, one a line, not what the model says itself")
-    record.add_argument(
-        "--data", metavar="DIR", help="the corpus folder: its training sources (default: FASTDECODE_DATA)"
-    )
-    record.add_argument(
-        "--directions", metavar="PAIR,PAIR", help="with --data, such as en-de,de-en, or all (default: --from and --to)"
-    )
-    record.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
-    record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
-    record.add_argument("--most", type=int, help="stop at so many contexts")
-    record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
-    record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    record.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
-    record.add_argument("--verify", action="store_true", help="compare what is there with its checksums")
-    record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
-    record.set_defaults(run=_record)
+    cli_contexts.add_commands(commands, [model, numbers, table])
 
     train = commands.add_parser("train", help="train a bundled model, or continue training it")
     train.add_argument("names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small")
@@ -270,49 +244,6 @@ def _check_window(window: tuple[tuple[int, int], tuple[int, int]] | None, trace:
         )
 
 
-def _load(options: argparse.Namespace) -> Any:
-    from fastdecode_lib.translation import load
-
-    model = load(
-        options.model,
-        device=options.device,
-        dtype=options.dtype,
-        engine=options.engine,
-        precision=options.precision,
-    )
-    if model.engine == "torch":
-        import torch
-
-        torch.set_num_threads(options.threads or 1)
-    return model
-
-
-def _limits(options: argparse.Namespace) -> dict[str, Any]:
-    return {} if options.max_length is None else {"max_length": options.max_length}
-
-
-def _read_lines(path: str) -> list[str]:
-    """The lines of a UTF-8 file without their ends; - is standard input."""
-    try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error}. Save it as UTF-8 text.") from error
-    except FileNotFoundError:
-        raise UsageError(f"The file does not exist: got {path!r}. Check the path.") from None
-    lines = text.split("\n")
-    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
-
-
-def _print_table(rows: Sequence[dict[str, Any]]) -> None:
-    import pandas as pd
-
-    frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
-    counts = [column for column in ("calls", "positions") if column in frame]
-    frame[counts] = frame[counts].astype("Int64")
-    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))
-
-
 # ----------------------------------------------------------------------------------------------------------- commands
 
 
@@ -333,16 +264,16 @@ def _translate(options: argparse.Namespace) -> int:
         )
     if options.window and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
         raise UsageError("--window draws a part of a picture: got it without one. Add --svg FILE.")
-    texts = _read_lines(options.file) if options.file is not None else [options.text]
+    texts = read_lines(options.file) if options.file is not None else [options.text]
     left = 0
-    model = _load(options)
+    model = load(options)
     session = Session.of(
         model,
         options.source_language,
         options.target_language,
         options.decoder,
         options.projection,
-        **_limits(options),
+        **limits(options),
     )
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)
@@ -387,10 +318,10 @@ def _compare(options: argparse.Namespace) -> int:
     from fastdecode_lib.measure import compare
     from fastdecode_lib.store import write_table
 
-    sentences = _read_lines(options.source)
-    references = _read_lines(options.reference) if options.reference else None
+    sentences = read_lines(options.source)
+    references = read_lines(options.reference) if options.reference else None
     frame = compare(
-        _load(options),
+        load(options),
         sentences,
         source=options.source_language,
         target=options.target_language,
@@ -402,10 +333,10 @@ def _compare(options: argparse.Namespace) -> int:
         threads=options.threads or 1,
         seed=options.seed,
         progress=sys.stderr.isatty(),
-        **_limits(options),
+        **limits(options),
     )
     rows = frame.to_dict("records")
-    _print_table(rows)
+    print_table(rows)
     about = frame.attrs["provenance"]
     interval = " with a 95% bootstrap interval" if frame["speedup_low"].notna().any() else ""
     theirs = ", hf in float32" if "hf" in options.baseline and about["dtype"] in ("int16", "int8") else ""
@@ -427,9 +358,9 @@ def _tune(options: argparse.Namespace) -> int:
         raise UsageError(
             f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
         )
-    sentences = _read_lines(options.source) if options.source else [english for english, _ in start_here.SENTENCES]
+    sentences = read_lines(options.source) if options.source else [english for english, _ in start_here.SENTENCES]
     found = tune(
-        _load(options),
+        load(options),
         sentences,
         source=options.source_language,
         target=options.target_language,
@@ -438,10 +369,10 @@ def _tune(options: argparse.Namespace) -> int:
         runs=options.runs,
         seed=options.seed,
         progress=sys.stderr.isatty(),
-        **_limits(options),
+        **limits(options),
     )
     rows = found.table.to_dict("records")
-    _print_table(rows)
+    print_table(rows)
     print(f"\n{found}")
     if options.json:
         write_table(options.json, rows, found.provenance | {"decoder": found.decoder})
@@ -458,8 +389,8 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
         )
-    given = _read_lines(options.file) if options.file else None
-    model = _load(options)
+    given = read_lines(options.file) if options.file else None
+    model = load(options)
     asked = (options.source_language, options.target_language)
     directions: Sequence[tuple[str | None, str | None]] = [asked]
     if options.file is None and asked == (None, None) and model.directions:
@@ -468,7 +399,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(f"--vmap writes one direction: got {len(directions)}. Add --from and --to.")
     rows = []
     for source, target in directions:
-        session = Session.of(model, source, target, "greedy", "exact", **_limits(options))
+        session = Session.of(model, source, target, "greedy", "exact", **limits(options))
         texts = unlabelled(options.data, session.source, session.target) if given is None else given
         made = make_table(
             session,
@@ -488,66 +419,6 @@ def _draft_table(options: argparse.Namespace) -> int:
         print(
             f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
         )
-    if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
-    return 0
-
-
-def _record(options: argparse.Namespace) -> int:
-    from fastdecode_lib.corpus import Tatoeba, corpus_folder
-    from fastdecode_lib.feeding import Feeder, References, Translations
-    from fastdecode_lib.measure import provenance
-    from fastdecode_lib.recording import record
-    from fastdecode_lib.store import write_table
-    from fastdecode_lib.text import check_direction
-
-    if options.source and (options.data or options.directions):
-        raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
-    if options.reference and not options.source:
-        raise UsageError("--reference belongs to the lines of a file: got no --source FILE. Add it.")
-    model = _load(options)
-    pairs: Sequence[Any] = model.directions
-    if options.directions is None:
-        asked = (options.source_language, options.target_language)
-        pairs = [check_direction(pairs, *asked) if pairs else ("any", "any")]
-    elif options.directions != "all":
-        pairs = [check_direction(pairs, *name.split("-", 1)) for name in options.directions.split(",")]
-    inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
-    feeder: Feeder = Translations(model, options.decoder, options.max_length)
-    if options.source:
-        (direction,) = inputs
-        inputs[direction] = _read_lines(options.source)
-        if options.reference:
-            references = _read_lines(options.reference)
-            if len(references) != len(inputs[direction]):
-                raise UsageError(
-                    f"--reference needs a line for each of --source: got {len(references)} for {len(inputs[direction])}. "
-                    "Correct the one or the other."
-                )
-            feeder, inputs[direction] = References(model), list(zip(inputs[direction], references, strict=True))
-    else:
-        corpus = Tatoeba(corpus_folder(options.data))
-        for pair in pairs:
-            inputs["-".join(pair)] = list(dict.fromkeys(text for text, _ in corpus.pairs("train", *pair)))
-    made = record(
-        feeder,
-        inputs,
-        options.out,
-        top=options.top,
-        most=options.most,
-        float16=options.float16,
-        seed=options.seed,
-        workers=options.workers,
-        scheduler=options.scheduler,
-        verify=options.verify,
-        progress=sys.stderr.isatty(),
-    )
-    rows = [
-        {"name": direction, "sentences": len(given), "contexts": len(made.where(direction=direction))}
-        for direction, given in inputs.items()
-    ]
-    _print_table(rows)
-    print(f"{len(made)} contexts in {made.folder}; {made.left_out} sentence(s) left out: without content, or too long")
     if options.json:
         write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
     return 0
@@ -593,7 +464,7 @@ def _experiment(options: argparse.Namespace) -> int:
     scale = Scale.of(options.scale)
     given: dict[str, Any] = {"seed": options.seed, "threads": options.threads, "progress": sys.stderr.isatty()}
     options.model = options.model or "tatoeba-small"
-    given["model"] = _load(options)
+    given["model"] = load(options)
     if options.data:
         given["data"] = options.data
     rows: list[dict[str, Any]] = []
@@ -602,7 +473,7 @@ def _experiment(options: argparse.Namespace) -> int:
         frame = e.run(scale, **e.accepted(given))
         print(f"{e.title} ({e.name}, scale {scale})")
         table = frame.to_dict("records")
-        _print_table(table)
+        print_table(table)
         rows += [row | {"table": e.table} for row in table]
         told = frame.attrs.get("provenance", {})
         about |= told
@@ -644,7 +515,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
         )
     if stem and not rows:
         raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
-    _print_table(rows)
+    print_table(rows)
     if json_file:
         write_table(json_file, rows, provenance())
     return 0

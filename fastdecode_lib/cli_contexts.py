@@ -1,15 +1,40 @@
 """The commands that record contexts and fit screens on them."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fastdecode_lib.cli_tools import UsageError, load, print_table, read_lines
+
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """Add ``fit`` to the commands."""
-    fit = commands.add_parser(
-        "fit", parents=parents, help="fit clusters and active sets on recorded contexts (papers 000 and 001)"
+    """Add ``record`` and ``fit`` to the commands; `parents` have the options of every command that loads a model."""
+    record = commands.add_parser(
+        "record",
+        parents=parents,
+        help="record contexts, hidden vectors with their best tokens: what vocabulary projections are fitted on",
     )
+    record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
+    record.add_argument("--reference", metavar="FILE", help="feed these, one a line, not what the model says itself")
+    record.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources (default: FASTDECODE_DATA)"
+    )
+    record.add_argument(
+        "--directions", metavar="PAIR,PAIR", help="with --data, such as en-de,de-en, or all (default: --from and --to)"
+    )
+    record.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
+    record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
+    record.add_argument("--most", type=int, help="stop at so many contexts")
+    record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
+    record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
+    record.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
+    record.add_argument("--verify", action="store_true", help="compare what is there with its checksums")
+    record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
+    record.set_defaults(run=_record)
+
+    fit = commands.add_parser("fit", help="fit clusters and active sets on recorded contexts (papers 000 and 001)")
     fit.add_argument("method", choices=("clustered", "screened"), help="by k-means (000), or learned (001)")
     fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
     fit.add_argument(
@@ -32,15 +57,75 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     fit.set_defaults(run=_fit)
 
 
+def _record(options: argparse.Namespace) -> int:
+    from fastdecode_lib.corpus import Tatoeba, corpus_folder
+    from fastdecode_lib.feeding import Feeder, References, Translations
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.recording import record
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.text import check_direction
+
+    if options.source and (options.data or options.directions):
+        raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
+    if options.reference and not options.source:
+        raise UsageError("--reference belongs to the lines of a file: got no --source FILE. Add it.")
+    model = load(options)
+    pairs: Sequence[Any] = model.directions
+    if options.directions is None:
+        asked = (options.source_language, options.target_language)
+        pairs = [check_direction(pairs, *asked) if pairs else ("any", "any")]
+    elif options.directions != "all":
+        pairs = [check_direction(pairs, *name.split("-", 1)) for name in options.directions.split(",")]
+    inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
+    feeder: Feeder = Translations(model, options.decoder, options.max_length)
+    if options.source:
+        (direction,) = inputs
+        inputs[direction] = read_lines(options.source)
+        if options.reference:
+            references = read_lines(options.reference)
+            if len(references) != len(inputs[direction]):
+                raise UsageError(
+                    f"--reference needs a line for each of --source: got {len(references)} for {len(inputs[direction])}. "
+                    "Correct the one or the other."
+                )
+            feeder, inputs[direction] = References(model), list(zip(inputs[direction], references, strict=True))
+    else:
+        corpus = Tatoeba(corpus_folder(options.data))
+        for pair in pairs:
+            inputs["-".join(pair)] = list(dict.fromkeys(text for text, _ in corpus.pairs("train", *pair)))
+    made = record(
+        feeder,
+        inputs,
+        options.out,
+        top=options.top,
+        most=options.most,
+        float16=options.float16,
+        seed=options.seed,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        verify=options.verify,
+        progress=sys.stderr.isatty(),
+    )
+    rows = [
+        {"name": direction, "sentences": len(given), "contexts": len(made.where(direction=direction))}
+        for direction, given in inputs.items()
+    ]
+    print_table(rows)
+    print(f"{len(made)} contexts in {made.folder}; {made.left_out} sentence(s) left out: without content, or too long")
+    if options.json:
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
+    return 0
+
+
 def _fit(options: argparse.Namespace) -> int:
+    from fastdecode_lib import translation
     from fastdecode_lib.contexts import Contexts
     from fastdecode_lib.fitting import fit_screens
     from fastdecode_lib.projections.screen import save_screens
     from fastdecode_lib.projections.screened import Learning
     from fastdecode_lib.registry import screens_of
-    from fastdecode_lib.translation import load
 
-    model = load(options.model, device="cpu")
+    model = translation.load(options.model, device="cpu")
     contexts = Contexts.open(options.contexts)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)

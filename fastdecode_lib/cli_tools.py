@@ -1,0 +1,57 @@
+"""What the commands have in common: the model that is asked for, lines of files, tables on the screen."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class UsageError(ValueError):
+    """What was typed makes no sense."""
+
+
+def load(options: argparse.Namespace) -> Any:
+    """The model that the options name, on as many threads as they say."""
+    from fastdecode_lib import translation
+
+    model = translation.load(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        engine=options.engine,
+        precision=options.precision,
+    )
+    if model.engine == "torch":
+        import torch
+
+        torch.set_num_threads(options.threads or 1)
+    return model
+
+
+def limits(options: argparse.Namespace) -> dict[str, Any]:
+    """Limits of outputs that were typed."""
+    return {} if options.max_length is None else {"max_length": options.max_length}
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of a UTF-8 file without their ends; - is standard input."""
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: {error}. Save it as UTF-8 text.") from error
+    except FileNotFoundError:
+        raise UsageError(f"The file does not exist: got {path!r}. Check the path.") from None
+    lines = text.split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows with their columns, leaving out those that are empty."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
+    counts = [column for column in ("calls", "positions") if column in frame]
+    frame[counts] = frame[counts].astype("Int64")
+    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))

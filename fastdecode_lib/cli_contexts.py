@@ -136,7 +136,11 @@ def _fit(options: argparse.Namespace) -> int:
         "seed": options.seed,
     }
     if options.method == "screened":
-        knobs |= {"budget": options.budget or 300.0, "learning": Learning(**given), "progress": True}
+        knobs |= {
+            "budget": 300.0 if options.budget is None else options.budget,
+            "learning": Learning(**given),
+            "progress": True,
+        }
     else:
         for name in ("budget", "rounds"):
             if getattr(options, name) is not None:

@@ -105,7 +105,7 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
     if name in OF_WEIGHTS:
         return _of_weights(name, model, options)
     if name in KEPT:
-        return _trained(name, model, options)
+        return _trained(name, model, options, kept)
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
     return _averaged(model, {"exact": _exact, "quantised": _quantised}[name])
@@ -207,7 +207,7 @@ def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projecti
     return made
 
 
-def _trained(name: str, model: Model, options: Mapping[str, str]) -> Projection:
+def _trained(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
     """A projection from the folder it was saved in."""
     _check_options(name, options, ("file",))
     if "file" not in options:
@@ -218,6 +218,11 @@ def _trained(name: str, model: Model, options: Mapping[str, str]) -> Projection:
         raise ValueError(
             f"The projection in {options['file']} is another model's: it has {made.vocabulary} tokens, the model {vocabulary}. "
             "Train it on contexts of this model."
+        )
+    if made.fingerprint and kept.fingerprint and made.fingerprint != kept.fingerprint:
+        raise ValueError(
+            f"The projection in {options['file']} was trained on contexts of another model: its fingerprint is "
+            f"{made.fingerprint}, got {kept.fingerprint}. Train it again for this model."
         )
     loaded: Projection = made
     return loaded
@@ -293,6 +298,10 @@ def _value(hint: Any, text: str, what: str) -> Any:
     if type(None) in kinds and text.lower() == "none":
         return None
     kind = next(k for k in kinds if k is not type(None))
+    if typing.get_origin(kind) is typing.Literal:
+        if text not in typing.get_args(kind):
+            raise ValueError(f"{what}: got {text!r}. {nearest(text, typing.get_args(kind))}")
+        return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{what} must be true or false, got {text!r}. Example: true.")

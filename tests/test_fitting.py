@@ -14,6 +14,7 @@ from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.dashboard import runner
 from fastdecode_lib.feeding import Translations
 from fastdecode_lib.fitting import fit_screens, groups
+from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, save_screens
 from fastdecode_lib.projections.screened import Learning
 from fastdecode_lib.recording import record
@@ -240,3 +241,15 @@ def test_the_bundled_model_brings_screens(direction: tuple[str, str], model: Tra
     assert [found.text for found in windows] == clustered
     assert np.mean([a == b for a, b in zip(exact, clustered, strict=True)]) > 0.25
     assert "clustered" in runner(model).choices()["projection"]
+
+
+@pytest.mark.parametrize("token", [-1, 10, 25])
+def test_tokens_that_are_always_active_are_of_the_vocabulary(token: int) -> None:
+    sets = ActiveSets.of([[1, 2], [3], []], 10)
+    with pytest.raises(ValueError, match="tokens that are always active"):
+        sets.with_always([token])
+
+
+def test_a_choice_of_a_library_is_checked() -> None:
+    with pytest.raises(ValueError, match="fgd: library: got 'fais'. Did you mean 'faiss'"):
+        registry.projection("fgd:library=fais", load("tatoeba-small", device="cpu", engine="compiled").network)

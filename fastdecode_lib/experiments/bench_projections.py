@@ -12,6 +12,7 @@ from fastdecode_lib.experiments.contexts_of import situation
 from fastdecode_lib.experiments.engine_runs import FOLDER
 from fastdecode_lib.experiments.projection_runs import (
     BASELINE,
+    EXACT,
     GRIDS,
     Screens,
     exact_settings,
@@ -54,7 +55,14 @@ def screens(scale: Scale, *, data: str | None = None, seed: int = 0, progress: b
 
 def rows_of(timed: "pd.DataFrame", exactness: "pd.DataFrame", zcode: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of the bench: what has a goal, then what stands beside it; a model that is not trained leaves nulls."""
-    rows = [*_screened(timed), *_quantised(timed), *_exactness(exactness), *_zcode(zcode), *_fronts(timed)]
+    rows = [
+        *_screened(timed),
+        *_quantised(timed),
+        *_exactness(exactness),
+        *_zcode(zcode),
+        *_baselines(timed),
+        *_fronts(timed),
+    ]
     return sorted(rows, key=lambda row: row["goal"] is None)
 
 
@@ -128,11 +136,20 @@ def _zcode(zcode: "pd.DataFrame") -> Iterator[dict[str, Any]]:
                 yield _timed(str(row["name"]), row)
 
 
+def _baselines(timed: "pd.DataFrame") -> Iterator[dict[str, Any]]:
+    """How fast memory is read by what the speedups are over."""
+    if "method" not in timed:
+        return
+    for _, row in timed[timed["method"].isin((BASELINE, EXACT))].iterrows():
+        told = f"{row['microseconds']:.1f} us"
+        yield _row(f"{row['set']}, {row['name']}", row["gigabytes_per_second"], "GB/s", note=told)
+
+
 def _fronts(timed: "pd.DataFrame") -> Iterator[dict[str, Any]]:
     """Of every method the settings that none other of it beats in both speed and precision."""
     if "method" not in timed:
         return
-    approximate = timed[timed["method"].notna() & ~timed["method"].isin((BASELINE, "quantised"))]
+    approximate = timed[timed["method"].notna() & ~timed["method"].isin((BASELINE, EXACT, "quantised"))]
     for (name, _), own in approximate.groupby(["set", "method"], sort=False):
         for _, row in front(own).iterrows():
             yield _timed(f"{name}, {row['name']}", row)

@@ -186,7 +186,7 @@ def limited(found: Situation, direction: str, scale: Scale) -> Session:
 
 def _step_system(name: str, projection: Projection) -> System:
     scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4).ids[:, 0]))
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
 
 
 def batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:

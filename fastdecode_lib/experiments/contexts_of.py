@@ -3,9 +3,9 @@
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ class Situation:
     matrix : Matrix
         The output matrix with its bias in float32.
     fit, dev, test : Contexts
-        No sentence of one is in another: they are of the corpus' three splits; in a tiny run, of our own sentences.
+        Of the corpus' three splits; in a tiny run, of our own sentences. A text of the training split that stands in another
+        is left out: the splits are of pairs, and many pairs share a foreign sentence.
     loaded : TranslationModel or LanguageModel
     """
 
@@ -134,7 +135,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         }
         amount = AMOUNTS[scale].fit if number == 0 else AMOUNTS[scale].held_out
         most = min(amount * len(inputs), MOST)
-        name_of = f"{model}-{split}-{scale}-{loaded.checkpoint.fingerprint[:8]}"
+        name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (_temporary() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, progress=progress))
     fit, dev, test = recorded
@@ -162,15 +163,27 @@ def _texts(
 ) -> dict[str, Sequence[str]]:
     """The input texts of a split by direction: of the corpus, or every third of our own sentences."""
     if model.startswith("novels"):
-        texts = Novels(Path(data)).sentences(split) if data else [a for a, _ in own_pairs("en", "de")][number::3]
+        corpus = Novels(Path(data)) if data else None
+        own = [a for a, _ in own_pairs("en", "de")]
+        texts = _apart(corpus.sentences, split) if corpus else own[number::3]
         longest = loaded.network.max_target - 1
         return {"en": [t for t in texts if len(loaded.text.words(t)) < longest][: amount.sentences]}
     found: dict[str, Sequence[str]] = {}
     assert isinstance(loaded, TranslationModel)
     for source, target in loaded.directions:
-        pairs = Tatoeba(Path(data)).pairs(split, source, target) if data else own_pairs(source, target)[number::3]
-        found[f"{source}-{target}"] = [a for a, _ in pairs][: amount.sentences]
+        if data:
+            corpus_pairs = partial(Tatoeba(Path(data)).pairs, source=source, target=target)
+            texts = _apart(lambda part, pairs=corpus_pairs: [a for a, _ in pairs(part)], split)  # type: ignore[misc]
+        else:
+            texts = [a for a, _ in own_pairs(source, target)[number::3]]
+        found[f"{source}-{target}"] = texts[: amount.sentences]
     return found
+
+
+def _apart(texts: Callable[[str], Sequence[str]], split: str) -> list[str]:
+    """The texts of a split, each once, those of the training split without what stands in the other two."""
+    held_out = {text for other in ("dev", "test") for text in texts(other)} if split == "train" else set()
+    return [text for text in dict.fromkeys(texts(split)) if text not in held_out]
 
 
 @cache

@@ -158,6 +158,8 @@ def _zcode_rows(
     seed: int,
     progress: bool,
 ) -> list[dict[str, Any]]:
+    import pandas as pd
+
     random, vocabulary = np.random.default_rng(seed), len(weight)
     matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
     projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}
@@ -173,7 +175,8 @@ def _zcode_rows(
             projections[f"clustered {share:.1%} {precision}"] = ScreenScorer(screen, matrix)
     projections["quantised"] = Quantised(matrices["float32"])
     near = Screen("clustered", points, sets).assign(hidden)
-    vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in np.flatnonzero(near < held)[:20]]
+    turns = np.argsort(pd.Series(near).groupby(near).cumcount().to_numpy(), kind="stable")  # clusters in turn
+    vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in turns[near[turns] < held][:20]]
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K)))]  # type: ignore[arg-type]
     for name, projection in projections.items():
         systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0])))  # type: ignore[misc]

@@ -34,9 +34,21 @@ class Section:
     parts: tuple[tuple[str, str, Writer], ...]
 
     def text(self) -> str:
-        """The whole section; a table without a committed result is named with its command."""
-        parts = [line for part in self.parts for line in self._part(*part)]
-        return "\n\n".join([self.title, self.introduction, *parts])
+        """The whole section; tables without a committed result are named at its end, with the command that makes them."""
+        blocks, missing = [self.title, self.introduction], []
+        for title, table, write in self.parts:
+            try:
+                frame = committed(f"{self.stem}.{table}")
+            except NoResult:
+                missing.append(title)
+                continue
+            about = frame.attrs["provenance"]
+            told = f"`{about['command']}`, {about['cpu']} ({', '.join(about['cpu_flags'])})."
+            blocks += [f"### {title}", told, write(frame)]
+        if missing:
+            made = f"fastdecode experiment {self.stem} --scale laptop --results fastdecode_lib/results"
+            blocks.append(f"Not measured yet (`{made}`): {'; '.join(missing)}.")
+        return "\n\n".join(blocks)
 
     def write(self, page: Path = PAGE) -> None:
         """Write the section into the page, in place of what it has from the title on to the next such title, or at the end."""
@@ -46,17 +58,6 @@ class Section:
         end = -1 if start < 0 else text.find("\n## ", start)
         after = "" if end < 0 else text[end:]
         page.write_text(f"{before.rstrip()}\n\n{self.text()}\n{after}", encoding="utf-8")
-
-    def _part(self, title: str, table: str, write: Writer) -> list[str]:
-        name = f"{self.stem}.{table}"
-        try:
-            frame = committed(name)
-        except NoResult:
-            made = f"fastdecode experiment {name} --scale laptop --results fastdecode_lib/results"
-            return [f"### {title}", f"Not measured yet: `{made}`."]
-        about = frame.attrs["provenance"]
-        told = f"`{about['command']}`, {about['cpu']} ({', '.join(about['cpu_flags'])})."
-        return [f"### {title}", told, write(frame)]
 
 
 def markdown(frame: "pd.DataFrame") -> str:

@@ -23,7 +23,7 @@ from fastdecode_lib.experiments.cluster_tables import (
 )
 from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.experiments.projection_runs import GRIDS, Captured, rival_settings
+from fastdecode_lib.experiments.projection_runs import GRIDS, Captured, beside, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
 from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, quality, spread
 from fastdecode_lib.projections.quantised import Quantised
@@ -79,7 +79,10 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
     contexts = found.fit.where(direction=DIRECTION)
     clusters = screen_of(scale, data, DIRECTION, amount.clusters, amount.top, seed)
     learning = Learning(**{"clusters": amount.clusters, **GRIDS[scale].learning})
-    learned = fit_screened(contexts, budget=amount.budget, learning=learning, seed=seed, always=end)
+    learned, first = (
+        fit_screened(contexts, budget=amount.budget, learning=some, seed=seed, always=end)
+        for some in (learning, replace(learning, rounds=1))
+    )
     made: dict[str, tuple[str, Projection]] = {
         "exact": ("", found.loaded.exact),
         "quantised": ("", Quantised(found.matrix)),
@@ -89,6 +92,7 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
             ScreenScorer(clusters, found.matrix, shared=True),
         ),
         "screened": (f"budget={amount.budget}", ScreenScorer(learned, found.matrix)),
+        "kmeans": (f"budget={amount.budget}", ScreenScorer(first, found.matrix)),
     }
     own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)
     settings = rival_settings(own, GRIDS[scale], seed)
@@ -105,8 +109,8 @@ def end_to_end(
 
     ``identical`` is the share of outputs that are the exact projection's under the same decoder, ``as_greedy`` that of outputs
     that are greedy decoding's under the same projection (of a beam, its own outputs in another company), ``rare_recall`` the
-    share of the references' rare words that an output has. ``speedup`` is over the exact projection under the same decoder,
-    ``over_greedy`` over it under greedy decoding; all run in turns.
+    share of the references' rare words that an output has. ``megabytes`` stand beside the model's own output matrix. ``speedup``
+    is over the exact projection under the same decoder, ``over_greedy`` over it under greedy decoding; all run in turns.
     """
     import pandas as pd
 
@@ -160,7 +164,7 @@ def end_to_end(
                     "over_greedy": float(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
-                    "megabytes": projection.memory_bytes / 1e6,
+                    "megabytes": beside(projection, found.matrix) / 1e6,
                     "noisy": spread(m.seconds) > NOISY,
                     "kind": "measured",
                 }
@@ -200,7 +204,7 @@ def step_share(
                     "protocol": protocol,
                     "method": name,
                     "share": share,
-                    "most": 1 / (1 - share),
+                    "most": 1 / (1 - share) if share < 1 else None,
                     "noisy": max(spread(one.seconds), spread(everything.seconds)) > NOISY,
                     "kind": "measured",
                 }
@@ -246,7 +250,7 @@ def _recall(said: Sequence[str], references: Sequence[str], rare: Counter[str]) 
     for output, reference in zip(said, references, strict=True):
         wanted = Counter(word for word in split_words(reference, target) if word in rare)
         hits += sum((wanted & Counter(split_words(output, target))).values())
-    return hits / sum(rare.values())
+    return hits / max(1, sum(rare.values()))
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> float:

@@ -88,7 +88,7 @@ def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: f
 
 @cache
 def _chosen(
-    name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool
+    name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool, whole: bool = False
 ) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
     found, grid = situation(name, scale, data, progress), GRIDS[scale]
@@ -97,7 +97,7 @@ def _chosen(
         budgets = [budget for budget in grid.budgets if budget < found.matrix.shape[0]]
         settings = [learned(screens, budget, options, seed) for budget in budgets]
     else:
-        settings = [setting for setting in rival_settings(found, grid, seed) if setting.method == method]
+        settings = [setting for setting in rival_settings(found, grid, seed, whole=whole) if setting.method == method]
     printed = paper_001.TABLE_2.get(name, paper_001.TABLE_2["translation"])
     return reaching(settings, found, *printed[method][1:])
 
@@ -320,7 +320,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
     methods["quantised"] = "quantised", Quantised(found.matrix)
     tail: WithTail | None = None
     for method in ("svd", "adaptive", "fgd", "screened"):
-        setting, projection = _chosen(name, method, scale, data, seed, progress)
+        setting, projection = _chosen(name, method, scale, data, seed, progress, whole=True)
         if method in ("fgd", "screened"):
             tail = replace(tail, inner=projection) if tail else WithTail.of(projection, found.weight, found.bias, rank)
             projection = tail

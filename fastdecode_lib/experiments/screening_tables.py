@@ -34,6 +34,8 @@ from fastdecode_lib.projections.screened import Learning, Reading
 if TYPE_CHECKING:
     import pandas as pd
 
+SCREENS = ("screened", "kmeans", "clustered")
+"""Methods that are timed in several precisions of the output matrix; baselines are in float32 only, and compared with that."""
 MAIN = ("small", "large", "translation")
 """The three of table 2."""
 BUDGET = 200
@@ -139,7 +141,10 @@ def _frontiers(scale: Scale, names: tuple[str, ...], data: str | None, seed: int
 def table2(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision."""
+    """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
+
+    ``reached`` is False where no setting is, and the most precise is shown. All are in float32, but where it says otherwise.
+    """
     frame = _frontiers(scale, MAIN, data, seed, progress)
     return told(_chosen(frame, paper_001.TABLE_2), seed)
 
@@ -160,17 +165,20 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
     for name, methods in printed.items():
         own = frame[frame["set"] == name]
         missing = own["gap"].dropna().tolist() if "gap" in own else []
-        extra = ("clustered", "row_clusters", "quantised", EXACT)
+        extra = ("clustered", "screened, any precision", "clustered, any precision", "row_clusters", "quantised", EXACT)
         for method in (*methods, *(extra if printed is paper_001.TABLE_2 else ())):
             speedup, at_1, at_5 = methods.get(method, (None, 0.99, 0.98))
             row: dict[str, Any] = {"name": f"{name}, {method}", "set": name, "method": method}
             row |= {"paper_speedup": speedup}
             if method in methods:
                 row |= {"paper_p_at_1": at_1, "paper_p_at_5": at_5}
-            best = None if missing else fastest(own, method, at_1, at_5)
+            kind, _, any_precision = method.partition(", ")
+            in_float32 = {"precision": "float32"} if kind in SCREENS and not any_precision else {}
+            best = None if missing else fastest(own, kind, at_1, at_5, **in_float32)
             if missing:
                 row |= {"kind": "gap", "gap": missing[0]}
             elif best is not None:
+                row["reached"] = bool(best["dev_p_at_1"] >= at_1 and best["dev_p_at_5"] >= at_5)
                 row |= {
                     "kind": "measured",
                     "model": best["model"],

@@ -6,7 +6,8 @@ With h the hidden vector, q its rounded form, w an output's weight, v its rounde
     |h w - q v| <= |h| |w - v| + |h - q| |v|
 
 (Cauchy and Schwarz). The float32 score of a row, made of D fused steps, lies within ``(D + 1) u (|h| |w| + |b|)``, u = 2^-24,
-of the true one. The sum of both, times a little more than 1 for the rounding of the bound itself, is the row's radius.
+of the true one. The sum of both, times a little more than 1 for the rounding of the bound itself, and some of the smallest
+numbers there are for what underflows, is the row's radius. Where it is not finite, the row is scored.
 """
 
 import numpy as np
@@ -60,7 +61,10 @@ def _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops
     for span in range((count + SPAN - 1) // SPAN):
         for i in range(span * SPAN, min(span * SPAN + SPAN, count)):
             radius = length * losses[i] + lost * lengths[i] + rest[i]
-            uppers[0, i] = scores[row, i] + radius
+            upper = scores[row, i] + radius
+            uppers[0, i] = (
+                upper if upper == upper else np.float32(np.inf)
+            )  # beyond what float32 holds: nothing is known
         tops[span] = _largest(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
 
 
@@ -117,10 +121,14 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
                 score = _exact(x, whole, token, sixteen)
                 found += 1
                 place = k
-                while place > 0 and (
-                    score > values[at, place - 1]
-                    or ids[at, place - 1] < 0
-                    or (score == values[at, place - 1] and token < ids[at, place - 1])
+                while (
+                    score > -np.inf
+                    and place > 0
+                    and (
+                        score > values[at, place - 1]
+                        or ids[at, place - 1] < 0
+                        or (score == values[at, place - 1] and token < ids[at, place - 1])
+                    )
                 ):
                     place -= 1
                 if place < k:
@@ -145,6 +153,7 @@ def bounded_normalisers(  # type: ignore[no-untyped-def]
             for side in range(2):
                 for i in range(count):
                     radius = length * losses[i] + lost * lengths[i] + rest[i]
-                    uppers[0, i] = scores[row, i] + (radius if side else -radius)
+                    bound = scores[row, i] + (radius if side else -radius)
+                    uppers[0, i] = bound if bound == bound else np.float32(np.inf if side else -np.inf)
                 slack = 1e-4
                 found[at, side] = log_sum(uppers, 0, count) + (slack if side else -slack)

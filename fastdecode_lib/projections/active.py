@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastdecode_lib.kernels.ids import checked
+
 
 class Recorded(Protocol):
     """Recorded contexts, as `contexts.Contexts` reads them: hidden vectors with their K best tokens."""
@@ -66,15 +68,14 @@ class ActiveSets:
     vocabulary: int
 
     def __post_init__(self) -> None:
-        owners = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        keys = owners * self.vocabulary + self.ids
         inside = len(self.ids) == 0 or (self.ids.min() >= 0 and self.ids.max() < self.vocabulary)
-        if len(self.offsets) < 2 or self.offsets[0] != 0 or self.offsets[-1] != len(self.ids) or not inside:
+        whole = len(self.offsets) >= 2 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ids)
+        if not whole or not inside:
             raise ValueError(
                 f"Active sets do not fit: got offsets {self.offsets[:3]}...{self.offsets[-1:]} for {len(self.ids)} ids of a "
                 f"vocabulary of {self.vocabulary}. Fit them again."
             )
-        if (np.diff(self.offsets) < 0).any() or (np.diff(keys) <= 0).any():
+        if (np.diff(self.offsets) < 0).any() or (np.diff(self.keys) <= 0).any():
             raise ValueError("Active sets must be ascending, each token once: got others. Use ActiveSets.of.")
 
     @classmethod
@@ -111,8 +112,9 @@ class ActiveSets:
 
     def with_always(self, tokens: Sequence[int] | np.ndarray) -> "ActiveSets":
         """The sets with some tokens in every one of them; empty ones stay the whole vocabulary."""
+        tokens = checked("tokens that are always active", np.asarray(tokens, dtype=np.int64), 0, self.vocabulary)
         filled = np.flatnonzero(np.diff(self.offsets))
-        more = filled[:, None] * self.vocabulary + np.asarray(tokens, dtype=np.int64)[None]
+        more = filled[:, None] * self.vocabulary + tokens[None]
         return ActiveSets.of_keys(np.union1d(self.keys, more), len(self), self.vocabulary)
 
     def at_least(self, size: int, ranking: np.ndarray) -> "ActiveSets":

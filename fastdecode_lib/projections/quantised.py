@@ -48,7 +48,9 @@ class Quantised:
         steps = 1.01 * (columns + 8) * UNIT
         losses = np.linalg.norm(weight - rounded, axis=1) + steps * (true + lengths)
         self._lengths, self._losses = (np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), losses))
-        self._rest = _up(steps * np.abs(biases.astype(np.float64)))
+        self._rest = _up(steps * np.abs(biases.astype(np.float64)) + (columns + 8) * 2.0**-149)
+        with np.errstate(divide="ignore"):
+            self._most = 1e38 / np.abs(weight.astype(np.float64)).sum(1).max(initial=0)
         self._bytes = 1 if self.small.format is INT8_FOURS else 2
         self._rooms = threading.local()
 
@@ -75,17 +77,21 @@ class Quantised:
         """D x V for each row, in bytes; what is scored again is a handful."""
         return self.exact.multiply_adds(rows)
 
+    def bounds(self, hidden: np.ndarray) -> bool:
+        """Whether no float32 sum of products with these vectors can overflow: the bounds are of numbers that are finite."""
+        return bool(np.abs(hidden).max(initial=0) <= self._most)
+
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D), as the exact projection has them; a normaliser costs a product in float32."""
         hidden = self.exact._checked(hidden)
-        if normalise or not np.isfinite(hidden).all():
+        if normalise or not self.bounds(hidden):
             return self.exact.top_k(hidden, k, banned, normalise)
         return self.top_k_counted(hidden, k, banned)[0]
 
     def top_k_counted(
         self, hidden: np.ndarray, k: int, banned: np.ndarray | None = None
     ) -> tuple[Candidates, np.ndarray]:
-        """`top_k` of finite vectors, and how many tokens of each were scored in float32 (N,)."""
+        """`top_k` of vectors that `bounds` holds of, and how many tokens of each were scored in float32 (N,)."""
         rows, vocabulary = len(hidden), self.whole.shape[0]
         if not 1 <= k <= vocabulary:
             raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")

@@ -213,7 +213,9 @@ class ScreenScorer:
         self.screen, self.whole, self.shared = screen, whole, shared
         self.name = screen.method
         self._router = screen.router
-        self._sets = _SetMatrix.of(screen.sets, whole)
+        self._sets: Any = _SetMatrix.of(screen.sets, whole) if not shared else None
+        self._flat: Any = whole.flat() if shared else None
+        self._widest = padded(int(screen.sets.sizes.max())) if not shared else 0
         self._rooms = threading.local()
 
     def __reduce__(self) -> Any:
@@ -226,19 +228,24 @@ class ScreenScorer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the centroids and of the rows copied for each set; the output matrix is the model's own."""
+        """Bytes of the centroids and of what is copied: the rows of each set, or all of them once where sets are shared.
+
+        The output matrix is the model's own.
+        """
+        if self._sets is None:
+            kept = self.screen.sets
+            return self._router.memory_bytes + kept.ids.nbytes + kept.offsets.nbytes + self._flat.nbytes
         sets = self._sets
         others = sum(array.nbytes for array in (sets.table, sets.firsts, sets.counts, sets.members))
         return self._router.memory_bytes + sets.matrix.memory_bytes + others
 
     def bytes_for(self, tokens: float) -> float:
         """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
-        matrix = self._sets.matrix
-        return self._router.memory_bytes + tokens * matrix.memory_bytes / matrix.outputs
+        return self._router.memory_bytes + tokens * self.whole.memory_bytes / self.whole.outputs
 
     def multiply_adds(self, rows: int) -> int:
         """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
-        return int(rows * self.whole.shape[1] * (len(self.screen.sets) + self._sets.counts.mean()))
+        return int(rows * self.whole.shape[1] * (len(self.screen.sets) + self.screen.sets.sizes.mean()))
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
@@ -256,9 +263,8 @@ class ScreenScorer:
         clusters = self._nearest(hidden)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
-        if self.shared:
-            active = self._union(clusters)
-            listed = self.whole.rows(active)
+        if self._sets is None:
+            active, listed = self._union(clusters)
             made = room(rows, listed.shape[1]), np.empty((rows, listed.outputs), np.float32)
             at = np.minimum(np.searchsorted(active, refused), len(active) - 1)
             places = np.where(active[at] == refused, at, -1)
@@ -281,9 +287,8 @@ class ScreenScorer:
         if ids.ndim != 2 or len(ids) != len(hidden):
             raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
         clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
-        if self.shared:
-            active = self._union(clusters)
-            listed = self.whole.rows(active)
+        if self._sets is None:
+            active, listed = self._union(clusters)
             places = np.minimum(np.searchsorted(active, ids), len(active) - 1)
             made = room(len(hidden), listed.shape[1]), np.empty((len(hidden), listed.outputs), np.float32)
             log_probabilities(hidden, listed.record, len(active), places, *made, found)
@@ -299,13 +304,16 @@ class ScreenScorer:
         """The ascending ids that are scored for each hidden vector (N, D)."""
         clusters = self._nearest(self._checked(hidden))
         if self.shared:
-            return [self._union(clusters)] * len(clusters)
+            return [self._members(clusters)] * len(clusters)
         return [self.screen.sets[cluster] for cluster in clusters]
 
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ascending ids (N, M) of each hidden vector's own set and their scores; -1 and -inf at the end."""
+        """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""
         hidden, sets = self._checked(hidden), self._sets
         clusters = self._nearest(hidden)
+        if sets is None:
+            active, listed = self._union(clusters)
+            return np.tile(active, (len(hidden), 1)), listed(hidden)
         counts = sets.counts[clusters]
         ids = np.full((len(hidden), int(counts.max(initial=0))), -1, dtype=np.int64)
         found = np.empty(ids.shape, dtype=np.float32)
@@ -321,7 +329,14 @@ class ScreenScorer:
         scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
         return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}
 
-    def _union(self, clusters: np.ndarray) -> np.ndarray:
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, Matrix]:
+        """`_members` and their rows, which live until this thread asks again."""
+        active = self._members(clusters)
+        if not hasattr(self._rooms, "weight"):
+            self._rooms.weight = np.zeros_like(self.whole.weight)
+        return active, self.whole.listed(self._flat, active, self._rooms.weight)
+
+    def _members(self, clusters: np.ndarray) -> np.ndarray:
         """All tokens active in some clusters, ascending."""
         seen = np.zeros(self.whole.shape[0], dtype=bool)
         for cluster in np.unique(clusters):
@@ -347,7 +362,7 @@ class ScreenScorer:
         made, together = getattr(self._rooms, "made", None), min(max(rows, 1), ROWS)
         if made is None or len(made[1]) != rows or len(made[4]) < together:
             width = self.whole.shape[1]
-            widest = max(padded(int(self._sets.counts.max())), self._router.outputs)
+            widest = max(self._widest, self._router.outputs)
             kept = made[2:] if made is not None and len(made[4]) >= together else None
             made = (
                 np.empty(len(self.screen.sets) + 1, dtype=np.int64),

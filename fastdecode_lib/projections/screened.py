@@ -98,7 +98,8 @@ def fit_screened(
     contexts : Recorded
         With at least `Learning.top` labels of each.
     budget : float
-        B, tokens scored on average over the contexts; the knob of the paper's curves.
+        B, tokens of a context's set on average; the knob of the paper's curves. What is scored may be more, and stands as
+        ``scored`` in ``about``: a cluster that the knapsack leaves empty scores the whole vocabulary.
     most : int
         Weights are learned from at most so many contexts, drawn at random; the sets are made of all of them.
     always : sequence of int
@@ -152,7 +153,9 @@ def fit_screened(
     sets = screen.sets.with_always(always) if len(always) else screen.sets
     if at_least:
         sets = sets.at_least(at_least, ranking(keys % contexts.vocabulary, counts, contexts.vocabulary))
-    return replace(screen, sets=sets)
+    members = counted[2]
+    scored = float((members * sets.sizes).sum() / max(1, members.sum()))
+    return replace(screen, sets=sets, about=about | {"scored": scored})
 
 
 def knapsack(
@@ -165,6 +168,8 @@ def knapsack(
     skip: bool = False,
 ) -> ActiveSets:
     """The sets of highest value whose mean size over the contexts is at most the budget, greedily (eq. 6, weights fixed).
+
+    A cluster that gets no token counts as nothing here; in use, an empty set stands for the whole vocabulary.
 
     A token of a cluster is worth ``n_ts - lambda (n_t - n_ts)`` and weighs ``n_t``; by worth over weight, that is by the share
     ``n_ts / n_t`` of the cluster's contexts it is a label of, all tokens of all clusters stand in one order. The penalty only

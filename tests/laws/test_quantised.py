@@ -116,3 +116,18 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    ("of_weights", "of_vectors"),
+    [(1e-22, 1e-23), (3e-24, 3e-24), (1.0, 1e37), (1e20, 1e18), (1e-44, 1.0), (1e30, 1e-30)],
+)
+def test_it_is_exact_to_the_ends_of_float32(of_weights: float, of_vectors: float) -> None:
+    """Where products underflow no bound is relative, and where they overflow none is finite."""
+    random = np.random.default_rng(7)
+    weight = (random.normal(size=(600, 200)) * of_weights).astype(np.float32)
+    hidden = (random.normal(size=(64, 200)) * of_vectors).astype(np.float32)
+    matrix = Matrix.of(weight)
+    with np.errstate(over="ignore"):
+        found, wanted = Quantised(matrix).top_k(hidden, 5), CompiledExact(matrix).top_k(hidden, 5)
+    assert np.array_equal(found.ids, wanted.ids) and np.array_equal(found.scores, wanted.scores)

@@ -33,7 +33,7 @@ from tests.recorded import case
 TABLES = {e.table: e for e in EXPERIMENTS}
 KNOBS = {
     "budget", "precision", "clusters", "top", "window", "full", "head", "neighbours", "search", "depth", "tables", "bits",
-    "probes",
+    "probes", "links", "factor", "detours",
 }  # fmt: skip
 """Columns that not every method has."""
 

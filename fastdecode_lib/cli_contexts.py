@@ -58,17 +58,19 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 
 def _record(options: argparse.Namespace) -> int:
+    from fastdecode_lib.checkpoints import find_checkpoint
     from fastdecode_lib.corpus import Tatoeba, corpus_folder
-    from fastdecode_lib.feeding import Feeder, References, Translations
+    from fastdecode_lib.feeding import References, Translations
     from fastdecode_lib.measure import provenance
-    from fastdecode_lib.recording import record
-    from fastdecode_lib.store import write_table
+    from fastdecode_lib.models.language_shape import LANGUAGE
     from fastdecode_lib.text import check_direction
 
     if options.source and (options.data or options.directions):
         raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
     if options.reference and not options.source:
         raise UsageError("--reference belongs to the lines of a file: got no --source FILE. Add it.")
+    if find_checkpoint(options.model).family == LANGUAGE:
+        return _record_language(options)
     model = load(options)
     pairs: Sequence[Any] = model.directions
     if options.directions is None:
@@ -77,7 +79,7 @@ def _record(options: argparse.Namespace) -> int:
     elif options.directions != "all":
         pairs = [check_direction(pairs, *name.split("-", 1)) for name in options.directions.split(",")]
     inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
-    feeder: Feeder = Translations(model, options.decoder, options.max_length)
+    feeder: Any = Translations(model, options.decoder, options.max_length)
     if options.source:
         (direction,) = inputs
         inputs[direction] = read_lines(options.source)
@@ -93,6 +95,26 @@ def _record(options: argparse.Namespace) -> int:
         corpus = Tatoeba(corpus_folder(options.data))
         for pair in pairs:
             inputs["-".join(pair)] = list(dict.fromkeys(text for text, _ in corpus.pairs("train", *pair)))
+    return _recorded(options, feeder, inputs, provenance(model, threads=options.threads or 1, seed=options.seed))
+
+
+def _record_language(options: argparse.Namespace) -> int:
+    """Record a language model on a text, each word fed the true one before it."""
+    from fastdecode_lib.feeding import language_rows
+    from fastdecode_lib.language import load_language
+    from fastdecode_lib.measure import provenance
+
+    if not options.source or options.reference:
+        raise UsageError(f"{options.model} is a language model, which reads one text: give --source FILE alone.")
+    model = load_language(options.model)
+    rows = model.text.encode(read_lines(options.source))
+    return _recorded(options, language_rows(model), {"text": rows}, provenance(seed=options.seed))
+
+
+def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], about: Any) -> int:
+    from fastdecode_lib.recording import record
+    from fastdecode_lib.store import write_table
+
     made = record(
         feeder,
         inputs,
@@ -113,25 +135,34 @@ def _record(options: argparse.Namespace) -> int:
     print_table(rows)
     print(f"{len(made)} contexts in {made.folder}; {made.left_out} sentence(s) left out: without content, or too long")
     if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
+        write_table(options.json, rows, about)
     return 0
 
 
 def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import translation
+    from fastdecode_lib.checkpoints import find_checkpoint
     from fastdecode_lib.contexts import Contexts
     from fastdecode_lib.fitting import fit_screens
+    from fastdecode_lib.language import load_language
+    from fastdecode_lib.models.language_shape import LANGUAGE
     from fastdecode_lib.projections.screen import save_screens
     from fastdecode_lib.projections.screened import Learning
     from fastdecode_lib.registry import screens_of
 
-    model = translation.load(options.model, device="cpu")
+    model: Any
+    if find_checkpoint(options.model).family == LANGUAGE:
+        model = load_language(options.model)
+        end = model.constraints.end
+    else:
+        model = translation.load(options.model, device="cpu")
+        end = model.constraints().end
     contexts = Contexts.open(options.contexts)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
     given = {name: value for name in ("clusters", "top", "rounds") if (value := getattr(options, name)) is not None}
     knobs: dict[str, Any] = {
-        "always": _always(options.always, model),
+        "always": _always(options.always, end),
         "at_least": options.at_least,
         "seed": options.seed,
     }
@@ -156,10 +187,10 @@ def _fit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _always(text: str, model: Any) -> tuple[int, ...]:
+def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:
     """The tokens that ``--always`` names."""
     if text in ("end", "none"):
-        return model.constraints().end if text == "end" else ()
+        return end if text == "end" else ()
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -14,6 +14,7 @@ from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.dashboard import runner
 from fastdecode_lib.feeding import Translations
 from fastdecode_lib.fitting import fit_screens, groups
+from fastdecode_lib.language import load_language
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, save_screens
 from fastdecode_lib.projections.screened import Learning
@@ -253,3 +254,18 @@ def test_tokens_that_are_always_active_are_of_the_vocabulary(token: int) -> None
 def test_a_choice_of_a_library_is_checked() -> None:
     with pytest.raises(ValueError, match="fgd: library: got 'fais'. Did you mean 'faiss'"):
         registry.projection("fgd:library=fais", load("tatoeba-small", device="cpu", engine="compiled").network)
+
+
+def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("\n".join(TEXTS["en"][:40]), encoding="utf-8")
+    told = ["--model", "novels-small"]
+    assert cli.main(["record", *told, "--source", str(tmp_path / "text"), "--out", str(tmp_path / "contexts")]) == 0
+    fit = ["fit", "screened", *told, "--contexts", str(tmp_path / "contexts"), "--out", str(tmp_path / "screens")]
+    assert cli.main([*fit, "--clusters", "4", "--budget", "50", "--rounds", "1"]) == 0
+    screen = load_screens(tmp_path / "screens")["text"]
+    language = load_language("novels-small")
+    assert len(screen.sets) == 4 and screen.about["fingerprint"] == language.checkpoint.fingerprint
+    assert cli.main(["record", *told, "--out", str(tmp_path / "none")]) == 2
+    assert "is a language model, which reads one text: give --source FILE alone" in capsys.readouterr().err
+    assert cli.main([*fit[:3], "tatoeba-small", *fit[4:]]) == 2
+    assert "another model" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.factored import Adaptive, Svd
 from fastdecode_lib.projections.indexed import Fgd, Scann
 from fastdecode_lib.projections.kmeans import kmeans
+from fastdecode_lib.projections.listed import Listed
 from fastdecode_lib.projections.neighbours import GreedyMips, LshMips, PcaMips, RowClusters
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import Screen, ScreenScorer
@@ -360,8 +361,10 @@ def beside(projection: Projection, matrix: Matrix) -> int:
 
 def bytes_read(projection: Any, rows_scored: float) -> int:
     """Bytes of weights and index that one vector is compared with."""
-    if hasattr(projection, "bytes_per_query"):
-        return int(projection.bytes_per_query)
+    if isinstance(projection, Listed):
+        return round(projection.search_bytes + rows_scored * 4 * (projection.width + 1))
+    if isinstance(projection, Adaptive):
+        return projection.bytes_per_query
     if isinstance(projection, ScreenScorer):
         return int(projection.bytes_for(rows_scored))
     if isinstance(projection, Quantised):

@@ -214,7 +214,11 @@ class Adaptive(Fitted):
 
     def __post_init__(self) -> None:
         order = known_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
-        if len(np.unique(order)) != self.vocabulary or len(self.down) != len(self.up):
+        fits = len(self.down) == len(self.up) and all(
+            down.shape[1] == self.width and up.shape[1] == down.shape[0]
+            for down, up in zip(self.down, self.up, strict=True)
+        )
+        if len(np.unique(order)) != self.vocabulary or not fits:
             raise ValueError(
                 f"The parts of adaptive do not fit: got {len(order)} tokens for {self.vocabulary} outputs. Fit again."
             )

@@ -227,7 +227,8 @@ class PcaMips(Listed):
     def __post_init__(self) -> None:
         super().__post_init__()
         leaves = len(self.offsets) - 1
-        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre):
+        shape = len(self.centre), self.width
+        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or self.directions.shape != shape:
             raise damaged("tree", self.cuts.shape)
         keep(self, "cuts", self.cuts, np.float32)
         keep(self, "centre", self.centre, np.float32)

@@ -31,7 +31,7 @@ def rows():
 def test_lossless_decoders_equal_greedy(model, rows, direction):
     source, target = direction
     pairs = [(row[source], row[target]) for row in rows]
-    texts = [a for a, _ in pairs[::20]] + [a for a, _ in join_pairs(pairs, seed=1)[:2]]
+    texts = [a for a, _ in pairs[::30]] + [a for a, _ in join_pairs(pairs, seed=1)[:1]]
     greedy = Session.of(model, source, target, max_length=100).decode(texts, batch=1)
     assert sum(h.stop == "end" for h in greedy) > len(texts) / 2
     for spec in LOSSLESS:

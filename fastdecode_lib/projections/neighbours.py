@@ -227,8 +227,9 @@ class PcaMips(Listed):
     def __post_init__(self) -> None:
         super().__post_init__()
         leaves = len(self.offsets) - 1
-        shape = len(self.centre), self.width
-        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or self.directions.shape != shape:
+        rows, columns = self.directions.shape
+        fits = rows >= len(self.centre) and columns == self.width
+        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or not fits:
             raise damaged("tree", self.cuts.shape)
         keep(self, "cuts", self.cuts, np.float32)
         keep(self, "centre", self.centre, np.float32)

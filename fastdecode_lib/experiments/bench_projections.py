@@ -6,21 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.experiments import NoResult, Scale, geometry_runs, paper_001
+from fastdecode_lib.experiments import Scale, geometry_runs, paper_001
 from fastdecode_lib.experiments.bench_cpu import show
-from fastdecode_lib.experiments.contexts_of import situation
 from fastdecode_lib.experiments.engine_runs import FOLDER
-from fastdecode_lib.experiments.projection_runs import (
-    BASELINE,
-    EXACT,
-    GRIDS,
-    Screens,
-    exact_settings,
-    fastest,
-    run,
-    screen_settings,
-)
-from fastdecode_lib.experiments.screening_tables import MAIN, front, frontiers
+from fastdecode_lib.experiments.projection_runs import BASELINE, EXACT, fastest
+from fastdecode_lib.experiments.screening_tables import front, frontiers
 from fastdecode_lib.measure import provenance
 from fastdecode_lib.store import write_table
 
@@ -34,23 +24,6 @@ OVER_NUMPY, OVER_EXACT, ZCODE = 3.0, 1.8, 50.0
 LOSSLESS_ON = "translation"
 """The model whose output the lossless projection's goals are about: 24,725 x 500."""
 OURS = ("screened", "kmeans", "clustered")
-
-
-def screens(scale: Scale, *, data: str | None = None, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
-    """`frontiers` without the baselines of paper 001: the exact projections and every screen, on each model of table 2."""
-    import pandas as pd
-
-    parts = []
-    for name in MAIN:
-        try:
-            found = situation(name, scale, data, progress)
-        except NoResult as missing:
-            parts.append(pd.DataFrame([{"set": name, "name": "all", "kind": "gap", "gap": str(missing)}]))
-            continue
-        settings = [*exact_settings(), *screen_settings(Screens(found), GRIDS[scale], seed)]
-        frame = run(found, settings, GRIDS[scale], progress=progress)
-        parts.append(frame.assign(set=name, model=found.model, kind="measured"))
-    return pd.concat(parts, ignore_index=True)
 
 
 def rows_of(timed: "pd.DataFrame", exactness: "pd.DataFrame", zcode: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -190,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = Scale.of(options.scale)
     shared: dict[str, Any] = {"data": options.data, "seed": options.seed, "progress": sys.stderr.isatty()}
     print("screens ...", flush=True)
-    timed = (screens if options.quick else frontiers)(scale, **shared)
+    timed = frontiers(scale, rivals=not options.quick, **shared)
     print("lossless, vector by vector ...", flush=True)
     exactness = geometry_runs.lossless(scale, **shared)
     print("geometry of paper 000 ...", flush=True)

@@ -107,16 +107,22 @@ def frontiers(
     scale: Scale = Scale.LAPTOP,
     *,
     names: Iterable[str] = MAIN,
+    rivals: bool = True,
     data: str | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Every method at every setting of its knob, on each model: what tables 2 and 5 and figures 2 to 7 are drawn from."""
-    return told(_frontiers(scale, tuple(names), data, seed, progress), seed)
+    """Every method at every setting of its knob, on each model: what tables 2 and 5 and figures 2 to 7 are drawn from.
+
+    Without `rivals`, only what is exact and every screen.
+    """
+    return told(_frontiers(scale, tuple(names), data, seed, progress, rivals), seed)
 
 
 @cache
-def _frontiers(scale: Scale, names: tuple[str, ...], data: str | None, seed: int, progress: bool) -> "pd.DataFrame":
+def _frontiers(
+    scale: Scale, names: tuple[str, ...], data: str | None, seed: int, progress: bool, rivals: bool
+) -> "pd.DataFrame":
     import pandas as pd
 
     grid, parts = GRIDS[scale], []
@@ -131,7 +137,7 @@ def _frontiers(scale: Scale, names: tuple[str, ...], data: str | None, seed: int
             settings = [
                 *exact_settings(),
                 *screen_settings(Screens(found), grid, seed),
-                *rival_settings(found, grid, seed),
+                *(rival_settings(found, grid, seed) if rivals else ()),
             ]
             known[found.model] = run(found, settings, grid, progress=progress)
         parts.append(known[found.model].assign(set=name, model=found.model, kind="measured"))
@@ -145,7 +151,7 @@ def table2(
 
     ``reached`` is False where no setting is, and the most precise is shown. All are in float32, but where it says otherwise.
     """
-    frame = _frontiers(scale, MAIN, data, seed, progress)
+    frame = _frontiers(scale, MAIN, data, seed, progress, True)
     return told(_chosen(frame, paper_001.TABLE_2), seed)
 
 
@@ -153,7 +159,7 @@ def table5(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
-    frame = _frontiers(scale, MAIN, data, seed, progress)
+    frame = _frontiers(scale, MAIN, data, seed, progress, True)
     return told(_chosen(frame, paper_001.TABLE_5), seed)
 
 
@@ -196,7 +202,7 @@ def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, pr
     """
     import pandas as pd
 
-    frame = _frontiers(scale, MAIN if name in MAIN else (name,), data, seed, progress)
+    frame = _frontiers(scale, MAIN if name in MAIN else (name,), data, seed, progress, True)
     own = frame[frame["set"] == name]
     printed = pd.DataFrame(list(_points(name)))
     if "gap" in own and own["gap"].notna().any():

@@ -266,7 +266,7 @@ def test_the_bench_writes_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exactness, zcode = geometry_tables()
-    monkeypatch.setattr(bench_projections, "screens", lambda scale, **kwargs: made("frontiers"))
+    monkeypatch.setattr(bench_projections, "frontiers", lambda scale, **kwargs: made("frontiers"))
     monkeypatch.setattr(bench_projections.geometry_runs, "lossless", lambda scale, **kwargs: exactness)
     monkeypatch.setattr(bench_projections.geometry_runs, "zcode", lambda scale, **kwargs: zcode)
     assert bench_projections.main(["--quick", "--scale", "tiny", "--out", str(tmp_path)]) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.checkpoints import FAMILIES, OWN
 from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.store import atomic_folder
@@ -48,9 +48,9 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    if model.checkpoint.family == RECURRENT:
+    if model.checkpoint.family in (RECURRENT, OWN):
         raise ValueError(
-            f"Hugging Face does not run {model.name}: got one of our own recurrent models. Leave out the baseline hf."
+            f"Hugging Face does not run {model.name}: got one of our own models. Leave out the baseline hf."
         )
     dtype = "float32" if model.engine == "compiled" else model.dtype
     with _quiet():

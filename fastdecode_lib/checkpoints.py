@@ -15,6 +15,12 @@ from fastdecode_lib.models.language_shape import LANGUAGE, LanguageShape
 from fastdecode_lib.models.recurrent_shape import RECURRENT, RecurrentShape
 
 FAMILIES = ("marian", "mbart", "m2m_100")
+"""Hugging Face's model types that the functional engines run."""
+OWN = "fastdecode_transformer"
+"""The model type of our own transformers: several tokens a step, or masked. Marian's shape, learned decoder positions."""
+TRANSFORMERS = (*FAMILIES, OWN)
+ORDERS = ("left_to_right", "right_to_left", "both_ends")
+"""In which order a model of `OWN` puts out a sentence; see `folding`."""
 ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
 
 SIZES = (
@@ -29,15 +35,22 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of a Marian, mBART or M2M-100 / NLLB transformer.
+    """The shape of a Marian, mBART, M2M-100 / NLLB transformer, or of our own.
 
     Attributes
     ----------
     family : str
-        ``"marian"`` (post-norm, sinusoidal positions), ``"mbart"`` (pre-norm, learned positions, normalised embeddings)
-        or ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id).
+        ``"marian"`` (post-norm, sinusoidal positions), ``"mbart"`` (pre-norm, learned positions, normalised embeddings),
+        ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id) or `OWN` (as Marian, but learned positions
+        of the decoder).
     source_vocabulary, vocabulary : int
         Rows of the encoder's embedding and of the decoder's; V is the latter.
+    group : int
+        Tokens a step; only `OWN` has more than 1.
+    order : str
+        Of `ORDERS`.
+    masked : bool
+        Every slot sees every other (Mask-Predict), and a matrix ``length.weight`` scores lengths.
     """
 
     family: str
@@ -56,16 +69,30 @@ class Architecture:
     padding: int
     shared_embeddings: bool
     tied_output: bool
+    group: int = 1
+    order: str = "left_to_right"
+    masked: bool = False
 
     @property
     def pre_norm(self) -> bool:
         """Whether layers normalise their input (mBART, M2M) rather than their output (Marian)."""
-        return self.family != "marian"
+        return self.family in ("mbart", "m2m_100")
 
     @property
-    def learned_positions(self) -> bool:
-        """Whether positions are a trained table (mBART) rather than sinusoids."""
+    def normed_embeddings(self) -> bool:
+        """Whether embeddings are normalised (mBART)."""
         return self.family == "mbart"
+
+    @property
+    def both_ends(self) -> bool:
+        """Whether slots are by turns from the left and the right end."""
+        return self.order == "both_ends"
+
+    def first_position(self, side: str) -> int | None:
+        """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
+        if self.family == "mbart":
+            return 2
+        return 0 if self.family == OWN and side == "decoder" else None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
@@ -104,6 +131,12 @@ class Architecture:
                     f"{config[f'{side}_attention_heads']}. Check that config.json belongs to these weights."
                 )
         shared = bool(config.get("share_encoder_decoder_embeddings", True))
+        group, order = config.get("tokens_per_step", 1), config.get("order", ORDERS[0])
+        if type(group) is not int or group < 1 or order not in ORDERS:
+            raise CheckpointError(
+                f"config.json is damaged: tokens_per_step must be a whole number above 0 and order one of {', '.join(ORDERS)}, "
+                f"got {group!r} and {order!r}. Copy it again."
+            )
         return cls(
             family=config["model_type"],
             source_vocabulary=config["vocab_size"],
@@ -121,6 +154,9 @@ class Architecture:
             padding=config["pad_token_id"],
             shared_embeddings=shared,
             tied_output=bool(config.get("tie_word_embeddings", True)),
+            group=group,
+            order=order,
+            masked=bool(config.get("masked", False)),
         )
 
     @property
@@ -144,6 +180,11 @@ class Architecture:
             "pad_token_id": self.padding,
             "share_encoder_decoder_embeddings": self.shared_embeddings,
             "tie_word_embeddings": self.tied_output,
+            **(
+                {"tokens_per_step": self.group, "order": self.order, "masked": self.masked}
+                if self.family == OWN
+                else {}
+            ),
         }
 
     @cached_property
@@ -166,8 +207,10 @@ class Architecture:
             ("encoder", self.encoder_layers, ("self_attn",), self.encoder_feed_forward),
             ("decoder", self.decoder_layers, ("self_attn", "encoder_attn"), self.decoder_feed_forward),
         ):
-            if self.learned_positions:
-                shapes[f"model.{side}.embed_positions.weight"] = (self.max_positions + 2, width)
+            first = self.first_position(side)
+            if first is not None:
+                shapes[f"model.{side}.embed_positions.weight"] = (self.max_positions + first, width)
+            if self.normed_embeddings:
                 norm(f"model.{side}.layernorm_embedding")
             if self.pre_norm:
                 norm(f"model.{side}.layer_norm")
@@ -180,6 +223,8 @@ class Architecture:
                 linear(f"{name}.fc1", inner, width)
                 linear(f"{name}.fc2", width, inner)
                 norm(f"{name}.final_layer_norm")
+        if self.masked:
+            shapes["length.weight"] = (self.max_positions, width)
         return shapes
 
     @property
@@ -233,7 +278,7 @@ class Checkpoint:
 
     @cached_property
     def architecture(self) -> Architecture:
-        """Shape of a functional model; only for the families of `FAMILIES`."""
+        """Shape of a functional model; only for the families of `TRANSFORMERS`."""
         return Architecture.from_config(self.config)
 
     @cached_property
@@ -282,6 +327,7 @@ class Checkpoint:
             stored = dequantised(stored)
         else:
             architecture = self.architecture
+            stored = dequantised(stored) if self.family == OWN else stored
         chosen: dict[str, Any] = {}
         used: set[str] = set()
         for name, shape in architecture.tensors.items():

@@ -14,14 +14,17 @@ import numpy as np
 import torch
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, Architecture
+from fastdecode_lib.checkpoints import FAMILIES, ORDERS, OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, Trace, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.models.compiled import CompiledTransformer
+from fastdecode_lib.models.slots import fed_before
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.translation import Counted, TranslationModel
 
@@ -70,8 +73,8 @@ class Case:
 # ------------------------------------------------------------------------------------------------------ random cases
 
 
-def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40) -> Architecture:
-    """A two-layer model of a family, small enough for hundreds of cases a second."""
+def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40, **own: Any) -> Architecture:
+    """A two-layer model of a family, small enough for hundreds of cases a second; `own`: what only our own family has."""
     return Architecture(
         family=family,
         source_vocabulary=vocabulary,
@@ -84,11 +87,12 @@ def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40
         encoder_feed_forward=12,
         decoder_feed_forward=12,
         max_positions=max_positions,
-        activation={"marian": "swish", "mbart": "gelu", "m2m_100": "relu"}[family],
+        activation={"marian": "swish", "mbart": "gelu", "m2m_100": "relu", OWN: "swish"}[family],
         scaled_embeddings=family != "mbart",
         padding=1,
         shared_embeddings=True,
         tied_output=True,
+        **own,
     )
 
 
@@ -109,11 +113,16 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
     return tensors
 
 
-def random_case(seed: int, family: str | None = None, numbers: str = "float64") -> Case:
-    """A case that follows from its seed, with a model that computes with some of `NUMBERS`."""
+def random_case(seed: int, family: str | None = None, numbers: str = "float64", fits: str = "greedy") -> Case:
+    """A case that follows from its seed, with a model that computes with some of `NUMBERS` and that a decoder can drive."""
     random = np.random.default_rng((seed, 0))
+    own: dict[str, Any] = {}
+    if fits == "double_token":
+        family, own = OWN, {"group": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
+    elif fits == "mask_predict":
+        family, own = OWN, {"masked": True}
     chosen = family or FAMILIES[seed % len(FAMILIES)]
-    architecture = tiny_architecture(chosen)
+    architecture = tiny_architecture(chosen, **own)
     tensors, compiled = random_tensors(architecture, seed), numbers != "float64"
     model: Any = Transformer(architecture, tensors, dtype=torch.float64)
     if compiled:
@@ -121,16 +130,18 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64") 
     lengths = random.integers(1, 9, size=int(random.integers(1, 4)))
     ids = random.integers(3, architecture.vocabulary, size=(len(lengths), int(lengths.max())))
     prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
-    max_length = int(random.integers(1, 20))
+    max_length = int(random.integers(1, 20)) + (fits == "mask_predict")
     constraints = Constraints(
-        prefix=prefix,
+        prefix=(2,) * architecture.group if own else prefix,
         end=(0,) if random.random() < 0.8 else (0, 5),
         max_length=max_length,
         padding=int(random.integers(0, architecture.vocabulary)),
         banned=(1,) if random.random() < 0.8 else (),
         forced_end=bool(random.random() < 0.5),
         min_length=int(random.integers(0, min(3, max_length))),
-        exact_length=int(random.integers(1, max_length + 1)) if random.random() < 0.1 else None,
+        exact_length=int(random.integers(1 + (fits == "mask_predict"), max_length + 1))
+        if random.random() < 0.1
+        else None,
     )
     source = Source(ids.astype(np.int64), lengths.astype(np.int64))
     projection = registry.projection("exact", model)
@@ -151,6 +162,8 @@ def random_decoder(name: str, random: np.random.Generator) -> Decoder:
         "gauss_seidel": lambda: GaussSeidel(block=draw(1, 9)),
         "hybrid": lambda: Hybrid(block=draw(1, 9), length=draw(0, 25) if random.random() < 0.5 else None),
         "window": lambda: random_window(random),
+        "double_token": lambda: DoubleToken(size=draw(1, 5), length_penalty=float(random.choice([0.0, 0.6, 1.0, 1.5]))),
+        "mask_predict": lambda: MaskPredict(iterations=draw(1, 6), lengths=draw(1, 6)),
     }
     decoder: Decoder = makers[name]()
     return decoder
@@ -246,7 +259,7 @@ def counter_sees_all(decoder: Decoder, case: Case) -> None:
             f"{decoder} went round the counter, case {case.seed}: it counted {counted.usage}, the network made "
             f"{bare.passes} passes over {bare.positions} positions."
         )
-    feeding_prefix = bare.starts if len(case.constraints.prefix) > 1 else 0
+    feeding_prefix = bare.starts if len(case.constraints.prefix) > case.model.group else 0
     shown = iterations[-1].call + 1 if iterations else 0
     if shown != bare.passes - feeding_prefix:
         raise LawBroken(f"{decoder} shows {shown} passes, case {case.seed}; it made {bare.passes - feeding_prefix}.")
@@ -263,13 +276,19 @@ class _StepCounter:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         self.starts += 1
-        if prefix.shape[1] > 1:
-            self.passes, self.positions = self.passes + 1, self.positions + prefix[:, :-1].size
+        before = fed_before(prefix, self.network.group)
+        if before.size:
+            self.passes, self.positions = self.passes + 1, self.positions + before.size
         return self.network.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         self.passes, self.positions = self.passes + 1, self.positions + int((tokens >= 0).sum())
         return self.network.step(state, tokens, visible)
+
+    def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Any:
+        self.passes, self.positions = self.passes + 1, self.positions + int((tokens >= 0).sum())
+        masked: Any = self.network
+        return masked.refine(encoded, tokens, rows)
 
 
 def settled_stays(decoder: Decoder, case: Case) -> None:
@@ -282,7 +301,8 @@ def settled_stays(decoder: Decoder, case: Case) -> None:
             key = (iteration.row, int(slot))
             reopened = status != "settled" and key in settled
             settled |= {key} if status == "settled" else set()
-            if reopened or (status == "settled" and (slot >= len(tokens) or tokens[slot] != token)):
+            outside = not -len(tokens) <= slot < len(tokens)
+            if reopened or (status == "settled" and (outside or tokens[slot] != token)):
                 raise LawBroken(
                     f"{decoder} shows {token} as {status} at slot {slot} in pass {iteration.call}, case {case.seed}, and ends "
                     f"with {tokens}."
@@ -348,7 +368,7 @@ def positions_are_counted(decoder: Decoder, case: Case) -> None:
     """The positions that iterations tell are those the network computed, the prefix's apart."""
     counted = Counted(case.model)
     iterations, _ = run_through(decoder, case, counted)
-    prefix = len(case.source) * (len(case.constraints.prefix) - 1)
+    prefix = len(case.source) * (len(case.constraints.prefix) - case.model.group)
     told = sum(iteration.positions for iteration in iterations)
     if told != counted.usage.positions - prefix:
         raise LawBroken(
@@ -381,11 +401,11 @@ DECODER_LAWS: tuple[Callable[[Decoder, Case], None], ...] = (
 
 
 def _fresh(case: Case) -> tuple[Any, np.ndarray, int]:
-    """A started state, some random tokens (B, 7) to feed, and the number of rows."""
-    rows = len(case.source)
+    """A started state, some random tokens (B, 7) to feed, and the number of rows; groups for tokens, where there are."""
+    rows, group = len(case.source), case.model.group
     prefix = np.tile(np.array(case.constraints.prefix), (rows, 1))
     state = case.model.start(case.model.encode(case.source), prefix, 30)
-    tokens = case.random.integers(0, case.model.outputs[0].vocabulary, size=(rows, 7))
+    tokens = case.random.integers(0, case.model.outputs[0].vocabulary, size=(rows, 7 * group))
     return state, tokens, rows
 
 
@@ -400,27 +420,30 @@ def _check_close(what: str, case: Case, found: np.ndarray, expected: np.ndarray)
 
 
 def wide_pass_equals_steps(case: Case) -> None:
-    """One pass over w slots gives what w single steps give."""
+    """One pass over w slots gives what w single steps give; w groups what w steps give."""
     state, tokens, _ = _fresh(case)
     wide = _array(case.model.step(state, tokens))
     state, _, _ = _fresh(case)
-    steps = np.concatenate([_array(case.model.step(state, tokens[:, i : i + 1])) for i in range(tokens.shape[1])], 1)
+    group = case.model.group
+    starts = range(0, tokens.shape[1], group)
+    steps = np.concatenate([_array(case.model.step(state, tokens[:, i : i + group])) for i in starts], 1)
     _check_close("A wide pass differs from single steps", case, wide, steps)
 
 
 def truncate_forgets(case: Case) -> None:
     """After truncation a step gives what it gives had the forgotten slots never been fed."""
     state, tokens, _ = _fresh(case)
-    case.model.step(state, tokens[:, :3])
+    three = 3 * case.model.group
+    case.model.step(state, tokens[:, :three])
     lengths = state.lengths
-    case.model.step(state, tokens[:, 3:6])
+    case.model.step(state, tokens[:, three : 2 * three])
     state.truncate(lengths)
     if (state.lengths != lengths).any():
         raise LawBroken(f"truncate left lengths {state.lengths}, case {case.seed}, instead of {lengths}.")
-    found = _array(case.model.step(state, tokens[:, 6:]))
+    found = _array(case.model.step(state, tokens[:, 2 * three :]))
     state, _, _ = _fresh(case)
-    case.model.step(state, tokens[:, :3])
-    _check_close("A truncated state remembers", case, found, _array(case.model.step(state, tokens[:, 6:])))
+    case.model.step(state, tokens[:, :three])
+    _check_close("A truncated state remembers", case, found, _array(case.model.step(state, tokens[:, 2 * three :])))
 
 
 def kept_candidate_equals_stepped(case: Case) -> None:
@@ -458,8 +481,9 @@ def masked_slot_changes_nothing(case: Case) -> None:
 def ragged_equals_single(case: Case) -> None:
     """Rows of different length in one state, fed with different numbers of slots, come out as they do alone."""
     state, tokens, rows = _fresh(case)
-    counts = case.random.integers(1, 4, size=(2, rows))
-    fed = [np.where(np.arange(4) < counts[i][:, None], tokens[:, :4], -1) for i in (0, 1)]
+    group = case.model.group
+    counts = case.random.integers(1, 4, size=(2, rows)) * group
+    fed = [np.where(np.arange(4 * group) < counts[i][:, None], tokens[:, : 4 * group], -1) for i in (0, 1)]
     together = [_array(case.model.step(state, f)) for f in fed]
     for row in range(rows):
         single = replace(case, source=case.source.row(row))
@@ -473,21 +497,26 @@ def ragged_equals_single(case: Case) -> None:
 def selected_rows_are_independent(case: Case) -> None:
     """Selected rows continue as copies, and stepping them leaves the original as it was."""
     state, tokens, rows = _fresh(case)
-    case.model.step(state, tokens[:, :2])
+    two, three = 2 * case.model.group, 3 * case.model.group
+    case.model.step(state, tokens[:, :two])
     order = case.random.integers(0, rows, size=rows + 2)
     chosen = state.select(order)
-    found = _array(case.model.step(chosen, tokens[order, 2:3]))
-    original = _array(case.model.step(state, tokens[:, 2:3]))
+    found = _array(case.model.step(chosen, tokens[order, two:three]))
+    original = _array(case.model.step(state, tokens[:, two:three]))
     _check_close("A selected row differs from its original", case, found, original[order])
 
 
-MODEL_LAWS: tuple[Callable[[Case], None], ...] = (
+GROUP_LAWS: tuple[Callable[[Case], None], ...] = (
     wide_pass_equals_steps,
     truncate_forgets,
-    kept_candidate_equals_stepped,
-    masked_slot_changes_nothing,
     ragged_equals_single,
     selected_rows_are_independent,
+)
+"""Those of models of several tokens a step too."""
+MODEL_LAWS: tuple[Callable[[Case], None], ...] = (
+    *GROUP_LAWS,
+    kept_candidate_equals_stepped,
+    masked_slot_changes_nothing,
     beam_one_equals_greedy,
 )
 
@@ -507,9 +536,15 @@ def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
         drawn = [random_case(seed, numbers=numbers) for seed in seeds]
         for law in MODEL_LAWS:
             yield tally(f"{law.__name__}{which}", [partial(law, case) for case in drawn])
+        own = {
+            name: [random_case(seed, numbers=numbers, fits=name) for seed in seeds]
+            for name in (DoubleToken.name, MaskPredict.name)
+        }
+        for law in GROUP_LAWS:
+            yield tally(f"{law.__name__}/groups{which}", [partial(law, case) for case in own[DoubleToken.name]])
         for name in registry.DECODERS:
             for decoder_law in DECODER_LAWS:
-                checks = [partial(_on_decoder, decoder_law, name, case) for case in drawn]
+                checks = [partial(_on_decoder, decoder_law, name, case) for case in own.get(name, drawn)]
                 yield tally(f"{decoder_law.__name__}/{name}{which}", checks)
 
 

@@ -130,7 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument(
         "--file", metavar="FILE", help="translate each line of FILE, empty lines too; - reads standard input"
     )
-    translate.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
+    translate.add_argument(
+        "--decoder", metavar="NAME:key=value,...", help="default: greedy, or the plainest that fits the model"
+    )
     translate.add_argument("--projection", default="exact", metavar="NAME:key=value", help="default: exact")
     for picture in PICTURES:
         translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
@@ -525,7 +527,7 @@ def _check(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
     from fastdecode_lib import checks_generate, registry
-    from fastdecode_lib.checks import DECODER_LAWS, MODEL_LAWS, NUMBERS, run_laws
+    from fastdecode_lib.checks import DECODER_LAWS, GROUP_LAWS, MODEL_LAWS, NUMBERS, run_laws
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
 
@@ -533,7 +535,7 @@ def _check(options: argparse.Namespace) -> int:
         raise UsageError(f"--cases must be at least 1, got {options.cases}. Use --cases 50.")
     for line in _machine():
         print(line)
-    total = len(NUMBERS) * (len(MODEL_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)) + 1
+    total = len(NUMBERS) * (len(MODEL_LAWS) + len(GROUP_LAWS) + len(DECODER_LAWS) * len(registry.DECODERS)) + 1
     rows = []
     inside_generate = map(checks_generate.run_law, [options.cases], [options.seed])
     laws = chain(run_laws(options.cases, options.seed), inside_generate)

@@ -111,7 +111,9 @@ class Model(Protocol):
 
     kind: Kind
     group: int
-    """Tokens a step grows by: 1, or n for a model that emits n tokens at once."""
+    """Tokens a step grows by: 1, or n for a model that emits n tokens at once, which see each other's inputs."""
+    both_ends: bool
+    """Whether slots are by turns from the left and the right end of the sentence; see `folding`."""
     supports: frozenset[str]
     """Of ``"ragged"`` (rows of different length in one state) and ``"tree"`` (`visible` masks)."""
     outputs: tuple[Output, ...]
@@ -125,7 +127,7 @@ class Model(Protocol):
         ...
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
-        """A state fed with all but the last of the prefix ids (B, P); the first step feeds the last one.
+        """A state fed with all but the last of the prefix ids (B, P); the first step feeds the last one, or the last group.
 
         `capacity` is the most slots, prefix included, that it will hold; the model's `max_target` otherwise.
         """
@@ -138,6 +140,19 @@ class Model(Protocol):
         `visible` (B, W, W) says: ``visible[b, i, j]`` lets slot i attend to slot j. Earlier slots are always visible.
         With `visible`, a slot's position in the sentence is the number of slots it sees, itself included.
         """
+        ...
+
+
+@runtime_checkable
+class MaskedModel(Model, Protocol):
+    """A network that fills in a whole target at once, every slot seeing every other."""
+
+    def length_log_probs(self, encoded: Any) -> np.ndarray:
+        """Log-probabilities (B, L) of the lengths 1 to L, ends not counted."""
+        ...
+
+    def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Hidden:
+        """Hidden vectors (N, T, D) of targets (N, T), -1 behind their lengths, each for one of the sources by `rows` (N,)."""
         ...
 
 

@@ -131,7 +131,9 @@ def _read_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
-def join_pairs(pairs: Sequence[Pair], *, seed: int, count: int | None = None) -> list[Pair]:
+def join_pairs(
+    pairs: Sequence[Pair], *, seed: int, count: int | None = None, sizes: tuple[int, int] = (2, 4)
+) -> list[Pair]:
     """Longer examples: two to four pairs joined by a space on both sides, in the same order.
 
     Parameters
@@ -142,23 +144,26 @@ def join_pairs(pairs: Sequence[Pair], *, seed: int, count: int | None = None) ->
     count : int, optional
         How many joined pairs to make, going through the pairs in a new order as often as needed. Without it every pair
         is used once, so that a joined test set holds the same sentences as the single one.
+    sizes : (int, int)
+        Fewest and most pairs that are joined; the last group has what is left.
     """
     joined: list[Pair] = []
-    for group in _groups(len(pairs), np.random.default_rng(seed), endless=count is not None):
+    for group in _groups(len(pairs), np.random.default_rng(seed), sizes, endless=count is not None):
         if count is not None and len(joined) == count:
             break
         joined.append((" ".join(pairs[i][0] for i in group), " ".join(pairs[i][1] for i in group)))
     return joined
 
 
-def _groups(number: int, random: np.random.Generator, *, endless: bool) -> Iterator[np.ndarray]:
+def _groups(number: int, random: np.random.Generator, sizes: tuple[int, int], *, endless: bool) -> Iterator[np.ndarray]:
+    fewest, most = sizes
     while number:
         order = random.permutation(number)
         start = 0
         while start < number:
-            size = int(random.integers(2, 5))
+            size = int(random.integers(fewest, most + 1))
             if number - start - size == 1:
-                size += 1 if size < 4 else -1
+                size += 1 if size < most else -1
             yield order[start : start + size]
             start += size
         if not endless:

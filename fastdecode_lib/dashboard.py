@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.checkpoints import TRANSFORMERS
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
@@ -53,8 +53,9 @@ def _width(decoder: str) -> tuple[str, Any]:
     return option, NARROW.get(decoder) or defaults.get(option)
 
 
-def _decoders() -> list[str]:
-    return sorted(registry.DECODERS, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+def _decoders(model: TranslationModel) -> list[str]:
+    names = registry.fitting(model.network)
+    return sorted(names, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
 
 
 DECODERS = tuple(spec(name) for name in USUAL)
@@ -79,7 +80,7 @@ class Runner:
             the pairs that exist, as ``en-de``; under ``width`` the usual width of each decoder that has one.
         """
         directions = self.model.directions
-        widths = {name: _width(name) for name in _decoders()}
+        widths = {name: _width(name) for name in _decoders(self.model)}
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),
             "to": list(dict.fromkeys(b for _, b in directions)),
@@ -170,7 +171,7 @@ class Runner:
         torch_numbers = tuple(
             dict.fromkeys((*(() if self.model.engine == "compiled" else (self.model.dtype,)), "float32", "float64"))
         )
-        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in (*FAMILIES, RECURRENT)
+        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in (*TRANSFORMERS, RECURRENT)
         return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
 
     def _engine(self, engine: str, precision: str) -> str:

@@ -14,6 +14,7 @@ from fastdecode_lib.contexts import ContextsError
 from fastdecode_lib.core import Model, Projection, Source
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.documents import BATCH, in_batches
+from fastdecode_lib.folding import folded
 from fastdecode_lib.language import LanguageModel
 from fastdecode_lib.text import check_direction
 from fastdecode_lib.translation import Session, TranslationModel, load
@@ -95,9 +96,9 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
             ends = np.cumsum([len(ids) for ids in outputs])
             tokens = np.full((len(outputs), max(map(len, outputs))), -1, dtype=np.int64)
             for row, ids in zip(tokens, outputs, strict=True):
-                row[: len(ids)] = fed.prefix[-1], *ids[:-1]
+                row[: len(ids)] = *fed.prefix[-network.group :], *ids[: -network.group]
             prefix = np.tile(np.array(fed.prefix, dtype=np.int64), (len(outputs), 1))
-            state = network.start(network.encode(source), prefix, len(fed.prefix) - 1 + tokens.shape[1])
+            state = network.start(network.encode(source), prefix, len(fed.prefix) - network.group + tokens.shape[1])
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
             scorer = exact.bind(source)
             labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
@@ -158,7 +159,8 @@ class _Texts:
         lengths, empty = batch.lengths[:-1], batch.lengths[-1]
         fits = (lengths > empty) & (lengths <= self.network.max_source)
         source = batch.rows(np.arange(len(items)))
-        return Fed(source, session.constraints.prefix, self._outputs(session, source, fits, items))
+        outputs, end = self._outputs(session, source, fits, items), session.constraints.end[0]
+        return Fed(source, session.constraints.prefix, [_slots(self.network, ids, end) for ids in outputs])
 
     def _session(self, direction: str) -> Session:
         """The model in a direction, with the choices of a subclass."""
@@ -314,6 +316,13 @@ def _check(wanted: str, inputs: Sequence[Any], good: Callable[[Any], bool]) -> N
             raise ValueError(
                 f"Sentence {number} must be {wanted}: got {str(given)[:60]!r}. Correct it, or leave it out."
             )
+
+
+def _slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
+    """An output as the network puts it out: folded, where it has several tokens a step."""
+    if network.group == 1 or not tokens:
+        return tokens
+    return folded([token for token in tokens if token != end], end, network.group, network.both_ends)
 
 
 def _address(model: TranslationModel) -> dict[str, str]:

@@ -9,7 +9,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -159,9 +159,10 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
                     for i, hypothesis in zip(rows, stop.value, strict=True):
                         outputs[i] = hypothesis.tokens
                     break
-                passes = counts[rows[iteration.row], 0]
-                # A beam feeds one slot in each lane; all others feed consecutive slots, which see each other.
-                held, fed = (passes, 1) if iteration.lanes else (iteration.slots[0], iteration.positions)
+                passes, group = counts[rows[iteration.row], 0], session.model.network.group
+                # A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other.
+                in_steps = iteration.lanes or group > 1
+                held, fed = (passes * group, group) if in_steps else (iteration.slots[0], iteration.positions)
                 entries = len(session.constraints.prefix) - 1 + held + fed
                 counts[rows[iteration.row]] += (1, iteration.positions, iteration.positions * entries)
             bar.update(len(rows))
@@ -324,6 +325,42 @@ def quality(texts: Sequence[str], references: Sequence[str]) -> tuple[float, flo
         float(sacrebleu.corpus_bleu(list(texts), [list(references)]).score),
         float(sacrebleu.corpus_chrf(list(texts), [list(references)]).score),
     )
+
+
+def paired_quality(
+    outputs: Mapping[str, Sequence[str]], references: Sequence[str], against: str, seed: int = 0, samples: int = 1_000
+) -> dict[str, dict[str, float | None]]:
+    """BLEU and chrF of several systems with 95% intervals, and how likely each one's distance to `against` is by chance.
+
+    Paired bootstrap of sacrebleu; that one's own ``bleu_p`` and ``chrf_p`` are None; all are where it is missing.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
+
+    if not outputs:
+        return {}
+    names = [*([against] if against in outputs else []), *(name for name in outputs if name != against)]
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(12345 + seed)
+    try:
+        metrics: Any = {"bleu": BLEU(references=[list(references)]), "chrf": CHRF(references=[list(references)])}
+        systems: list[Any] = [(name, list(outputs[name])) for name in names]
+        _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)()
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before
+    found: dict[str, dict[str, float | None]] = {}
+    for place, name in enumerate(names):
+        row: dict[str, float | None] = {}
+        for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
+            result: Any = results[metric][place]
+            row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
+            known = against in outputs and result.p_value is not None
+            row[f"{key}_p"] = float(np.asarray(result.p_value)) if known else None
+        found[name] = row
+    return found
 
 
 def signatures(scored: bool = True) -> dict[str, str]:

@@ -77,6 +77,39 @@ class Preset(Recipe):
 
 
 @dataclass(frozen=True)
+class GroupPreset(Recipe):
+    """A system of paper 002, table 2, and its training recipe: Marian's shape with learned positions of the decoder.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Size of the joint SentencePiece vocabulary with end, unknown and padding.
+    tokens_per_step, order, masked
+        As in `checkpoints.Architecture`.
+    """
+
+    kind = "group"
+
+    directions: tuple[tuple[str, str], ...] = (("en", "de"),)
+    warm_up: int = 1_000
+    evaluate_every: int = 500
+    patience: int = 100
+    max_updates: int = 6_000
+    dev_single: int = 250
+    dev_joined: int = 50
+    vocabulary: int = 8_000
+    encoder_layers: int = 3
+    decoder_layers: int = 3
+    width: int = 256
+    heads: int = 4
+    feed_forward: int = 896
+    max_positions: int = 256
+    tokens_per_step: int = 1
+    order: str = "left_to_right"
+    masked: bool = False
+
+
+@dataclass(frozen=True)
 class RecurrentPreset(Recipe):
     """A word-based recurrent model and its training recipe.
 
@@ -162,10 +195,24 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
     )
 
 
+SYSTEMS_002 = {
+    "single-l2r": GroupPreset(name="single-l2r"),
+    "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
+    "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
+    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=18_000),
+    "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
+    "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
+    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1),
+    "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
+    "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
+}
+"""Those of paper 002, in the order of their training, a fast baseline, and more tokens a step."""
+
 PRESETS: dict[str, Recipe] = {
     preset.name: preset
     for preset in (
         Preset(name="tatoeba-small"),
+        *SYSTEMS_002.values(),
         *map(_sharp, SYSTEMS),
         _sharp("S4", 2),
         _sharp("S4", 3),

@@ -12,11 +12,15 @@ from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.lexicon import Lexicon
 
-DECODERS: dict[str, type] = {cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window)}
+DECODERS: dict[str, type] = {
+    cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window, DoubleToken, MaskPredict)
+}
 PROJECTIONS = ("exact", "quantised")
 """Those that every model has on the CPU; every model has the first."""
 FITTED = ("clustered", "screened")
@@ -61,6 +65,21 @@ def decoder(spec: Spec) -> Decoder:
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
     return cls(**_typed(cls, name, options))
+
+
+def fitting(model: Model) -> list[str]:
+    """The decoders that can drive a model, the plainest first."""
+    several = model.group > 1
+    return [
+        name
+        for name, cls in DECODERS.items()
+        if model.kind in cls.accepts and (name == DoubleToken.name) == several  # type: ignore[attr-defined]
+    ]
+
+
+def usual(model: Model) -> str:
+    """The plainest decoder that can drive a model."""
+    return fitting(model)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.checkpoints import Checkpoint, CheckpointError, read_json
+from fastdecode_lib.checkpoints import OWN, Checkpoint, CheckpointError, read_json
 from fastdecode_lib.core import Source
 
 Direction = tuple[str, str]
@@ -141,23 +141,30 @@ class MarianText:
     directions: tuple[Direction, ...]
     tags: dict[str, str]
     """Target language -> tag in front of the source; empty for models of one target."""
+    backwards: bool = False
+    """Whether a model's output ids are the sentence's last first, as those of models that go from right to left."""
 
     @classmethod
     def load(cls, checkpoint: Checkpoint) -> "MarianText":
         """Read ``source.spm``, ``target.spm``, ``vocab.json`` and, where present, ``fastdecode.json``.
+
+        Models of our own have one SentencePiece model for both sides, ``source.spm``, whose ids are theirs.
 
         Raises
         ------
         CheckpointError
             If a file is missing or the vocabulary does not fit the weights.
         """
-        import sentencepiece
-
-        folder = checkpoint.folder
-        for name in ("source.spm", "target.spm", "vocab.json"):
+        folder, own = checkpoint.folder, checkpoint.family == OWN
+        for name in ("source.spm", "fastdecode.json") if own else ("source.spm", "target.spm", "vocab.json"):
             if not (folder / name).is_file():
                 raise CheckpointError(f"The tokenizer in {folder} is incomplete: {name} is missing. Copy it again.")
-        vocabulary = read_json(folder / "vocab.json")
+        source_pieces = _pieces(folder / "source.spm")
+        target_pieces = source_pieces if own else _pieces(folder / "target.spm")
+        if own:
+            vocabulary = {source_pieces.id_to_piece(i): i for i in range(len(source_pieces))}
+        else:
+            vocabulary = read_json(folder / "vocab.json")
         separate = folder / "target_vocab.json"
         target_vocabulary = read_json(separate) if separate.is_file() else vocabulary
         for side, found, expected in (
@@ -174,15 +181,9 @@ class MarianText:
                     f"The {side} vocabulary does not fit the weights: got {len(found)} tokens, among them the id {wrong[0]!r}, "
                     f"the model has ids from 0 to {expected - 1}. Use the tokenizer saved with the model."
                 )
-        try:
-            source_pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-            target_pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
-        except (RuntimeError, OSError) as error:
-            raise CheckpointError(
-                f"A SentencePiece model in {folder} is unreadable: {error}. Copy it again."
-            ) from error
         tags, directions = _languages(folder, vocabulary)
-        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags)
+        backwards = checkpoint.architecture.order == "right_to_left"
+        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, backwards)
 
     @cached_property
     def _texts(self) -> dict[int, str]:
@@ -207,12 +208,14 @@ class MarianText:
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Tokenizer.output_ids`."""
         known, pieces = self.target_vocabulary, self.target_pieces.encode(list(texts), out_type=str)
-        return [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
+        rows = [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
+        return [row[::-1] for row in rows] if self.backwards else rows
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, special ones and tags left out."""
         hidden = {"</s>", "<unk>", "<pad>", *self.tags.values()}
         pieces = [piece for piece in self.pieces(ids) if piece not in hidden]
+        pieces = pieces[::-1] if self.backwards else pieces
         return str(self.target_pieces.decode_pieces(pieces)).replace("▁", " ").strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -231,6 +234,15 @@ class MarianText:
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Nothing: Marian names the target on the source side."""
         return ()
+
+
+def _pieces(file: Path) -> Any:
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(file))
+    except (RuntimeError, OSError) as error:
+        raise CheckpointError(f"The SentencePiece model {file} is unreadable: {error}. Copy it again.") from error
 
 
 def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:

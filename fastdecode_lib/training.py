@@ -89,6 +89,10 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
         from fastdecode_lib.training_language import LanguageLearner
 
         return LanguageLearner(preset, Novels(corpus), work, device, seed)
+    if preset.kind == "group":
+        from fastdecode_lib.training_groups import GroupLearner
+
+        return GroupLearner(preset, Tatoeba(corpus), work, device, seed)
     return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 

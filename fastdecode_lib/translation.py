@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import FAMILIES, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints import TRANSFORMERS, Checkpoint, CheckpointError, check_finite, find_checkpoint
 from fastdecode_lib.core import (
     Constraints,
     Decoder,
@@ -22,10 +22,12 @@ from fastdecode_lib.core import (
     Usage,
     drain,
 )
+from fastdecode_lib.decoding.drafts import Outputs
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.documents import cores, in_batches
 from fastdecode_lib.models.language_shape import LANGUAGE
 from fastdecode_lib.models.recurrent_shape import RECURRENT
+from fastdecode_lib.models.slots import fed_before
 from fastdecode_lib.rules import constraints_of
 from fastdecode_lib.text import HuggingFaceText, MarianText, Tokenizer, check_direction
 
@@ -171,7 +173,7 @@ def load(
     import torch
 
     place = _device(device)
-    if checkpoint.family in FAMILIES:
+    if checkpoint.family in TRANSFORMERS:
         from fastdecode_lib.models.transformer import Transformer
 
         network = Transformer(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
@@ -230,10 +232,10 @@ def _check_numbers(dtype: str, engine: str, precision: str) -> None:
 def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str, precision: str) -> bool:
     """Whether a model is loaded on the compiled engine."""
     wanted = engine == "compiled" or precision != "float32"
-    runs = checkpoint.family in (*FAMILIES, RECURRENT)
+    runs = checkpoint.family in (*TRANSFORMERS, RECURRENT)
     if wanted and not runs:
         raise ValueError(
-            f"The compiled engine runs {', '.join((*FAMILIES, RECURRENT))} models, got a {checkpoint.family} model. "
+            f"The compiled engine runs {', '.join((*TRANSFORMERS, RECURRENT))} models, got a {checkpoint.family} model. "
             "Use engine='torch'."
         )
     if wanted and device not in ("auto", "cpu"):
@@ -323,14 +325,21 @@ class Counted:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         """Count the prefix's positions, if it feeds any."""
-        if prefix.shape[1] > 1:
-            self._count(prefix[:, :-1])
+        before = fed_before(prefix, self.model.group)
+        if before.shape[1]:
+            self._count(before)
         return self.model.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """Count one pass and its positions."""
         self._count(tokens)
         return self.model.step(state, tokens, visible)
+
+    def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Any:
+        """Count one pass and its positions."""
+        self._count(tokens)
+        masked: Any = self.model
+        return masked.refine(encoded, tokens, rows)
 
     def _count(self, tokens: np.ndarray) -> None:
         feeding = tokens >= 0
@@ -401,7 +410,7 @@ def translate(
     *,
     source: str | None = None,
     target: str | None = None,
-    decoder: registry.Spec = "greedy",
+    decoder: registry.Spec | None = None,
     projection: str | Projection = "exact",
     verify: bool = False,
     observe: bool = True,
@@ -421,7 +430,8 @@ def translate(
     source, target : str, optional
         Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
     decoder, projection : str or object
-        As on the command line: ``"greedy"``, ``"gauss_seidel:block=3"``, ``"exact"``.
+        As on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
+        greedy, or what a model of several tokens a step or a masked one needs.
     verify : bool
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree.
     observe : bool
@@ -468,7 +478,7 @@ class Session:
         model: TranslationModel,
         source: str | None = None,
         target: str | None = None,
-        decoder: registry.Spec = "greedy",
+        decoder: registry.Spec | None = None,
         projection: str | Projection = "exact",
         **limits: Any,
     ) -> "Session":
@@ -477,11 +487,14 @@ class Session:
             raise ValueError(f"A loaded model is needed: got {model!r}. Use fastdecode_lib.load({model!r}) first.")
         if model.directions:
             source, target = check_direction(model.directions, source, target)
+        decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
         if isinstance(chosen, Window):
             vocabulary = model.network.outputs[0].vocabulary
             folder = Path(model.checkpoint.folder)
             chosen = chosen.for_model(folder, model.checkpoint.fingerprint, vocabulary, source, target)
+            if chosen.model is not None and chosen.outputs is None:
+                chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
         kept = registry.Kept(
             getattr(model.tokenizer, "lexicon", None),
             Path(model.checkpoint.folder),
@@ -532,7 +545,7 @@ class Session:
                 if stop():
                     passes.close()
                     trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
-            if verify and trace.hypotheses[0].stop != "interrupted":
+            if verify and trace.hypotheses[0].stop != "interrupted" and self._has_greedy:
                 trace.greedy = _beside(self._greedy(batch)[0], trace)
         self._finish(trace, batch)
         yield {"event": "end"} | trace.footer()
@@ -597,7 +610,7 @@ class Session:
             hypotheses = _drained(passes, given_up, lambda iteration: iterations[iteration.row].append(iteration))
             if hypotheses is None:
                 return ()
-            exact = self._greedy(source) if verify else None
+            exact = self._greedy(source) if verify and self._has_greedy else None
             for number, (trace, hypothesis) in enumerate(zip(traces, hypotheses, strict=True)):
                 for iteration in iterations[number]:
                     self._name_pieces(trace, iteration)
@@ -682,10 +695,44 @@ class Session:
         trace.pieces |= pieces
         return {str(i): piece for i, piece in pieces.items()}
 
+    @property
+    def _has_greedy(self) -> bool:
+        """Whether the model can be decoded greedily, so that there is something to compare with."""
+        return registry.usual(self.model.network) == "greedy"
+
     def _greedy(self, batch: Source) -> tuple[Hypothesis, ...]:
         """What greedy decoding with the exact projection finds."""
         greedy = registry.decoder("greedy")
         return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
+
+
+def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:
+    """What another model, by its plainest decoder, puts out for sources that are encoded for `model`.
+
+    Raises
+    ------
+    ValueError
+        If the two have not the same vocabularies.
+    """
+    options = {"precision": model.dtype} if model.engine == "compiled" else {"dtype": model.dtype}
+    other = load(name, device=model.device, engine=model.engine, **options)
+    vocabulary = model.network.outputs[0].vocabulary
+    sides = ("pieces", "source_tokens")
+    if other.network.outputs[0].vocabulary != vocabulary or any(
+        getattr(other.tokenizer, side)(range(vocabulary)) != getattr(model.tokenizer, side)(range(vocabulary))
+        for side in sides
+    ):
+        raise ValueError(
+            f"The model that drafts needs the vocabulary of the one that verifies: {name} and {model.name} differ. Take models "
+            "trained with the same tokenizer."
+        )
+    session = Session.of(other, source, target)
+
+    def outputs(batch: Source) -> list[tuple[int, ...]]:
+        found = drain(session.decoder.iterate(other.network, session.projection, batch, session.constraints))
+        return [hypothesis.tokens for hypothesis in found]
+
+    return outputs
 
 
 def _translation(trace: Trace) -> Translation:

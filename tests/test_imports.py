@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "store"}
+FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "store", "folding"}
 LAYERS = {  # a part of the library: what of the library it may import besides itself and the foundation
     "models": {"text", "checkpoints"},
     "projections": set(),
@@ -26,6 +26,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.recurrent",
     "fastdecode_lib.models.language",
     "fastdecode_lib.training_language",
+    "fastdecode_lib.training_groups",
     "fastdecode_lib.projections.exact",
     "fastdecode_lib.projections.screen_torch",
     "fastdecode_lib.kernels.triton_gathered",

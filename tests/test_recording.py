@@ -68,6 +68,7 @@ class Sourceless:
     network: Any
     kind = "causal"
     group = 1
+    both_ends = False
 
     def __post_init__(self) -> None:
         self.supports, self.outputs = self.network.supports, self.network.outputs

@@ -49,19 +49,31 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     return Choice(tokens, probabilities, margins, found.num_active, found.cluster)
 
 
-def check_fits(accepts: frozenset[Kind], name: str, model: Model, projection: Projection, source: Source) -> None:
-    """Refuse, before any work, a model the decoder cannot drive.
+def check_fits(
+    accepts: frozenset[Kind],
+    name: str,
+    model: Model,
+    projection: Projection,
+    source: Source,
+    several: bool = False,
+) -> None:
+    """Refuse, before any work, a model the decoder cannot drive; `several` accepts those of several tokens a step.
 
     Raises
     ------
     ValueError
         If the kind of model does not fit the decoder.
     """
-    if model.kind not in accepts or model.group != 1:
-        got = model.kind if model.group == 1 else f"{model.kind} of {model.group} tokens a step"
+    if model.kind not in accepts or (model.group != 1 and not several):
+        wanted = {"causal": "a causal model that grows by one token", "masked": "a masked model"}
+        got = f"a {model.kind} model" + (f" of {model.group} tokens a step" if model.group > 1 else "")
+        fitting = (
+            "mask_predict" if model.kind == "masked" else "double_token" if model.group > 1 else "greedy or window"
+        )
+        trained = "mask-predict" if "masked" in accepts else "tatoeba-small"
         raise ValueError(
-            f"The decoder {name} needs a {' or '.join(sorted(accepts))} model that grows by one token, got a {got} model. "
-            "Choose another decoder, or load a model trained for this one."
+            f"The decoder {name} needs {' or '.join(wanted[kind] for kind in sorted(accepts))}, got {got}. Use {fitting} for "
+            f"this model, or load one that fits, such as {trained}."
         )
     if (source.lengths < 1).any():
         raise ValueError("A source without tokens cannot be decoded; `translate` answers empty text with empty text.")

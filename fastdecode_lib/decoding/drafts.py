@@ -9,10 +9,11 @@ which the first that has a token for a slot gives it; a source is a name, or sev
     prompt            the source token behind the latest place where the output's last tokens stand in the source
     ngram, lexicon    scores of a draft table (`fastdecode_lib.draft_table`); ``ngram+lexicon`` is their product of probabilities
     pool              continuations of the last token seen in earlier passes of the same sentence; several candidates
+    model             what another model of the same vocabulary put out for the sentence, whole, before the first pass
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,13 +23,17 @@ from fastdecode_lib.core import Constraints, Model, Source
 from fastdecode_lib.draft_table import DraftTable, DraftTableError
 
 AUTO = "auto"
-SLOTWISE = ("pad", "recycled", "source", "prompt")
+MODEL = "model"
+SLOTWISE = ("pad", "recycled", "source", "prompt", MODEL)
 SCORES = ("ngram", "lexicon")
 POOL = "pool"
 NAMES = (AUTO, *SLOTWISE, *SCORES, POOL)
 
 Room = tuple[np.ndarray, np.ndarray]
 """What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
+
+Outputs = Callable[[Source], Sequence[Sequence[int]]]
+"""What another model puts out for each sentence of a batch."""
 
 Candidate = list[tuple[int, str]]
 """Tokens behind the last settled one, each with the name of where it came from."""
@@ -105,6 +110,21 @@ class PromptLookup(DraftSource):
                 if self.source[start : start + size] == key:
                     return self.source[start + size]
         return -1
+
+
+@dataclass
+class Given(DraftSource):
+    """Another model's output: from the same place as long as it was right, else from behind where its last tokens stand."""
+
+    output: list[int]
+    name: str = MODEL
+
+    def token(self, before: list[int], settled: int) -> int:
+        """Its next token."""
+        place = len(before)
+        if before == self.output[:place]:
+            return self.output[place] if place < len(self.output) else -1
+        return PromptLookup(self.output).token(before, settled)
 
 
 NGRAM_WEIGHT, LEXICON_WEIGHT = 1.0, 1.8
@@ -271,11 +291,14 @@ class Draft:
         For each candidate its sources; scores that are added are one source, ``"ngram+lexicon"``.
     table : DraftTable or None
     pool_candidates : int
+    outputs : callable or None
+        For ``model``.
     """
 
     candidates: tuple[tuple[str, ...], ...]
     table: DraftTable | None
     pool_candidates: int
+    outputs: Outputs | None = None
 
     @property
     def branches(self) -> int:
@@ -286,6 +309,11 @@ class Draft:
     def needs_table(self) -> bool:
         """Whether a draft table is used."""
         return any(part in SCORES for sources in self.candidates for name in sources for part in name.split("+"))
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether another model drafts."""
+        return any(MODEL in sources for sources in self.candidates)
 
     def check(self, model: Model) -> None:
         """Refuse, before any work, a model that this draft does not fit.
@@ -302,6 +330,10 @@ class Draft:
                 f"The draft {written!r} verifies several candidates in one pass, which this model cannot: it runs row by row. "
                 "Use a single candidate, as in draft=recycled, or a Marian, mBART or M2M-100 model."
             )
+        if self.needs_model and self.outputs is None:
+            raise ValueError(
+                f"The draft {written!r} needs a model that drafts, got none. Name it: window:draft=model,model=bidirectional."
+            )
         if not self.needs_table:
             return
         if self.table is None:
@@ -314,19 +346,26 @@ class Draft:
     def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Drafter]:
         """The drafts of each sentence of a batch for a target vocabulary."""
         room = scratch_of(self.table) if self.needs_table and self.table is not None else None
+        given: Sequence[Sequence[int]] = [()] * len(source)
+        if self.needs_model and self.outputs is not None:
+            given = self.outputs(source)
         return [
-            self._bind_row(source.ids[row, :length], constraints, vocabulary, room)
+            self._bind_row(source.ids[row, :length], constraints, vocabulary, room, given[row])
             for row, length in enumerate(source.lengths)
         ]
 
-    def _bind_row(self, source: np.ndarray, constraints: Constraints, vocabulary: int, room: Room | None) -> Drafter:
+    def _bind_row(
+        self, source: np.ndarray, constraints: Constraints, vocabulary: int, room: Room | None, given: Sequence[int]
+    ) -> Drafter:
         ids: list[int] = np.where(source < vocabulary, source, -1).tolist()
         sources: dict[str, DraftSource] = {}
         pool = Pool(self.pool_candidates)
         candidates: list[Sequence[DraftSource] | Pool] = []
         for names in self.candidates:
             for name in names:
-                if name != POOL and name not in sources:
+                if name == MODEL:
+                    sources[name] = Given(list(given))
+                elif name != POOL and name not in sources:
                     sources[name] = self._source(name, source, ids, constraints, room)
             candidates.append(pool if names == (POOL,) else [sources[name] for name in names])
         return Drafter(candidates, [*sources.values(), pool])
@@ -346,7 +385,9 @@ class Draft:
         return TableScores(name, self.table, source, constraints.prefix[-1], room)
 
 
-def parse(written: str, table: DraftTable | None = None, pool_candidates: int = 3) -> Draft:
+def parse(
+    written: str, table: DraftTable | None = None, pool_candidates: int = 3, outputs: Outputs | None = None
+) -> Draft:
     """A draft from how it is written.
 
     Raises
@@ -372,4 +413,4 @@ def parse(written: str, table: DraftTable | None = None, pool_candidates: int = 
             raise ValueError(
                 f"A pool proposes whole candidates: got {'/'.join(sources)!r} in {written!r}. Set it apart, as in recycled|pool."
             )
-    return Draft(candidates, table, pool_candidates)
+    return Draft(candidates, table, pool_candidates, outputs)

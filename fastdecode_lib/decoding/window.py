@@ -16,7 +16,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, parse
+from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, Outputs, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 from fastdecode_lib.draft_table import DraftTable, DraftTableError, cache_folder, find_table
 
@@ -38,13 +38,18 @@ class Window:
         Most candidates that a ``pool`` proposes at once.
     table : str, optional
         File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
+    model : str, optional
+        For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies, such as
+        one that puts out two tokens a step (paper 002).
     """
 
     width: int = 8
     draft: str = AUTO
     candidates: int = 3
     table: str | None = None
+    model: str | None = None
     loaded: DraftTable | None = field(default=None, repr=False, compare=False)
+    outputs: Outputs | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "window"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -62,10 +67,16 @@ class Window:
                 "or use draft=ngram+lexicon."
             )
 
+        if self.model is not None and not self.drafts.needs_model:
+            raise ValueError(
+                f"A model drafts for draft=model only: got draft={self.draft!r} with model={self.model!r}. Leave model out, or use "
+                "draft=model."
+            )
+
     @cached_property
     def drafts(self) -> Draft:
         """The draft as written, taken apart."""
-        return parse(self.draft, self.loaded, self.candidates)
+        return parse(self.draft, self.loaded, self.candidates, self.outputs)
 
     @property
     def wants_table(self) -> bool:
@@ -75,6 +86,10 @@ class Window:
     def with_table(self, table: DraftTable | None) -> "Window":
         """The same with a draft table for its ``ngram`` and ``lexicon``."""
         return replace(self, loaded=table)
+
+    def with_outputs(self, outputs: Outputs) -> "Window":
+        """The same with what another model puts out, for ``draft="model"``."""
+        return replace(self, outputs=outputs)
 
     def for_model(
         self, folder: Path, fingerprint: str, vocabulary: int, source: str | None, target: str | None

@@ -199,6 +199,7 @@ def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
     from fastdecode_lib.experiments import (
+        double_token_decoding,
         learning_to_screen,
         parallel_decoding,
         sharp_models,
@@ -206,5 +207,12 @@ def experiments() -> dict[str, Experiment]:
         vocabulary_clusters,
     )
 
-    modules = (start_here, vocabulary_clusters, learning_to_screen, parallel_decoding, sharp_models)
+    modules = (
+        start_here,
+        vocabulary_clusters,
+        learning_to_screen,
+        double_token_decoding,
+        parallel_decoding,
+        sharp_models,
+    )
     return {e.name: e for module in modules for e in module.EXPERIMENTS}

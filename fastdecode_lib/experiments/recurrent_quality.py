@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fastdecode_lib.checkpoints import CheckpointError, bundled
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.experiments import NoResult, Scale, committed, paper_004
 from fastdecode_lib.experiments.recurrent_runs import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
-from fastdecode_lib.measure import provenance, signatures
+from fastdecode_lib.measure import paired_quality, provenance, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent_shape import SYSTEMS
@@ -53,7 +51,8 @@ def quality(
     for name, members in tqdm(teams.items(), unit="system", disable=not progress):
         if all(member in found for member in members):
             outputs[name] = _translated([found[member] for member in members], [a for a, _ in pairs])
-    scores = _scored(outputs, [b for _, b in pairs], seed, 100 if scale is Scale.TINY else 1_000)
+    samples = 100 if scale is Scale.TINY else 1_000
+    scores = paired_quality(outputs, [b for _, b in pairs], "S1", seed, samples)
     rows = []
     for name, members in teams.items():
         missing = [member for member in members if member not in found]
@@ -131,38 +130,3 @@ def _translated(team: list[Trained], sources: list[str]) -> list[str]:
         (best,) = drain(BEAM.iterate(network, projection, batch, first.constraints))
         found.append(best.tokens)
     return first.text.texts(networks[0], sources, found)
-
-
-def _scored(
-    outputs: dict[str, list[str]], references: list[str], seed: int, samples: int
-) -> dict[str, dict[str, float | None]]:
-    """Scores with 95% intervals, and how likely a system's distance to S1 is by chance (paired bootstrap)."""
-    import os
-
-    from sacrebleu.metrics import BLEU, CHRF
-    from sacrebleu.significance import PairedTest
-
-    if not outputs:
-        return {}
-    names = ["S1", *(name for name in outputs if name != "S1")] if "S1" in outputs else list(outputs)
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(12345 + seed)
-    try:
-        metrics = {"bleu": BLEU(references=[references]), "chrf": CHRF(references=[references])}
-        systems: list[Any] = [(name, outputs[name]) for name in names]
-        test = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)
-        _, results = test()
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
-    found: dict[str, dict[str, float | None]] = {}
-    for place, name in enumerate(names):
-        row: dict[str, float | None] = {}
-        for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
-            result: Any = results[metric][place]
-            row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
-            row[f"{key}_p"] = None if result.p_value is None else float(np.asarray(result.p_value))
-        found[name] = row
-    return found

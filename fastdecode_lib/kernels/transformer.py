@@ -1,4 +1,4 @@
-"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART and M2M-100.
+"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART, M2M-100 and our own.
 
 All positions of all rows stand below each other, without padding, so that a matrix is read once for all of them.
 """
@@ -15,8 +15,9 @@ SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MAT
 """Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
 SELF_NORM, CROSS_NORM, FINAL_NORM, NORMS = range(4)
 """Norms of a layer. Behind the layers stand two more rows, with one norm each: of the embeddings, and the last."""
-WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SETTINGS = range(6)
-"""Settings of a side: sizes, number of the activation, norm before a block, id without a position (-1: none)."""
+WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SIGHT, SETTINGS = range(7)
+"""Settings of a side: sizes, number of the activation, norm before a block, id without a position (-1: none), and how many
+slots of a pass see each other."""
 
 
 @njit(nogil=True, error_model="numpy")
@@ -89,7 +90,7 @@ def encode(  # type: ignore[no-untyped-def]
         The decoder's matrices.
     embedding, positions : float32 arrays (V, D), (P, D)
     x, h, wide, rounded, scores, indices, nothing : arrays
-        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,), int64 (4, N), bool (0,).
+        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,), int64 (5, N), bool (0,).
     keys, values : float32 arrays (heads, N, D / heads)
         Room.
     memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, D / heads)
@@ -136,7 +137,7 @@ def decode(  # type: ignore[no-untyped-def]
     tokens : int64 array (B, W)
         -1 at the end of a row feeds nothing.
     visible : bool array (B, W, W) or (0, 0, 0)
-        Which of the W slots each one sees; without it, itself and those before it.
+        Which of the W slots each one sees; without it, the ``settings[SIGHT]`` of its group and those before it.
     filled, sources : int64 arrays (B,)
         Slots in the cache of each row; which sentence it translates.
     keys, values : float32 arrays (L, B, heads, C, D / heads)
@@ -147,16 +148,18 @@ def decode(  # type: ignore[no-untyped-def]
         Result, untouched where nothing was fed.
     """
     batch, slots = tokens.shape
-    layers, width, pre_norm = len(matrices), settings[WIDTH], settings[PRE_NORM]
+    layers, width, pre_norm, sight = len(matrices), settings[WIDTH], settings[PRE_NORM], settings[SIGHT]
     tree = len(visible) > 0
-    ids, places, row_of, slot_of = indices[0], indices[1], indices[2], indices[3]
+    ids, places, row_of, slot_of, fed = indices[0], indices[1], indices[2], indices[3], indices[4]
     rows = 0
     for row in range(batch):
+        fed[row] = 0
         for slot in range(slots):
             if tokens[row, slot] < 0:
                 break
             ids[rows], row_of[rows], slot_of[rows] = tokens[row, slot], row, slot
             places[rows] = filled[row] + (visible[row, slot].sum() - 1 if tree else slot)
+            fed[row] += 1
             rows += 1
     _embed(ids[:rows], places[:rows], embedding, positions, scale, width, settings[PADDING], norms[layers, 0], x)
     for layer in range(layers):
@@ -171,7 +174,8 @@ def decode(  # type: ignore[no-untyped-def]
             if tree:
                 attend(wide[n], k, v, filled[row], visible[row, slot], scores, h[n])
             else:
-                attend(wide[n], k, v, filled[row] + slot + 1, nothing, scores, h[n])
+                seen = min((slot // sight + 1) * sight, fed[row])
+                attend(wide[n], k, v, filled[row] + seen, nothing, scores, h[n])
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
         _before(x, rows, width, pre_norm, norms[layer, CROSS_NORM], h)

@@ -7,6 +7,7 @@ several slots equal single steps bit for bit, in every precision (`kernels.tiles
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots, check_length, check_prefix
+from fastdecode_lib.models.slots import Slots, check_groups, check_length, check_prefix, fed_before
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,14 @@ class CompiledMemory:
     ----------
     keys, values : float32 arrays (decoder layers, B, heads, S, D / heads)
     lengths : int64 array (B,)
+    mean : float32 array (B, D) or None
+        Of a masked model, the mean of the encoder's hidden vectors, which tells the target's length.
     """
 
     keys: np.ndarray
     values: np.ndarray
     lengths: np.ndarray
+    mean: np.ndarray | None = None
 
     @property
     def rows(self) -> int:
@@ -64,7 +68,7 @@ class _Room(threading.local):
                 np.zeros((self.positions, wide), dtype=np.float32),
                 room(self.positions, self.widest),
                 np.zeros(self.slots, dtype=np.float32),
-                np.zeros((4, self.positions), dtype=np.int64),
+                np.zeros((5, self.positions), dtype=np.int64),
                 np.zeros(0, dtype=bool),
             )
         return self.made
@@ -169,7 +173,7 @@ class _Side:
                 matrix(layer, kernels.CROSS_OUT, f"{cross}.out_proj")
                 matrix(layer, kernels.CROSS_MEMORY, f"{cross}.k_proj", f"{cross}.v_proj")
                 norm(layer, kernels.CROSS_NORM, f"{cross}_layer_norm")
-        if architecture.learned_positions:
+        if architecture.normed_embeddings:
             norm(layers, 0, f"{prefix}.layernorm_embedding")
         if architecture.pre_norm:
             norm(layers + 1, 0, f"{prefix}.layer_norm")
@@ -177,8 +181,8 @@ class _Side:
         self.norms = np.zeros((layers + 2, kernels.NORMS, 2), dtype=np.int64)
         self._point()
         self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
-        learned = architecture.learned_positions
-        table = tensors[f"{prefix}.embed_positions.weight"][2:] if learned else sinusoids(architecture)
+        first = architecture.first_position(side)
+        table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
         self.positions = np.ascontiguousarray(table, dtype=np.float32)
         self.heads, self.widest = heads, max(3 * width, inner)
         self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
@@ -186,6 +190,7 @@ class _Side:
         self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
         self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
+        self.settings[kernels.SIGHT] = architecture.max_positions if architecture.masked else architecture.group
 
     def _point(self) -> None:
         """Note where the arrays are."""
@@ -201,7 +206,7 @@ class _Side:
 
 
 class CompiledTransformer:
-    """A Marian, mBART or M2M-100 / NLLB model on compiled kernels.
+    """A Marian, mBART, M2M-100 / NLLB model or one of our own on compiled kernels.
 
     Parameters
     ----------
@@ -213,9 +218,6 @@ class CompiledTransformer:
         norms stay in float32.
     """
 
-    kind: Kind = "causal"
-    group = 1
-    supports = frozenset({"ragged", "tree"})
     engine = "compiled"
 
     def __init__(self, architecture: Architecture, tensors: Mapping[str, np.ndarray], precision: Precision = "float32"):
@@ -224,6 +226,10 @@ class CompiledTransformer:
         self.encoder = _Side(architecture, "encoder", tensors, precision)
         self.decoder = _Side(architecture, "decoder", tensors, precision)
         self.max_source = self.max_target = architecture.max_positions
+        self.kind: Kind = "masked" if architecture.masked else "causal"
+        self.group, self.both_ends = architecture.group, architecture.both_ends
+        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
+        self.lengths = Matrix.of(tensors["length.weight"], None, "float32") if architecture.masked else None
         output = Matrix.of(tensors["lm_head.weight"], tensors.get("final_logits_bias"), precision, name="lm_head")
         self.outputs: tuple[Output, ...] = (Output(output),)
 
@@ -240,12 +246,16 @@ class CompiledTransformer:
         memory = np.zeros(
             (2, len(self.decoder.matrices), len(lengths), heads, longest, width // heads), dtype=np.float32
         )
+        arrays = _Room(width, self.encoder.widest, longest).arrays(len(ids), longest)
         kernels.encode(
             ids, starts, self.encoder.settings, self.encoder.matrices, self.encoder.norms, self.decoder.matrices,
-            self.encoder.embedding, self.encoder.positions, self.scale,
-            *_Room(width, self.encoder.widest, longest).arrays(len(ids), longest), own[0], own[1], memory[0], memory[1],
+            self.encoder.embedding, self.encoder.positions, self.scale, *arrays, own[0], own[1], memory[0], memory[1],
         )  # fmt: skip
-        return CompiledMemory(memory[0], memory[1], lengths)
+        mean = None
+        if self.kind == "masked":  # each row alone, so that it does not depend on the others
+            hidden = arrays[0][:, :width]
+            mean = np.stack([hidden[a:b].mean(0) for a, b in pairwise(starts)])
+        return CompiledMemory(memory[0], memory[1], lengths, mean)
 
     def start(self, encoded: CompiledMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
@@ -265,15 +275,30 @@ class CompiledTransformer:
             lengths.copy(),
             _Room(width, self.decoder.widest, longest),
         )
-        if prefix.shape[1] > 1:
-            self.step(state, prefix[:, :-1])
+        before = fed_before(prefix, self.group)
+        if before.shape[1]:
+            self.step(state, before)
         return state
+
+    def length_log_probs(self, encoded: CompiledMemory) -> np.ndarray:
+        """See `core.MaskedModel`."""
+        assert self.lengths is not None and encoded.mean is not None
+        scores = self.lengths(encoded.mean).astype(np.float64)
+        scores -= scores.max(1, keepdims=True)
+        found: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+        return found
+
+    def refine(self, encoded: CompiledMemory, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """See `core.MaskedModel`."""
+        empty = self.start(encoded, np.zeros((encoded.rows, 0), dtype=np.int64), tokens.shape[1])
+        return self.step(empty.select(rows), tokens)
 
     def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
         tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
         feeding = state.feeding(tokens)
         counts = feeding.sum(1)
+        check_groups(state.filled, feeding, self.group)
         rows, width = tokens.shape
         longest = int((state.filled + counts).max(initial=0))
         state.reach(longest)

@@ -184,6 +184,7 @@ class CompiledRecurrent:
 
     kind: Kind = "causal"
     group = 1
+    both_ends = False
     supports = frozenset({"ragged"})
     engine = "compiled"
 

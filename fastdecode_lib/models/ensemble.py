@@ -71,6 +71,7 @@ class Ensemble:
             ("source vocabulary", [_source_vocabulary(part) for part in self.parts]),
             ("kind", [part.kind for part in self.parts]),
             ("step", [part.group for part in self.parts]),
+            ("order", [part.both_ends for part in self.parts]),
             ("engine", [getattr(part, "engine", None) for part in self.parts]),
         ):
             if len(set(found)) > 1:
@@ -79,7 +80,7 @@ class Ensemble:
                     "with the same vocabularies and load them alike."
                 )
         self.kind: Kind = self.parts[0].kind
-        self.group = self.parts[0].group
+        self.group, self.both_ends = self.parts[0].group, self.parts[0].both_ends
         self.engine = getattr(self.parts[0], "engine", "torch")
         self.supports = frozenset.intersection(*(part.supports for part in self.parts))
         self.outputs: tuple[Output, ...] = tuple(output for part in self.parts for output in part.outputs)

@@ -1,4 +1,4 @@
-"""Position tables of Marian, mBART and M2M-100 transformers."""
+"""Position tables that are computed: those of Marian, M2M-100 and our own transformers."""
 
 import math
 
@@ -10,11 +10,11 @@ from fastdecode_lib.checkpoints import Architecture
 def sinusoids(architecture: Architecture) -> np.ndarray:
     """Sinusoidal positions, float32 (max_positions, D), row 0 for the first token.
 
-    Marian computes the angles in float64; M2M-100 in float32, counting positions from behind the padding id.
+    Marian and our own compute the angles in float64; M2M-100 in float32, counting positions from behind the padding id.
     """
     width, number = architecture.width, architecture.max_positions
     half = width // 2
-    if architecture.family == "marian":
+    if architecture.family != "m2m_100":
         frequencies = 10000.0 ** (-2.0 * np.arange(half + width % 2) / width)
         angles = np.outer(np.arange(number), frequencies)
         return np.concatenate([np.sin(angles), np.cos(angles[:, :half])], 1).astype(np.float32)

@@ -306,6 +306,7 @@ class Recurrent:
 
     kind: Kind = "causal"
     group = 1
+    both_ends = False
     supports = frozenset({"ragged"})
     engine = "torch"
 

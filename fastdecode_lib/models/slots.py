@@ -31,6 +31,26 @@ def check_prefix(prefix: np.ndarray, sources: int) -> None:
         raise ValueError(f"A state needs a prefix (P,) for each source: got {prefix.shape} for {sources} sources.")
 
 
+def fed_before(prefix: np.ndarray, group: int) -> np.ndarray:
+    """Of prefix ids (B, P) those that a state is fed at once: all but the last, or the last group of a step."""
+    return prefix[:, : max(prefix.shape[1] - group, 0)]
+
+
+def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
+    """Refuse a step that does not feed whole groups to rows (B,) filled so far; `feeding` is bool (B, W).
+
+    Raises
+    ------
+    ValueError
+        If a row has, or is fed, part of a group.
+    """
+    if group > 1 and ((filled % group).any() or (feeding.sum(1) % group).any()):
+        raise ValueError(
+            f"A model of {group} tokens a step is fed whole groups: got {feeding.sum(1).tolist()} tokens behind "
+            f"{filled.tolist()}. Feed a multiple of {group} to every row."
+        )
+
+
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 

@@ -1,4 +1,4 @@
-"""The reference engine: Marian, mBART and M2M-100 / NLLB transformers as plain functions on torch tensors.
+"""The reference engine: Marian, mBART, M2M-100 / NLLB and our own transformers as plain functions on torch tensors.
 
 It runs on every device and in every precision. Matrices are laid out so that one position costs one pass over the
 weights, and a few little more (`kernels.products`); keys and values are written into a cache that is allocated once.
@@ -6,7 +6,7 @@ weights, and a few little more (`kernels.products`); keys and values are written
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots, check_length, check_prefix
+from fastdecode_lib.models.slots import Slots, check_groups, check_length, check_prefix, fed_before
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -109,6 +109,8 @@ class Memory:
     values: tuple[Tensor, ...]
     mask: Tensor | None
     """(B, 1, 1, S) bool, None without padding."""
+    mean: Tensor | None = None
+    """Of a masked model, the mean of the encoder's hidden vectors (B, D), which tells the target's length."""
 
     @property
     def rows(self) -> int:
@@ -197,7 +199,7 @@ class TransformerState(Slots):
 
 
 class Transformer:
-    """A Marian, mBART or M2M-100 / NLLB model in torch; satisfies `core.Model`.
+    """A Marian, mBART, M2M-100 / NLLB model or one of our own in torch; satisfies `core.Model`, masked `core.MaskedModel`.
 
     Parameters
     ----------
@@ -212,9 +214,6 @@ class Transformer:
         are, and a change in place is a change of the model.
     """
 
-    kind: Kind = "causal"
-    group = 1
-    supports = frozenset({"ragged", "tree"})
     engine = "torch"
 
     def __init__(
@@ -234,7 +233,14 @@ class Transformer:
         self.encoder = self._side("encoder", tensors, architecture.encoder_layers, architecture.encoder_heads)
         self.decoder = self._side("decoder", tensors, architecture.decoder_layers, architecture.decoder_heads)
         self.max_source = self.max_target = architecture.max_positions
-        self.causal = torch.ones(self.max_target, self.max_target, dtype=torch.bool, device=self.device).tril()
+        self.kind: Kind = "masked" if architecture.masked else "causal"
+        self.group, self.both_ends = architecture.group, architecture.both_ends
+        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
+        self.sight = self.max_target if architecture.masked else self.group
+        """Slots that see each other: those of a group, or all."""
+        groups = torch.arange(self.max_target, device=self.device) // self.sight
+        self.causal = groups[:, None] >= groups
+        self.lengths = tensors.get("length.weight")
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
 
     @classmethod
@@ -311,7 +317,7 @@ class Transformer:
         return Side(
             embedding=tensors[f"{prefix}.embed_tokens.weight"],
             positions=self._positions(tensors, side),
-            embedding_norm=norm(f"{prefix}.layernorm_embedding") if architecture.learned_positions else None,
+            embedding_norm=norm(f"{prefix}.layernorm_embedding") if architecture.normed_embeddings else None,
             layers=tuple(layer(f"{prefix}.layers.{i}") for i in range(layers)),
             norm=norm(f"{prefix}.layer_norm") if architecture.pre_norm else None,
         )
@@ -321,9 +327,10 @@ class Transformer:
         architecture = self.architecture
         if f"model.{side}.embed_positions.rows" in tensors:
             return tensors[f"model.{side}.embed_positions.rows"]
-        if architecture.learned_positions:
-            return tensors[f"model.{side}.embed_positions.weight"][2:]
-        if architecture.family == "marian":
+        first = architecture.first_position(side)
+        if first is not None:
+            return tensors[f"model.{side}.embed_positions.weight"][first:]
+        if architecture.family != "m2m_100":
             return torch.from_numpy(sinusoids(architecture)).to(self.device, self.dtype)
         # In torch's own float32, so that the table is transformers' to the last bit.
         half, first = architecture.width // 2, architecture.padding + 1
@@ -366,7 +373,11 @@ class Transformer:
                 return attention.out(_merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
 
             x = self._feed_forward(layer, self._around(x, attention.norm, attend))
-        return self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
+        memory = self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
+        if self.kind == "causal":
+            return memory
+        real = torch.ones_like(ids, dtype=x.dtype) if mask is None else mask[:, 0, 0].to(x.dtype)
+        return replace(memory, mean=(x * real[..., None]).sum(1) / real.sum(1, keepdim=True))
 
     @torch.inference_mode()
     def remember(self, hidden: Tensor, mask: Tensor | None = None) -> Memory:
@@ -387,9 +398,22 @@ class Transformer:
 
         lengths = np.zeros(len(prefix), dtype=np.int64)
         state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths, lengths.copy())
-        if prefix.shape[1] > 1:
-            self.step(state, prefix[:, :-1])
+        before = fed_before(prefix, self.group)
+        if before.shape[1]:
+            self.step(state, before)
         return state
+
+    @torch.inference_mode()
+    def length_log_probs(self, encoded: Memory) -> np.ndarray:
+        """See `core.MaskedModel`."""
+        assert self.lengths is not None and encoded.mean is not None
+        scores: np.ndarray = (encoded.mean @ self.lengths.T).double().log_softmax(-1).cpu().numpy()
+        return scores
+
+    def refine(self, encoded: Memory, tokens: np.ndarray, rows: np.ndarray) -> Tensor:
+        """See `core.MaskedModel`."""
+        empty = self.start(encoded, np.zeros((encoded.rows, 0), dtype=np.int64), tokens.shape[1])
+        return self.step(empty.select(rows), tokens)
 
     @torch.inference_mode()
     def step(self, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
@@ -466,22 +490,25 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
     rows, width = tokens.shape
     feeding = state.feeding(tokens)
     counts = feeding.sum(1)
+    check_groups(state.filled, feeding, model.group)
     longest = int((state.filled + counts).max())
     first = int(state.filled[0])
     everywhere = bool(feeding.all())
     if visible is None and everywhere and bool((state.filled == first).all()):
         end = first + width
-        mask = model.causal[first:end, :end] if width > 1 else None
+        mask = model.causal[first:end, :end] if width > model.sight else None
         return _Placing(torch.arange(first, end, device=model.device), end, counts, False, mask, start=first)
     entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.capacity)
     # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
     reads = np.arange(longest) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
     if visible is None:
-        reads |= (np.arange(longest) <= entries[:, :, None]) & feeding[:, :, None]
+        seen = np.minimum((np.arange(width) // model.sight + 1) * model.sight, counts[:, None]) + state.filled[:, None]
+        reads |= (np.arange(longest) < seen[:, :, None]) & feeding[:, :, None]
+        positions = np.where(feeding, entries, 0)
     else:
         row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])
         reads[row, query, entries[row, slot]] = True
-    positions = np.where(feeding, reads.sum(2) - 1, 0)
+        positions = np.where(feeding, reads.sum(2) - 1, 0)
     device = model.device
     return _Placing(
         torch.from_numpy(positions).to(device),

@@ -284,12 +284,24 @@ def test_model_law_to_the_last_bit(law: Any, numbers: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
+def test_model_laws_of_groups_to_the_last_bit(numbers: str) -> None:
+    @settings(max_examples=20)
+    @given(seeds)
+    def hold(seed: int) -> None:
+        case = checks.random_case(seed, numbers=numbers, fits="double_token")
+        for law in checks.GROUP_LAWS:
+            law(case)
+
+    hold()
+
+
+@pytest.mark.parametrize("numbers", PRECISIONS)
 @pytest.mark.parametrize("name", registry.DECODERS)
 def test_decoder_laws(name: str, numbers: str) -> None:
     @settings(max_examples=20)
     @given(seeds)
     def hold(seed: int) -> None:
-        case = checks.random_case(seed, numbers=numbers)
+        case = checks.random_case(seed, numbers=numbers, fits=name)
         decoder = checks.random_decoder(name, case.random)
         for law in checks.DECODER_LAWS:
             law(decoder, case)

@@ -24,6 +24,16 @@ def test_model_law(law, family):
     holds()
 
 
+@pytest.mark.parametrize("law", checks.GROUP_LAWS, ids=lambda law: law.__name__)
+def test_model_law_of_groups(law):
+    @settings(max_examples=CASES)
+    @given(seeds)
+    def holds(seed):
+        law(checks.random_case(seed, fits="double_token"))
+
+    holds()
+
+
 @pytest.mark.parametrize("name", registry.DECODERS)
 @pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law(law, name):
@@ -32,8 +42,8 @@ def test_decoder_law(law, name):
     @settings(max_examples=MANY if promised and registry.DECODERS[name].lossless else CASES)
     @given(seeds)
     def holds(seed):
-        decoder = checks.random_decoder(name, checks.random_case(seed).random)
-        law(decoder, checks.random_case(seed))
+        case = checks.random_case(seed, fits=name)
+        law(checks.random_decoder(name, case.random), case)
 
     holds()
 

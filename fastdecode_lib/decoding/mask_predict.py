@@ -1,0 +1,153 @@
+"""Mask-Predict (Ghazvininejad et al., 2019), paper 002's non-autoregressive rival: fill in, mask the least sure, fill in again."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.decoding.choosing import check_fits
+
+
+@dataclass(frozen=True)
+class MaskPredict:
+    """Targets of the likeliest lengths, each filled in anew where it was least sure, as often as is asked.
+
+    At first every slot is masked. After pass t of T, the ``floor(length * (T - t) / T)`` least probable tokens are masked
+    again, at least one; only these get new tokens and probabilities in the next pass. Of the lengths tried, the target with
+    the highest mean log-probability of its tokens is the output.
+
+    Parameters
+    ----------
+    iterations : int
+        T, the passes; the paper has 4 and 10.
+    lengths : int
+        Lengths tried, the likeliest first; the paper has 5.
+    """
+
+    iterations: int = 10
+    lengths: int = 5
+
+    name: ClassVar[str] = "mask_predict"
+    accepts: ClassVar[frozenset[Kind]] = frozenset({"masked"})
+    lossless: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ValueError(f"mask_predict needs iterations >= 1, got {self.iterations}. The paper has 4 and 10.")
+        if self.lengths < 1:
+            raise ValueError(f"mask_predict needs lengths >= 1, got {self.lengths}. The paper has 5.")
+
+    def iterate(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        *,
+        observe: bool = False,
+    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """One pass per round over all lengths of all rows; see `core.Decoder.iterate`.
+
+        An iteration shows the target that is the likeliest so far; its tokens are settled after the last pass. Lengths
+        obey `constraints`, which count the end.
+        """
+        check_fits(self.accepts, self.name, model, projection, source)
+        masked: Any = model
+        clock = perf_counter()
+        encoded = masked.encode(source)
+        lengths = self._lengths(masked.length_log_probs(encoded), constraints, masked.max_target)
+        each = lengths.shape[1]
+        rows = np.repeat(np.arange(len(source)), each)
+        own = lengths.reshape(-1)
+        tokens = np.where(np.arange(own.max()) < own[:, None], constraints.padding, -1)
+        real = tokens >= 0
+        again = real.copy()
+        """Slots to be filled in by the next pass."""
+        chances = np.zeros(tokens.shape)
+        """Log-probability of each token when it was filled in."""
+        scorer = projection.bind(source.rows(rows))
+        banned = np.unique([*constraints.banned, *constraints.end, constraints.padding])
+        for call in range(self.iterations):
+            before, filled = tokens.copy(), again
+            hidden = masked.refine(encoded, np.where(real & again, constraints.padding, tokens), rows)
+            which, slot = np.nonzero(filled)
+            bound = scorer if scorer is projection else projection.bind(source.rows(rows[which]))
+            found = bound.top_k(hidden[which, slot], 1, banned, normalise=True)
+            assert found.log_normaliser is not None
+            tokens[which, slot] = found.ids[:, 0]
+            chances[which, slot] = found.scores[:, 0] - found.log_normaliser
+            last = call + 1 == self.iterations
+            again = np.zeros_like(real) if last else self._least_sure(chances, real, own, call + 1)
+            best = self._best(chances, own, each)
+            seconds = (perf_counter() - clock) / len(source)
+            for row, chosen in enumerate(best):
+                width = int(own[chosen])
+                yield self._iteration(
+                    row, call, before[chosen, :width], tokens[chosen, :width], filled[chosen, :width],
+                    again[chosen, :width], chances[chosen, :width], int(lengths[row].sum()), seconds, last,
+                )  # fmt: skip
+            clock = perf_counter()
+        return tuple(
+            Hypothesis((*tokens[i, : own[i]].tolist(), constraints.end[0]), float(chances[i].sum() / own[i]), "end")
+            for i in best
+        )
+
+    def _lengths(self, scores: np.ndarray, constraints: Constraints, most: int) -> np.ndarray:
+        """The likeliest allowed lengths of each row, (B, L'), ends not counted; scores (B, L) of the lengths from 1."""
+        low = max(constraints.min_length, 1)
+        high = min(constraints.limit - 1, scores.shape[1], most)
+        if constraints.exact_length:
+            low = constraints.exact_length - 1
+        if not 1 <= low <= high:
+            raise ValueError(
+                f"mask_predict needs a length from 1 to {min(scores.shape[1], most)} tokens beside the end: the limits allow {low} "
+                f"to {high}. Raise max_length, or lower min_length or exact_length."
+            )
+        allowed = scores[:, low - 1 : high]
+        order = np.argsort(-allowed, axis=1, kind="stable")[:, : self.lengths]
+        found: np.ndarray = order + low
+        return found
+
+    def _least_sure(self, chances: np.ndarray, real: np.ndarray, lengths: np.ndarray, call: int) -> np.ndarray:
+        """The slots to mask after pass `call`, bool (N, T); of equals, the earlier."""
+        counts = np.maximum(lengths * (self.iterations - call) // self.iterations, 1)
+        ranks = np.argsort(np.argsort(np.where(real, chances, np.inf), axis=1, kind="stable"), axis=1, kind="stable")
+        chosen: np.ndarray = (ranks < counts[:, None]) & real
+        return chosen
+
+    @staticmethod
+    def _best(chances: np.ndarray, lengths: np.ndarray, each: int) -> np.ndarray:
+        """Of each row's lengths the one with the highest mean, (B,)."""
+        means = (chances.sum(1) / lengths).reshape(-1, each)
+        best: np.ndarray = means.argmax(1) + np.arange(len(means)) * each
+        return best
+
+    @staticmethod
+    def _iteration(
+        row: int,
+        call: int,
+        before: np.ndarray,
+        tokens: np.ndarray,
+        filled: np.ndarray,
+        again: np.ndarray,
+        chances: np.ndarray,
+        positions: int,
+        seconds: float,
+        last: bool,
+    ) -> Iteration:
+        status: list[Status] = ["settled" if last else "masked" if masked else "draft" for masked in again]
+        return Iteration(
+            row=row,
+            call=call,
+            slots=np.arange(len(tokens)),
+            drafts=np.full(len(tokens), -1) if call == 0 else before.copy(),
+            origins=tuple("mask" if new else "recycled" for new in filled) if call else ("",) * len(tokens),
+            tokens=tokens.copy(),
+            status=tuple(status),
+            probabilities=np.exp(chances),
+            positions=positions,
+            seconds=seconds,
+        )

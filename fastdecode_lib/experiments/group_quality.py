@@ -1,0 +1,478 @@
+"""Paper 002's systems as they were trained here: quality, speed, the ends of their outputs, and what they are good for besides."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.experiments import NoResult, Scale, paper_002
+from fastdecode_lib.experiments.group_runs import (
+    BEAM,
+    DIRECTION,
+    JOINED,
+    LONG,
+    SINGLE,
+    SYSTEMS,
+    each,
+    model_of,
+    pairs_of,
+    session_of,
+    timed,
+)
+from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.feeding import Translations
+from fastdecode_lib.folding import folded
+from fastdecode_lib.measure import (
+    System,
+    count,
+    decoder_system,
+    measure,
+    paired_quality,
+    provenance,
+    quality,
+    signatures,
+)
+from fastdecode_lib.presets import SYSTEMS_002, GroupPreset
+from fastdecode_lib.recording import record
+from fastdecode_lib.translation import Session, TranslationModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
+"""Sentences whose quality is scored."""
+TIMED = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 640}
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 5, Scale.PAPER: 11}
+BATCH = 32
+"""The paper's, sorted by length."""
+SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
+L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
+
+
+def _told(frame: "pd.DataFrame", models: Sequence[TranslationModel], seed: int, **more: Any) -> "pd.DataFrame":
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "engine": "compiled",
+        "precision": "float32",
+        "fingerprints": {
+            model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models
+        },
+        **more,
+    }
+    return frame
+
+
+# ---------------------------------------------------------------------------------------------------- what is shown
+
+
+def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Figure 1: which slots see each other in training, for one token a step and for two; read from the networks themselves.
+
+    A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
+    """
+    import pandas as pd
+
+    words = ["We", "will", "go", "to", "Tokyo", "."]
+    ids = list(range(3, 3 + len(words)))
+    rows: list[dict[str, Any]] = []
+    for preset in ("single-l2r", "bidirectional"):
+        model = model_of(preset, Scale.TINY)
+        network: Any = model.network
+        slots = folded(ids, 0, network.group, network.both_ends)
+        fed = [2] * network.group + slots[: -network.group]
+        names = ["BOS", "EOS"][: network.group] + [words[i - 3] for i in slots[: -network.group]]
+        seen = _seen(network, fed)
+        for query, key in np.ndindex(seen.shape):
+            rows.append(
+                {
+                    "name": f"{preset}, {names[query]} sees {names[key]}",
+                    "system": preset,
+                    "query": query,
+                    "key": key,
+                    "query_token": names[query],
+                    "key_token": names[key],
+                    "sees": bool(seen[query, key]),
+                    "kind": "measured",
+                }
+            )
+    return _told(pd.DataFrame(rows), (), seed)
+
+
+def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
+    """Which slots' hidden vectors (rows) depend on which tokens fed (columns), bool (T, T)."""
+    source = Source(np.array([[5, 6, 0]]), np.array([3]))
+    memory = network.encode(source)
+
+    def hidden(tokens: Sequence[int]) -> np.ndarray:
+        state = network.start(memory, np.zeros((1, 0), dtype=np.int64), len(tokens))
+        found: np.ndarray = network.step(state, np.array([tokens]))[0]
+        return found
+
+    plain = hidden(fed)
+    changed = [hidden([*fed[:i], 20, *fed[i + 1 :]]) for i in range(len(fed))]
+    return np.stack([(other != plain).any(-1) for other in changed], axis=1)
+
+
+def figure2(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Figure 2: a sentence growing from both ends; live."""
+    import pandas as pd
+
+    model = model_of("bidirectional", scale)
+    trace = session_of(model, "double_token").translate(own_pairs("en", "de")[0][0]).trace
+    rows = [
+        {
+            "name": f"pass {iteration.call + 1}, slot {slot}",
+            "call": iteration.call,
+            "slot": int(slot),
+            "token": trace.pieces[int(token)],
+            "kind": "measured",
+        }
+        for iteration in trace.iterations
+        for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
+    ]
+    frame = _told(pd.DataFrame(rows), (model,), seed)
+    frame.attrs["traces"] = {"double_token": trace}
+    return frame
+
+
+def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+    """Table 1: the paper's settings beside those of our recipe, which is the same for all systems."""
+    import pandas as pd
+
+    preset = SYSTEMS_002["bidirectional"]
+    assert isinstance(preset, GroupPreset)
+    slow = SYSTEMS_002["mask-predict"]
+    ours = {
+        "encoder_layers": f"{preset.encoder_layers} + {preset.decoder_layers}",
+        "width": preset.width,
+        "heads": preset.heads,
+        "feed_forward": preset.feed_forward,
+        "dropout": "none",
+        "vocabulary": f"{preset.vocabulary:,} shared",
+        "optimiser": "AdamW, 0.9, 0.98, epsilon 1e-9",
+        "warm_up": f"{preset.warm_up:,} updates, then inverse square root",
+        "weight_decay": "0.01, decoupled",
+        "clip": "norm 1",
+        "label_smoothing": preset.label_smoothing,
+        "batch": f"at most {preset.tokens_per_update:,} padded target tokens",
+        "peak_rate": preset.peak_rate,
+        "updates": f"{preset.max_updates:,} updates; Mask-Predict {slow.max_updates:,}",
+        "average": f"running average of the weights, {preset.average}; its best on dev",
+        "beam": f"{BEAM}; Mask-Predict 5 lengths",
+        "length_penalty": "1.0",
+        "test_batch": "one sentence; 32 sorted by length beside it",
+    }
+    rows = [
+        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said}
+        for name, said, key in paper_002.TABLE_1
+    ]
+    return pd.DataFrame(rows).assign(kind="measured")
+
+
+# ------------------------------------------------------------------------------------------------------- systems
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
+
+    ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance. Speed is of one
+    sentence at a time, and in batches of 32 sorted by length; ratios over single-token L2R in the same run, systems in turns,
+    tokens counted without ends. Systems that are not trained here are named with the command that trains them.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    found = each(list(SYSTEMS), scale, lambda name, model: model)
+    models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
+    sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
+    rows: list[dict[str, Any]] = []
+    for which in (SINGLE, JOINED):
+        pairs = pairs_of(which, scale, data, MOST[scale])
+        texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+        outputs, counts = {}, {}
+        for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not progress):
+            counts[name] = count(session, texts)
+            outputs[name] = list(counts[name]["text"])
+        scored = {against: paired_quality(outputs, references, against, seed, SAMPLES[scale]) for against in (L2R, R2L)}
+        speeds = _speeds(sessions, texts[: TIMED[scale]], scale, seed, progress)
+        for name in SYSTEMS:
+            row: dict[str, Any] = {"name": f"{name}, {which}", "system": name, "set": which, "kind": "measured"}
+            if name in sessions:
+                row |= scored[L2R][name] | {"bleu_p_l2r": scored[L2R][name]["bleu_p"]}
+                row |= {"bleu_p_r2l": scored[R2L][name]["bleu_p"] if R2L in sessions else None}
+                row |= {
+                    "sentences": len(pairs),
+                    "passes": float(counts[name]["passes"].mean()),
+                    "tokens": float(counts[name]["tokens"].mean()) - 1,
+                    **speeds[name],
+                }
+                row.pop("bleu_p")
+            else:
+                row["gap"] = str(found[name])
+            for place, printed in enumerate(paper_002.SETS):
+                if name in paper_002.TABLE_2:
+                    bleu, speed = paper_002.TABLE_2[name][place]
+                    row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
+            rows.append(row)
+    return _told(pd.DataFrame(rows), list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
+
+
+def _speeds(
+    sessions: dict[str, Session], texts: Sequence[str], scale: Scale, seed: int, progress: bool
+) -> dict[str, dict[str, Any]]:
+    """Tokens and sentences a second and the ratio over the first system: alone, and in batches sorted by length.
+
+    All models have one tokenizer.
+    """
+    if not sessions:
+        return {}
+    rows: dict[str, dict[str, Any]] = {name: {} for name in sessions}
+    first = next(iter(sessions.values()))
+    lengths = first.model.encode(texts, first.source, first.target).lengths
+    order = [texts[i] for i in np.argsort(lengths, kind="stable")]
+    for batch, suffix in ((1, ""), (BATCH, f"_batch_{BATCH}")):
+        parts = [
+            first.model.encode(order[start : start + batch], first.source, first.target)
+            for start in range(0, len(order), batch)
+        ]
+        systems = [_of_batches(name, session) for name, session in sessions.items()]
+        found = measure(systems, parts, runs=RUNS[scale], progress=progress)
+        for m in found:
+            own = timed(found[0], m, seed)
+            seconds = float(np.median(m.seconds))
+            tokens = sum(len(tokens) for tokens in m.outputs)
+            rows[m.name] |= {
+                f"tokens_per_second{suffix}": tokens / seconds,
+                f"sentences_per_second{suffix}": len(texts) / seconds,
+                **{
+                    f"{key}{suffix}": own[key] for key in ("speedup", "speedup_low", "speedup_high", "seconds", "noisy")
+                },
+            }
+    return rows
+
+
+def _of_batches(name: str, session: Session) -> System:
+    """A session that decodes the rows of a source together, as a system; its output is all their tokens without ends."""
+    ends = set(session.constraints.end)
+
+    def decode(source: Source) -> tuple[int, ...]:
+        found = drain(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        return tuple(token for hypothesis in found for token in hypothesis.tokens if token not in ends)
+
+    return System(name, decode)
+
+
+# ------------------------------------------------------------------------------------------------- ends of outputs
+
+
+def table3(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 3: the share of 1-grams and 4-grams that are right among all, the first and the last words of the outputs.
+
+    Words as sacrebleu's 13a tokeniser cuts them; an n-gram is right if the reference has it, as often at most. The paper
+    looks at sentences of over 30 tokens, which Tatoeba lacks: ours are five to eight sentences joined, whose right end is a
+    fresh sentence, and single ones as far as they reach. ``difference`` is bidirectional minus single-token L2R in points,
+    with a 95% interval over sentences.
+    """
+    import pandas as pd
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from tqdm.auto import tqdm
+
+    cut = Tokenizer13a()
+    found = each((L2R, BOTH), scale, lambda name, model: session_of(model, SYSTEMS[name].decoder))
+    gaps = [str(gap) for gap in found.values() if isinstance(gap, NoResult)]
+    rows: list[dict[str, Any]] = []
+    for which in (LONG, SINGLE):
+        pairs = pairs_of(which, scale, data, MOST[scale])
+        references = [cut(b).split() for _, b in pairs]
+        outputs = {}
+        if not gaps:
+            for name, session in tqdm(found.items(), desc=which, unit="system", disable=not progress):
+                outputs[name] = [cut(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
+        for place, (end, number) in enumerate(paper_002.ENDS):
+            for size in (1, 4):
+                row: dict[str, Any] = {
+                    "name": f"{which}, {end}{f' {number}' if number else ''}, {size}-gram",
+                    "set": which,
+                    "end": end,
+                    "words": number or None,
+                    "n": size,
+                    "sentences": len(pairs),
+                    "kind": "measured",
+                }
+                if gaps:
+                    row["gap"] = gaps[0]
+                else:
+                    rights = {
+                        name: np.array([_right(a, b, end, number, size) for a, b in zip(said, references, strict=True)])
+                        for name, said in outputs.items()
+                    }
+                    row |= _difference(rights[L2R], rights[BOTH], seed)
+                for printed, values in paper_002.TABLE_3.items():
+                    first, second = values[place][0:2] if size == 1 else values[place][2:4]
+                    row |= {
+                        f"paper_single_{printed}": first,
+                        f"paper_bidirectional_{printed}": second,
+                        f"paper_difference_{printed}": second - first,
+                    }
+                rows.append(row)
+    models = [session.model for session in found.values() if not isinstance(session, NoResult)]
+    return _told(pd.DataFrame(rows), models, seed, beam=BEAM)
+
+
+def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int, size: int) -> tuple[int, int]:
+    """How many n-grams of one end of an output are right, and how many there are."""
+    part = words if end == "all" else words[:number] if end == "left" else words[max(0, len(words) - number) :]
+
+    def grams(of: Sequence[str]) -> Counter[tuple[str, ...]]:
+        return Counter(tuple(of[i : i + size]) for i in range(len(of) - size + 1))
+
+    said = grams(part)
+    return (said & grams(reference)).total(), said.total()
+
+
+def _difference(first: np.ndarray, second: np.ndarray, seed: int, samples: int = 1_000) -> dict[str, float]:
+    """Percent right of two systems, (N, 2) right and all, and their difference with its paired bootstrap interval."""
+
+    def share(counts: np.ndarray) -> Any:
+        return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
+
+    chosen = np.random.default_rng(seed).integers(0, len(first), (samples, len(first)))
+    differences = share(second[chosen].sum(1)) - share(first[chosen].sum(1))
+    low, high = np.quantile(differences, [0.025, 0.975])
+    one, two = float(share(first.sum(0))), float(share(second.sum(0)))
+    return {
+        "single": one,
+        "bidirectional": two,
+        "difference": two - one,
+        "difference_low": float(low),
+        "difference_high": float(high),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- beyond
+
+
+CLUSTERS, TOP = {Scale.TINY: 4, Scale.LAPTOP: 50, Scale.PAPER: 400}, 5
+FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
+"""Training sentences whose contexts a screen is fitted on."""
+
+
+def screened(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Two tokens a step with a screened vocabulary, whose cost a step is what eats the gain where vocabularies are large.
+
+    Both models have a screen of their own (paper 000), fitted on what they say themselves on training sentences. ``identical``
+    is the share of outputs that are the exact projection's under the same decoder.
+    """
+    import pandas as pd
+
+    pairs = pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)
+    texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+    rows: list[dict[str, Any]] = []
+    found = each((L2R, BOTH), scale, lambda name, model: (model, _screen(model, scale, data, seed)))
+    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
+        frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "measured"}])
+        return _told(frame, (), seed)
+    for size in (1, BEAM):
+        sessions: dict[str, Session] = {}
+        for name, (model, screen) in found.items():
+            spec = ("greedy" if size == 1 else f"beam:size={size}") if name == L2R else f"double_token:size={size}"
+            sessions[f"{name}, exact"] = session_of(model, spec)
+            sessions[f"{name}, clustered"] = session_of(model, spec, screen)
+        sources = [found[L2R][0].encode([text], *DIRECTION) for text in texts[: TIMED[scale]]]
+        systems = [_of_batches(n, s) for n, s in sessions.items()]
+        measured = measure(systems, sources, runs=RUNS[scale], progress=progress)
+        exact: Any = None
+        for m, (label, session) in zip(measured, sessions.items(), strict=True):
+            name, _, projection = label.partition(", ")
+            outputs = session.decode(texts, threads=1)
+            said = session.model.texts(texts, [h.tokens for h in outputs])
+            exact = outputs if projection == "exact" else exact
+            bleu, chrf = quality(said, references)
+            rows.append(
+                {
+                    "name": f"{label}, beam {size}",
+                    "system": name,
+                    "projection": projection,
+                    "beam": size,
+                    "bleu": bleu,
+                    "chrf": chrf,
+                    "identical": float(np.mean([a.tokens == b.tokens for a, b in zip(outputs, exact, strict=True)])),
+                    **timed(measured[0], m, seed),
+                    "kind": "measured",
+                }
+            )
+    models = [model for model, _ in found.values()]
+    return _told(pd.DataFrame(rows), models, seed, clusters=CLUSTERS[scale], top=TOP, **signatures())
+
+
+def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) -> Projection:
+    """Clusters of what a model says on training sentences."""
+    import tempfile
+
+    from fastdecode_lib.projections.clustered import fit_clustered
+    from fastdecode_lib.projections.screen import ScreenScorer, output_matrix
+
+    texts = [a for a, _ in pairs_of(SINGLE, scale, data, FIT_ON[scale], "train")]
+    with tempfile.TemporaryDirectory() as folder:
+        contexts = record(
+            Translations(model, "double_token" if model.network.group > 1 else "greedy"),
+            {"en-de": texts},
+            folder,
+            top=TOP,
+        )
+        screen = fit_clustered(contexts, clusters=CLUSTERS[scale], top=TOP, seed=seed, always=model.constraints().end)
+    return ScreenScorer(screen, output_matrix(model.network))
+
+
+WIDTHS = (4, 8, 64)
+
+
+def lossless(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """The bidirectional model's output as a draft that single-token L2R verifies: L2R's own greedy output, by law.
+
+    ``identical`` is the share of outputs that are greedy decoding's, token for token; ``passes`` are of the verifying model,
+    ``draft_passes`` of the drafting one, and the time has both.
+    """
+    import pandas as pd
+
+    texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
+    found = each((L2R, BOTH), scale, lambda name, model: model)
+    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
+        return _told(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "measured"}]), (), seed)
+    verifying, drafting = found[L2R], found[BOTH]
+    specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
+    specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
+    sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}
+    sessions["bidirectional alone"] = session_of(drafting, "double_token")
+    counts = {name: count(session, texts) for name, session in sessions.items()}
+    sources = [verifying.encode([text], *DIRECTION) for text in texts[: TIMED[scale]]]
+    measured = measure(
+        [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[scale], progress=progress
+    )
+    drafts = float(counts["bidirectional alone"]["passes"].mean())
+    rows = []
+    for m in measured:
+        own = counts[m.name]
+        same = [a == b for a, b in zip(own["ids"], counts["greedy"]["ids"], strict=True)]
+        rows.append(
+            {
+                "name": m.name,
+                "sentences": len(texts),
+                "identical": float(np.mean(same)),
+                **timed(measured[0], m, seed),
+                "passes": float(own["passes"].mean()),
+                "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
+                "tokens_a_pass": float(own["tokens"].sum() / own["passes"].sum()),
+                "kind": "measured",
+            }
+        )
+    return _told(pd.DataFrame(rows), (verifying, drafting), seed)

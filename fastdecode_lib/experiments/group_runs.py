@@ -1,0 +1,275 @@
+"""The systems of paper 002: trained ones with their decoders, and any geometry with random weights, for speed."""
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import OWN, Architecture, bundled
+from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
+from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.experiments import NoResult, Scale
+from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
+from fastdecode_lib.models.compiled import CompiledTransformer
+from fastdecode_lib.presets import SYSTEMS_002
+from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.text import padded
+from fastdecode_lib.translation import Counted, Session, TranslationModel, load
+
+DIRECTION = ("en", "de")
+TRAINED = Path("build") / "train"
+BEAM = 10
+"""The paper's beam width."""
+START, END = 2, 0
+"""Ids of our own transformers."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A system as table 2 has it: which model it runs, and by which decoder."""
+
+    preset: str
+    decoder: str
+
+
+SYSTEMS = {
+    "single_token_l2r": Named("single-l2r", f"beam:size={BEAM}"),
+    "single_token_r2l": Named("single-r2l", f"beam:size={BEAM}"),
+    "double_token_l2r": Named("double-l2r", f"double_token:size={BEAM}"),
+    "double_token_r2l": Named("double-r2l", f"double_token:size={BEAM}"),
+    "bidirectional": Named("bidirectional", f"double_token:size={BEAM}"),
+    "mask_predict_4": Named("mask-predict", "mask_predict:iterations=4"),
+    "mask_predict_10": Named("mask-predict", "mask_predict:iterations=10"),
+    "shallow_l2r": Named("shallow-l2r", f"beam:size={BEAM}"),
+}
+"""The paper's seven, and single-token L2R with one decoder layer below a deeper encoder, the honest rival in speed."""
+
+
+def model_of(preset: str, scale: Scale) -> TranslationModel:
+    """A system's model: bundled, or trained here to the end; in a tiny run one of random weights.
+
+    Raises
+    ------
+    NoResult
+        If there is none.
+    """
+    if scale is Scale.TINY:
+        return load(str(_toy(preset)), device="cpu", engine="compiled")
+    if preset in bundled():
+        return load(preset, device="cpu", engine="compiled")
+    work = TRAINED / preset
+    if (work / "best" / "config.json").is_file():
+        history = json.loads((work / "history.json").read_text(encoding="utf-8"))
+        if history and history[-1]["update"] >= SYSTEMS_002[preset].max_updates:
+            return load(str(work / "best"), device="cpu", engine="compiled")
+    raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+
+
+@cache
+def _toy(preset: str) -> Path:
+    """A checkpoint of a system's kind, with a vocabulary of our own sentences and random weights."""
+    from fastdecode_lib.training_groups import architecture_of, trained_pieces, write_checkpoint
+
+    small = replace(
+        SYSTEMS_002[preset], vocabulary=300, width=32, heads=2, feed_forward=48, encoder_layers=1, max_positions=256
+    )
+    shape = architecture_of(small)
+    folder = _temporary() / preset
+    with atomic_folder(folder) as made:
+        write_checkpoint(made, shape, random_weights(shape, seed=1), small.directions)
+        texts = [text for pair in own_pairs(*DIRECTION) for text in pair]
+        (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1))
+    return folder
+
+
+@cache
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fastdecode-groups-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
+    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on what was put out."""
+    random = np.random.default_rng(seed)
+    tensors: dict[str, np.ndarray] = {}
+    for name, size in shape.tensors.items():
+        values = random.standard_normal(size, dtype=np.float32)
+        if name.endswith("norm.weight"):
+            values = 1 + values * np.float32(0.1)
+        else:
+            values *= np.float32(0.1 if name.endswith("bias") else size[-1] ** -0.5)
+        tensors[name] = values
+    shared = tensors["lm_head.weight"]
+    tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "model.shared.weight")
+    return tensors | dict.fromkeys(tied, shared)
+
+
+def session_of(model: TranslationModel, decoder: str, projection: str | Projection = "exact") -> Session:
+    """A session of a system."""
+    return Session.of(model, *DIRECTION, decoder, projection)
+
+
+JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"
+
+
+def pairs_of(which: str, scale: Scale, data: str | None, most: int, split: str = "test") -> list[Pair]:
+    """Sentence pairs to translate: single ones, two to four joined, or five to eight; our own in a tiny run."""
+    pairs = own_pairs(*DIRECTION) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs(split, *DIRECTION)
+    if which == JOINED:
+        pairs = join_pairs(pairs, seed=0)
+    elif which == LONG:
+        pairs = join_pairs(pairs, seed=0, sizes=(5, 8))
+    return pairs[:most]
+
+
+# --------------------------------------------------------------------------------------------------- forced lengths
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A transformer's size, with random weights decoded to a forced length.
+
+    Attributes
+    ----------
+    layers : (encoder, decoder)
+    width, heads, feed_forward, vocabulary : int
+    tokens : int
+        Of every output, the end not counted, and of every source.
+    """
+
+    layers: tuple[int, int]
+    width: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    tokens: int
+
+    def shape(self, group: int = 1, both_ends: bool = False) -> Architecture:
+        """A model of our own of this size."""
+        return Architecture(
+            family=OWN,
+            source_vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary,
+            width=self.width,
+            encoder_layers=self.layers[0],
+            decoder_layers=self.layers[1],
+            encoder_heads=self.heads,
+            decoder_heads=self.heads,
+            encoder_feed_forward=self.feed_forward,
+            decoder_feed_forward=self.feed_forward,
+            max_positions=2 * self.tokens + 8,
+            activation="relu",
+            scaled_embeddings=True,
+            padding=START,
+            shared_embeddings=True,
+            tied_output=True,
+            group=group,
+            order="both_ends" if both_ends else "left_to_right",
+        )
+
+
+BASE = Geometry((6, 6), 512, 8, 2_048, 16_000, 30)
+BIG = Geometry((6, 6), 1_024, 16, 4_096, 16_000, 30)
+OURS = Geometry((3, 3), 256, 4, 896, 8_000, 30)
+TOY = Geometry((1, 2), 32, 2, 48, 300, 8)
+GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS}
+
+
+def forced_system(name: str, model: Model, decoder: Decoder, projection: Projection, tokens: int) -> System:
+    """A decoder that puts out exactly so many tokens and the end, one source batch at a time."""
+    rules = Constraints(
+        (START,) * model.group, (END,), tokens + 1, START, banned=(START,), exact_length=tokens + 1, forced_end=True
+    )
+
+    def decode(source: Source) -> tuple[int, ...]:
+        found = drain(decoder.iterate(model, projection, source, rules))
+        return tuple(token for hypothesis in found for token in hypothesis.tokens)
+
+    def counted(source: Source) -> Usage:
+        counting = Counted(model)
+        drain(decoder.iterate(counting, projection, source, rules))
+        return counting.usage
+
+    return System(name, decode, count=counted)
+
+
+@cache
+def network_of(geometry: Geometry, group: int, both_ends: bool, seed: int) -> CompiledTransformer:
+    """A network of random weights on the compiled engine."""
+    shape = geometry.shape(group, both_ends)
+    return CompiledTransformer(shape, random_weights(shape, seed))
+
+
+def random_source(geometry: Geometry, rows: int, seed: int) -> Source:
+    """A batch of sources as long as the outputs."""
+    random = np.random.default_rng(seed)
+    return padded(random.integers(3, geometry.vocabulary, (rows, geometry.tokens)).tolist(), START)
+
+
+def single(size: int) -> Decoder:
+    """The single-token decoder of a beam width: greedy for 1."""
+    return registry.decoder("greedy" if size == 1 else f"beam:size={size}")
+
+
+def several(size: int) -> Decoder:
+    """The decoder of several tokens a step of a beam width."""
+    return registry.decoder(f"double_token:size={size}")
+
+
+def forced_pair(
+    geometry: Geometry, size: int, batch: int, runs: int, seed: int, groups: Sequence[int] = (2,)
+) -> list[dict[str, Any]]:
+    """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
+
+    Returns
+    -------
+    list of dict
+        The baseline first: ``group``, ``speedup`` over it with its interval, ``tokens_per_second``, ``passes``, ``noisy``.
+    """
+    source = random_source(geometry, batch, seed)
+    systems = []
+    for group in (1, *groups):
+        model = network_of(geometry, group, group > 1, seed)
+        projection = registry.projection("exact", model)
+        decoder = single(size) if group == 1 else several(size)
+        systems.append(forced_system(str(group), model, decoder, projection, geometry.tokens))
+    found = measure(systems, [source], runs=runs)
+    return [
+        timed(found[0], m, seed)
+        | {"group": group, "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds))}
+        for group, m in zip((1, *groups), found, strict=True)
+    ]
+
+
+def timed(baseline: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
+    """How much faster a system is than the baseline of its run."""
+    low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed)
+    return {
+        "speedup": float(np.median(baseline.seconds) / np.median(m.seconds)),
+        "speedup_low": low,
+        "speedup_high": high,
+        "passes": m.usage.passes if m.usage else None,
+        "seconds": m.seconds.tolist(),
+        "noisy": bool(spread(m.seconds) > NOISY),
+    }
+
+
+def each(systems: Sequence[str], scale: Scale, use: Callable[[str, TranslationModel], Any]) -> dict[str, Any]:
+    """What comes of every system that is trained; of one that is not, the reason as a `NoResult`."""
+    found: dict[str, Any] = {}
+    for name in systems:
+        try:
+            found[name] = use(name, model_of(SYSTEMS[name].preset, scale))
+        except NoResult as missing:
+            found[name] = missing
+    return found

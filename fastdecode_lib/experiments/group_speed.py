@@ -1,0 +1,198 @@
+"""Paper 002's speed at its own geometries: random weights, outputs of a forced length, single- and double-token in turns.
+
+The length is forced by forbidding the end before it and charging nothing for it there, in both systems alike; so the words do
+not matter. One thread of a CPU, the compiled engine. On a CPU a pass costs what it computes: two tokens in one pass save the
+reading of the weights, not the arithmetic, so that the gain shrinks as more rows share that reading.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.corpus import Tatoeba, corpus_folder
+from fastdecode_lib.experiments import NoResult, Scale, paper_002
+from fastdecode_lib.experiments.group_runs import (
+    BASE,
+    BEAM,
+    DIRECTION,
+    GEOMETRIES,
+    TOY,
+    Geometry,
+    forced_pair,
+    model_of,
+    pairs_of,
+    session_of,
+)
+from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.measure import provenance, quality
+from fastdecode_lib.presets import SYSTEMS_002
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
+BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
+ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+VOCABULARIES = {Scale.TINY: (300, 500), Scale.LAPTOP: tuple(paper_002.TABLE_4), Scale.PAPER: tuple(paper_002.TABLE_4)}
+
+
+def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
+    return TOY if scale is Scale.TINY else geometry
+
+
+def _frame(rows: list[dict[str, Any]], seed: int) -> "pd.DataFrame":
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"engine": "compiled", "precision": "float32"}
+    return frame
+
+
+def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Figure 3: the bidirectional model's speed over single-token L2R against the beam width, one sentence at a time.
+
+    The paper prints its curves as a picture only; table 2's ratios at a width of 10 are its points that are in print.
+    """
+    from tqdm.auto import tqdm
+
+    rows = []
+    for beam in tqdm(BEAMS[scale], unit="width", disable=not progress):
+        _, found = forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed)
+        rows.append({"name": "base, batch 1", "beam": beam, **found, "kind": "measured"})
+    for place, which in enumerate(paper_002.SETS):
+        ratio = _printed_ratio("bidirectional", place)
+        rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
+    return _frame(rows, seed)
+
+
+def _printed_ratio(system: str, place: int) -> float:
+    return paper_002.TABLE_2[system][place][1] / paper_002.TABLE_2["single_token_l2r"][place][1]
+
+
+def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10."""
+    from tqdm.auto import tqdm
+
+    rows = []
+    for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not progress):
+        geometry = _geometry(geometry, scale)
+        for found in forced_pair(geometry, BEAM, 1, RUNS[scale], seed):
+            system = "bidirectional" if found["group"] > 1 else "single_token_l2r"
+            row = {
+                "name": f"{name}, {system}",
+                "size": name,
+                "system": system,
+                "width": geometry.width,
+                "vocabulary": geometry.vocabulary,
+                "tokens": geometry.tokens,
+                **found,
+                "kind": "measured",
+            }
+            for place, which in enumerate(paper_002.SETS):
+                if which.endswith(name):
+                    row[f"paper_speedup_{which.split('_')[0]}"] = _printed_ratio(system, place)
+            rows.append(row)
+    return _frame(rows, seed)
+
+
+def rows(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """The ratio against the rows of a pass: so many sentences at once, each decoded greedily."""
+    from tqdm.auto import tqdm
+
+    made = []
+    for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[scale]], disable=not progress):
+        _, found = forced_pair(_geometry(GEOMETRIES[name], scale), 1, number, RUNS[scale], seed)
+        made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found, "kind": "measured"})
+    return _frame(made, seed)
+
+
+def table4(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
+
+    A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
+    training split, gives joined test sentences. Where the text does not have so many pieces, ``pieces`` tells how many there are.
+    """
+    from tqdm.auto import tqdm
+
+    from fastdecode_lib.training_groups import load_pieces, trained_pieces
+
+    if scale is Scale.TINY:
+        training = [text for pair in own_pairs(*DIRECTION) for text in pair]
+    else:
+        pairs = Tatoeba(corpus_folder(data)).pairs("train", *DIRECTION)
+        training = list(dict.fromkeys(text for pair in pairs for text in pair))
+    targets = [b for _, b in pairs_of("joined", scale, data, 10**9)]
+    rows = []
+    for size, printed in tqdm(
+        zip(VOCABULARIES[scale], paper_002.TABLE_4.items(), strict=False),
+        total=len(VOCABULARIES[scale]),
+        unit="vocabulary",
+        disable=not progress,
+    ):
+        pieces = load_pieces(trained_pieces(training, size, seed=1, hard=False))
+        length = float(np.mean([len(row) for row in pieces.encode(targets)]))
+        geometry = _geometry(BASE, scale)
+        sized = Geometry(
+            geometry.layers, geometry.width, geometry.heads, geometry.feed_forward, size, max(2, round(length))
+        )
+        first, second = forced_pair(sized, BEAM, 1, RUNS[scale], seed)
+        rows.append(
+            {
+                "name": f"{size:,}",
+                "vocabulary": size,
+                "group": "ours",
+                "pieces": len(pieces),
+                "tokens": length,
+                "single_tokens_per_second": first["tokens_per_second"],
+                **second,
+                "kind": "measured",
+            }
+        )
+        vocabulary, sets = printed
+        for which, (tokens, one, two) in zip(("wmt", "aspec"), sets, strict=True):
+            rows.append(
+                {
+                    "name": f"{vocabulary:,}, paper {which}",
+                    "vocabulary": vocabulary,
+                    "group": f"paper, {which}",
+                    "paper_tokens": tokens,
+                    "paper_single_tokens_per_second": one,
+                    "paper_tokens_per_second": two,
+                    "paper_speedup": two / one,
+                    "kind": "paper",
+                }
+            )
+    return _frame(rows, seed)
+
+
+STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
+"""Tokens a step from both ends, and who is trained for it."""
+
+
+def tokens_per_step(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """More tokens a step: speed at base geometry (beam 1 and 10), and what trained models lose in quality for it."""
+    from tqdm.auto import tqdm
+
+    speeds = {beam: forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed, (2, 3, 4)) for beam in (1, BEAM)}
+    pairs = pairs_of("single", scale, data, 4 if scale is Scale.TINY else 10**9)
+    made = []
+    for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not progress)):
+        row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number, "kind": "measured"}
+        for beam, found in speeds.items():
+            row |= {f"{key}_beam_{beam}": found[place][key] for key in ("speedup", "speedup_low", "speedup_high")}
+        row["passes"] = speeds[1][place]["passes"]
+        try:
+            model = model_of(preset, scale)
+            decoder = f"beam:size={BEAM}" if number == 1 else f"double_token:size={BEAM}"
+            outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
+            said = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
+            row["bleu"], row["chrf"] = quality(said, [b for _, b in pairs])
+            row["updates"] = SYSTEMS_002[preset].max_updates
+        except NoResult as missing:
+            row["gap"] = str(missing)
+        made.append(row)
+    return _frame(made, seed)

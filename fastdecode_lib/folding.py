@@ -1,0 +1,73 @@
+"""In which order a model puts out a sentence's tokens, several at a step: folding into groups, and back (paper 002, sec. 3).
+
+A model of n tokens a step emits groups of n slots. In order from one end, slot i is token i; from both ends, slots are by
+turns the next token from the left and the next from the right, so that the middle comes last. Behind the tokens stand
+ends, at least one and as many as fill the last group: a sentence of m tokens takes ``m // n + 1`` steps.
+"""
+
+from collections.abc import Sequence
+
+
+def folded(tokens: Sequence[int], end: int, group: int, both_ends: bool) -> list[int]:
+    """The slots of a sentence, ends included: what a model of `group` tokens a step is to emit.
+
+    Examples
+    --------
+    >>> folded([1, 2, 3, 4, 5], end=0, group=2, both_ends=True)
+    [1, 5, 2, 4, 3, 0]
+    >>> folded([1, 2, 3, 4], end=0, group=2, both_ends=False)
+    [1, 2, 3, 4, 0, 0]
+    """
+    _check(group)
+    slots = [*tokens]
+    if both_ends:
+        left, right = slots[: (len(slots) + 1) // 2], slots[(len(slots) + 1) // 2 :]
+        slots[0::2], slots[1::2] = left, right[::-1]
+    return slots + [end] * (group - len(slots) % group)
+
+
+def unfolded(slots: Sequence[int], both_ends: bool) -> list[int]:
+    """The tokens of slots without ends, in the order of the sentence; any number of slots, as they come.
+
+    Examples
+    --------
+    >>> unfolded([1, 5, 2, 4, 3], both_ends=True)
+    [1, 2, 3, 4, 5]
+    """
+    return [*slots[0::2], *slots[1::2][::-1]] if both_ends else [*slots]
+
+
+def whole(slots: Sequence[int], end: int, group: int, both_ends: bool) -> list[int]:
+    """The inverse of `folded`.
+
+    Raises
+    ------
+    ValueError
+        If these are no whole groups, if no end closes them, or if something stands behind the first end but ends that
+        fill its group.
+    """
+    _check(group)
+    if not slots or len(slots) % group:
+        raise ValueError(
+            f"A folded sentence has whole groups of {group} slots: got {len(slots)} slots. Fold it again, or name the number "
+            "of tokens a step that it was folded for."
+        )
+    first = list(slots).index(end) if end in slots else -1
+    if first < len(slots) - group or any(slot != end for slot in slots[first:]):
+        raise ValueError(
+            f"A folded sentence ends in its last group, with ends (id {end}) alone: got {list(slots[-2 * group :])} there. "
+            "Fold it again."
+        )
+    return unfolded(slots[:first], both_ends)
+
+
+def place(slot: int, both_ends: bool) -> int:
+    """Where in the output a slot stands; below 0, counted from its end: -1 is the end itself, -2 the token before it."""
+    if not both_ends:
+        return slot
+    return -2 - slot // 2 if slot % 2 else slot // 2
+
+
+def _check(group: int) -> None:
+    if group < 1:
+        raise ValueError(f"A step emits at least one token: got group={group}. Paper 002 has 2.")

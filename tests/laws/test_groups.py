@@ -1,0 +1,285 @@
+"""Several tokens a step, and masked targets: folding, algorithm 1 against a plain reading of it, and its broken twin."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastdecode_lib import checks, registry
+from fastdecode_lib.core import Constraints, Source, drain
+from fastdecode_lib.decoding.double_token import DoubleToken, best_groups
+from fastdecode_lib.decoding.mask_predict import MaskPredict
+from fastdecode_lib.folding import folded, place, unfolded, whole
+from fastdecode_lib.models.compiled import CompiledTransformer
+from fastdecode_lib.models.transformer import Transformer
+
+END = 0
+seeds = st.integers(0, 2**31)
+
+
+@pytest.mark.parametrize("both_ends", [False, True])
+@pytest.mark.parametrize("group", [1, 2, 3, 4])
+def test_unfolding_undoes_folding_for_every_length(group: int, both_ends: bool) -> None:
+    for length in range(40):
+        tokens = list(range(1, length + 1))
+        slots = folded(tokens, END, group, both_ends)
+        assert len(slots) == group * (length // group + 1), "the fewest steps that leave room for an end"
+        assert slots[length:] == [END] * (len(slots) - length), "ends behind the tokens, and nowhere else"
+        assert whole(slots, END, group, both_ends) == tokens
+        assert unfolded(slots[:length], both_ends) == tokens
+        full = [*tokens, END]
+        if both_ends:
+            assert all(full[place(i, True)] == token for i, token in enumerate(slots[:length]))
+
+
+def test_folding_is_the_papers() -> None:
+    words = ["We", "will", "go", "to", "Tokyo", "."]
+    assert folded(words, "EOD", 2, True) == ["We", ".", "will", "Tokyo", "go", "to", "EOD", "EOD"]
+    assert folded(words[:5], "EOD", 2, True) == ["We", "Tokyo", "will", "to", "go", "EOD"], "the middle is on the left"
+    assert folded([], END, 2, True) == [END, END]
+    assert folded(words[:3], "EOD", 2, False) == ["We", "will", "go", "EOD"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "group", "said"),
+    [
+        ([1, 2, 0], 2, "whole groups of 2 slots: got 3"),
+        ([], 2, "whole groups"),
+        ([1, 2, 3, 4], 2, "ends in its last group"),
+        ([1, 0, 2, 0], 2, "ends in its last group"),
+        ([0, 0, 0, 0], 2, "ends in its last group"),
+        ([1, 0], 0, "at least one token: got group=0"),
+    ],
+)
+def test_a_damaged_folding_is_refused(slots: list[int], group: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        whole(slots, END, group, True)
+
+
+# ------------------------------------------------------------------------------------------------- algorithm 1
+
+
+def plainly(model: Transformer, source: Source, rules: Constraints, size: int, penalty: float) -> tuple[int, ...]:
+    """Algorithm 1 read off the page for one sentence: everything computed anew at each step, nothing kept but hypotheses."""
+    group, output = model.group, model.outputs[0]
+    beam: list[tuple[float, list[int]]] = [(0.0, [])]
+    done: list[tuple[float, list[int]]] = []
+    step = 0
+    while len(done) < size and beam:
+        candidates: list[tuple[float, int, list[int]]] = [(score, i, []) for i, (score, _) in enumerate(beam)]
+        chances = []
+        for _, slots in beam:
+            state = model.start(model.encode(source), np.array([rules.prefix]), None)
+            for first in range(0, len(slots), group):
+                fed = [*rules.prefix, *slots][first : first + group]
+                model.step(state, np.array([fed]))
+            hidden = model.step(state, np.array([[*rules.prefix, *slots][-group:]]))[0]
+            table = torch.log_softmax(hidden @ output.weight.T + output.bias, -1)
+            for place_in_group in range(group):
+                slot = step * group + place_in_group
+                for banned in (*rules.banned, *([END] if slot < rules.min_length else [])):
+                    table[place_in_group, banned] = -np.inf
+            chances.append(table.numpy())
+        for i in range(group):
+            slot, grown = step * group + i, []
+            for score, lane, tokens in candidates:
+                last = slot >= rules.limit - (model.both_ends or rules.forced_end)
+                if END in tokens or last:
+                    grown.append((score, lane, [*tokens, END]))
+                else:
+                    grown += [
+                        (score + chances[lane][i, token], lane, [*tokens, token])
+                        for token in range(output.vocabulary)
+                        if np.isfinite(chances[lane][i, token])
+                    ]
+            candidates = sorted(grown, key=lambda c: -c[0])[: (i + 2) * size]
+        step += 1
+        over = [END in tokens or step * group >= rules.limit for _, _, tokens in candidates]
+        for (score, lane, tokens), ended in list(zip(candidates, over, strict=True))[:size]:
+            if ended:
+                slots = [*beam[lane][1], *tokens]
+                slots = slots[: slots.index(END) + 1] if END in slots else slots
+                slots = slots[: rules.limit]
+                done.append((score / len(slots) ** penalty, slots))
+        beam = [
+            (score, [*beam[lane][1], *tokens])
+            for (score, lane, tokens), ended in zip(candidates, over, strict=True)
+            if not ended
+        ][:size]
+    best = sorted(done, key=lambda d: -d[0])[0][1]
+    inside = [token for token in best if token != END]
+    return (*unfolded(inside, model.both_ends), *([END] if END in best else []))
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_the_beam_is_algorithm_1_and_a_beam_of_one_the_best_group_at_each_step(seed: int) -> None:
+    case = checks.random_case(seed, fits="double_token")
+    rules = Constraints(
+        case.constraints.prefix, (END,), min(case.constraints.max_length, 9), 1, case.constraints.banned
+    )
+    for size in (1, int(case.random.integers(2, 4))):
+        decoder = DoubleToken(size, length_penalty=0.8)
+        for row in range(len(case.source)):
+            (found,) = drain(decoder.iterate(case.model, case.projection, case.source.row(row), rules))
+            assert found.tokens == plainly(case.model, case.source.row(row), rules, size, 0.8), (seed, size, row)
+
+
+def random_group(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
+    random = np.random.default_rng(seed)
+    size, group, vocabulary = int(random.integers(1, 5)), int(random.integers(2, 5)), 30
+    lanes = int(random.integers(1, size + 1))
+    logits = random.normal(size=(lanes, group, vocabulary)) * 2
+    logits[..., END] += random.choice([0.0, 3.0, 6.0])  # an end that is likely everywhere
+    chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    ids = np.argsort(-chances, axis=-1, kind="stable")
+    return ids, np.take_along_axis(chances, ids, -1), random.normal(size=lanes), size, group
+
+
+def unfinished(seed: int, end: int) -> tuple[int, int]:
+    """How many groups go on, of W that must."""
+    ids, chances, sums, size, group = random_group(seed)
+    found = best_groups(ids, chances, sums, end, size, np.full(group, -1))
+    assert len(found.tokens) == (group + 1) * size and (np.diff(found.scores) <= 0).all()
+    return int((found.tokens != END).all(1).sum()), size
+
+
+def test_a_beams_worth_of_groups_always_goes_on() -> None:
+    for seed in range(500):
+        number, size = unfinished(seed, END)
+        assert number >= size, seed
+
+
+def test_without_the_forced_end_too_few_may_go_on() -> None:
+    """The broken twin: an end like any other token, as the paper's text alone has it."""
+    assert any(number < size for number, size in (unfinished(seed, -5) for seed in range(500)))
+
+
+def test_groups_are_the_best_where_nothing_is_cut() -> None:
+    """With a beam as wide as the vocabulary squared, every pair is seen and in order."""
+    for seed in range(50):
+        random = np.random.default_rng(seed)
+        vocabulary = 5
+        logits = random.normal(size=(1, 2, vocabulary))
+        chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        ids = np.argsort(-chances, axis=-1, kind="stable")
+        found = best_groups(ids, np.take_along_axis(chances, ids, -1), np.zeros(1), END, vocabulary**2, np.full(2, -1))
+        every = {(a, b): chances[0, 0, a] + chances[0, 1, b] for a, b in itertools.product(range(1, 5), range(5))}
+        every[END, END] = chances[0, 0, END]
+        assert [tuple(t) for t in found.tokens.tolist()] == sorted(every, key=lambda pair: -every[pair])
+
+
+# ---------------------------------------------------------------------------------------------------- mask-predict
+
+
+def test_mask_predict_is_its_description() -> None:
+    """One sentence, one length at a time, step by step, in float64."""
+    for seed in range(40):
+        case = checks.random_case(seed, fits="mask_predict")
+        rules = Constraints((2,), (END,), 12, 1, (1,))
+        decoder = MaskPredict(iterations=1 + seed % 5, lengths=1 + seed % 3)
+        source = case.source.row(0)
+        (found,) = drain(decoder.iterate(case.model, case.projection, source, rules))
+        encoded = case.model.encode(source)
+        scores = case.model.length_log_probs(encoded)[0]
+        assert np.isclose(np.exp(scores).sum(), 1)
+        best: tuple[float, list[int]] = (-np.inf, [])
+        for length in sorted(range(1, 12), key=lambda n: -scores[n - 1])[: decoder.lengths]:
+            tokens, chances, masked = [1] * length, np.zeros(length), set(range(length))
+            for call in range(decoder.iterations):
+                fed = [1 if i in masked else token for i, token in enumerate(tokens)]
+                hidden = case.model.refine(encoded, np.array([fed]), np.zeros(1, dtype=np.int64))[0]
+                output = case.model.outputs[0]
+                table = torch.log_softmax(hidden @ output.weight.T + output.bias, -1).numpy()
+                table[:, [END, 1]] = -np.inf
+                for i in masked:
+                    tokens[i], chances[i] = int(table[i].argmax()), table[i].max()
+                count = max(1, length * (decoder.iterations - call - 1) // decoder.iterations)
+                masked = set(sorted(range(length), key=lambda i: chances[i])[:count])
+            best = max(best, (chances.mean(), tokens), key=lambda b: b[0])
+        assert found.tokens == (*best[1], END), seed
+        assert np.isclose(found.score, best[0])
+
+
+@pytest.mark.parametrize("numbers", ["float64", "float32"])
+def test_a_masked_slot_sees_every_other(numbers: str) -> None:
+    case = checks.random_case(3, fits="mask_predict", numbers=numbers)
+    encoded = case.model.encode(case.source.row(0))
+    rows = np.zeros(1, dtype=np.int64)
+    plain, changed = (np.asarray(case.model.refine(encoded, np.array([[4, 5, last]]), rows)) for last in (6, 7))
+    assert (plain != changed).any(-1).all()
+
+
+# ------------------------------------------------------------------------------------------------------ bad input
+
+
+def forms() -> dict[str, Transformer]:
+    return {fits: checks.random_case(1, fits=fits).model for fits in ("greedy", "double_token", "mask_predict")}
+
+
+@pytest.mark.parametrize("name", registry.DECODERS)
+@pytest.mark.parametrize("kind", ["greedy", "double_token", "mask_predict"])
+def test_a_decoder_that_does_not_fit_is_refused_before_any_work(name: str, kind: str) -> None:
+    case = checks.random_case(1, fits=kind)
+
+    class NoWork:
+        def __getattr__(self, attribute: str) -> object:
+            if attribute in ("encode", "start", "step", "refine"):
+                raise AssertionError(f"{attribute} was called")
+            return getattr(case.model, attribute)
+
+    decoder = registry.decoder(name)
+    if name in registry.fitting(case.model):
+        assert drain(decoder.iterate(case.model, case.projection, case.source, case.constraints))
+        return
+    with pytest.raises(ValueError, match=r"needs a .*, got .*\. Use .*, or load one that fits, such as [a-z-]+\."):
+        drain(decoder.iterate(NoWork(), case.projection, case.source, case.constraints))
+
+
+def test_another_number_of_tokens_a_step_is_refused() -> None:
+    case = checks.random_case(1, fits="double_token")
+    wrong = DoubleToken(tokens=case.model.group + 1)
+    with pytest.raises(ValueError, match=f"trained for {case.model.group} tokens a step: got tokens={wrong.tokens}"):
+        drain(wrong.iterate(case.model, case.projection, case.source, case.constraints))
+
+
+def test_lengths_beyond_what_is_allowed_are_refused() -> None:
+    case = checks.random_case(1, fits="mask_predict")
+    rules = Constraints((2,), (END,), 60, 1, exact_length=60)
+    with pytest.raises(ValueError, match="a length from 1 to 40 tokens beside the end: the limits allow 59 to"):
+        drain(MaskPredict().iterate(case.model, case.projection, case.source, rules))
+    with pytest.raises(ValueError, match="the limits allow 1 to 0"):
+        drain(MaskPredict().iterate(case.model, case.projection, case.source, Constraints((2,), (END,), 1)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("double_token:size=0", "size >= 1, got 0"),
+        ("double_token:tokens=1", "tokens >= 2, got 1"),
+        ("double_token:length_penalty=1000", "from -100 to 100, got 1000"),
+        ("mask_predict:iterations=0", "iterations >= 1, got 0"),
+        ("mask_predict:lengths=0", "lengths >= 1, got 0"),
+    ],
+)
+def test_wrong_options_are_refused(spec: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        registry.decoder(spec)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_part_of_a_group_is_refused(compiled: bool) -> None:
+    shape = checks.tiny_architecture("fastdecode_transformer", group=2, order="both_ends")
+    tensors = checks.random_tensors(shape, 1)
+    model = (
+        CompiledTransformer(shape, {name: t.numpy() for name, t in tensors.items()})
+        if compiled
+        else Transformer(shape, tensors)
+    )
+    memory = model.encode(Source(np.array([[4, 5]]), np.array([2])))
+    state = model.start(memory, np.array([[2, 2]]))
+    with pytest.raises(ValueError, match="is fed whole groups: got \\[1\\] tokens behind \\[0\\]"):
+        model.step(state, np.array([[2]]))

@@ -134,9 +134,16 @@ class GroupLearner(TranslationLearner):
 
 
 def write_checkpoint(
-    folder: Path, architecture: Architecture, tensors: Mapping[str, Any], directions: Sequence[tuple[str, str]]
+    folder: Path,
+    architecture: Architecture,
+    tensors: Mapping[str, Any],
+    directions: Sequence[tuple[str, str]],
+    longest: int | None = None,
 ) -> None:
-    """A checkpoint of our own but for its ``source.spm``: settings, rules of generation, directions and weights."""
+    """A checkpoint of our own but for its ``source.spm``: settings, rules of generation, directions and weights.
+
+    `longest` is the most slots of an output, those of the start included; all that there are positions for otherwise.
+    """
     from safetensors.numpy import save_file
 
     once = [name for name in architecture.tensors if name not in TIED]
@@ -146,7 +153,7 @@ def write_checkpoint(
         "decoder_start_token_id": [PADDING] * architecture.group,
         "forced_eos_token_id": END,
         "bad_words_ids": [[PADDING]],
-        "max_length": architecture.max_positions,
+        "max_length": longest or architecture.max_positions,
     }
     save_file(quantised(stored), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(architecture.config | settings, indent=2) + "\n", encoding="utf-8")

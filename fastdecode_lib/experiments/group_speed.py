@@ -77,7 +77,7 @@ def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False)
     for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not progress):
         geometry = _geometry(geometry, scale)
         for found in forced_pair(geometry, BEAM, 1, RUNS[scale], seed):
-            system = "bidirectional" if found["group"] > 1 else "single_token_l2r"
+            system = "bidirectional" if found["tokens_a_step"] > 1 else "single_token_l2r"
             row = {
                 "name": f"{name}, {system}",
                 "size": name,

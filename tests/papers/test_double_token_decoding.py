@@ -1,0 +1,117 @@
+"""Paper 002's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
+
+import numpy as np
+import pytest
+
+from fastdecode_lib.experiments import Scale, experiments, paper_002
+from fastdecode_lib.experiments import group_quality as quality
+from fastdecode_lib.experiments import group_speed as speed
+from fastdecode_lib.experiments.group_runs import SYSTEMS, model_of
+
+TINY = Scale.TINY
+
+
+def test_every_experiment_is_listed() -> None:
+    names = {name for name in experiments() if name.startswith("double_token_decoding.")}
+    tables = ("table1", "table2", "table3", "table4", "figure1", "figure2", "figure3")
+    beyond = ("sizes", "rows", "tokens_per_step", "screened", "lossless")
+    assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
+
+
+def test_figure1_masks_are_triangular_over_groups() -> None:
+    frame = quality.figure1(TINY)
+    for system, group in (("single-l2r", 1), ("bidirectional", 2)):
+        own = frame[frame.system == system]
+        assert (own.sees == (own["query"] // group >= own["key"] // group)).all()
+    assert list(own[own["query"] == 0].key_token) == ["BOS", "EOS", "We", ".", "will", "Tokyo", "go", "to"]
+
+
+def test_figure2_grows_from_both_ends() -> None:
+    frame = quality.figure2(TINY)
+    trace = frame.attrs["traces"]["double_token"]
+    for call, own in frame.groupby("call"):
+        assert set(own.slot) <= {call, -2 - call, -1}
+    assert trace.calls == (len(trace.tokens) - 1) // 2 + 1
+
+
+def test_table1_has_every_setting_twice() -> None:
+    frame = quality.table1(TINY)
+    assert len(frame) == len(paper_002.TABLE_1) and frame.ours.ne("").all() and frame.paper.ne("").all()
+    assert (frame.ours != "not trained").sum() >= 15
+
+
+@pytest.fixture(scope="module")
+def table2():
+    return quality.table2(TINY)
+
+
+def test_table2_has_all_systems_on_both_sets(table2) -> None:
+    assert list(table2.system) == 2 * list(SYSTEMS)
+    assert table2[["bleu", "chrf", "tokens_per_second", "sentences_per_second", "speedup"]].notna().all().all()
+    assert (table2[table2.system == "single_token_l2r"].speedup == 1).all()
+    printed = table2.dropna(subset=["paper_bleu_wmt_base"])
+    assert set(printed.system) == set(paper_002.TABLE_2)
+
+
+def test_table2_counts_half_the_passes(table2) -> None:
+    """Steps are those of the lengths: n // 2 + 1 for n tokens, n + 1 for one at a time, and T for Mask-Predict."""
+    for which in ("single", "joined"):
+        own = table2[table2.set == which].set_index("system")
+        assert (own.loc[["mask_predict_4", "mask_predict_10"], "passes"] == [4, 10]).all()
+        one, two = own.loc["single_token_l2r"], own.loc["bidirectional"]
+        assert one.passes >= one.tokens and two.passes <= 8
+
+
+def test_table3_compares_the_ends() -> None:
+    frame = quality.table3(TINY)
+    assert len(frame) == 2 * len(paper_002.ENDS) * 2 and frame.difference.notna().all()
+    assert (frame.difference_low <= frame.difference_high).all()
+    assert np.allclose(frame.difference, frame.bidirectional - frame.single)
+    row = frame[(frame.end == "right") & (frame.words == 5) & (frame.n == 1)].iloc[0]
+    assert round(row.paper_difference_wmt, 1) == 1.6 and round(row.paper_difference_aspec, 1) == 2.6
+
+
+def test_ngrams_are_counted_as_said() -> None:
+    words, reference = "a b c d e f".split(), "x b c d y f".split()
+    assert quality._right(words, reference, "all", 0, 1) == (4, 6)
+    assert quality._right(words, reference, "left", 3, 1) == (2, 3)
+    assert quality._right(words, reference, "right", 2, 1) == (1, 2)
+    assert quality._right(words, reference, "all", 0, 2) == (2, 5)
+    assert quality._right("the the the".split(), ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
+    assert quality._right(["a"], ["a"], "all", 0, 4) == (0, 0)
+
+
+def test_table4_and_figure3_have_the_papers_points() -> None:
+    frame = speed.table4(TINY)
+    assert {"ours", "paper, wmt", "paper, aspec"} == set(frame.group)
+    first = frame[(frame.group == "paper, wmt") & (frame.vocabulary == 4_000)].iloc[0]
+    assert round(100 * first.paper_speedup) == 162
+    frame = speed.figure3(TINY)
+    printed = frame[frame.kind == "paper"].set_index("name").paper_speedup
+    assert [round(100 * value) for value in printed] == [113, 149, 124, 155]
+
+
+@pytest.mark.parametrize("run", [speed.sizes, speed.rows, speed.tokens_per_step], ids=lambda run: run.__name__)
+def test_passes_are_forced_lengths_over_tokens_a_step(run) -> None:
+    frame = run(TINY)
+    tokens = speed.TOY.tokens
+    assert (frame.passes == tokens // frame.tokens_a_step + 1).all()
+    if run is speed.tokens_per_step:
+        assert frame.bleu.notna().all() and list(frame.tokens_a_step) == [1, 2, 3, 4]
+
+
+def test_screened_and_lossless() -> None:
+    frame = quality.screened(TINY)
+    assert (frame[frame.projection == "exact"].identical == 1).all() and len(frame) == 8
+    frame = quality.lossless(TINY).set_index("name")
+    exact = [name for name in frame.index if name != "bidirectional alone"]
+    assert (frame.loc[exact, "identical"] == 1).all(), "greedy's own output, whatever drafted it"
+    assert (frame.loc[exact, "passes"] <= frame.loc["greedy", "passes"]).all()
+
+
+def test_toys_are_of_their_kind() -> None:
+    kinds = {name: model_of(system.preset, TINY).network for name, system in SYSTEMS.items()}
+    assert [kinds[n].group for n in ("single_token_l2r", "double_token_r2l", "bidirectional")] == [1, 2, 2]
+    assert kinds["bidirectional"].both_ends and not kinds["double_token_l2r"].both_ends
+    assert kinds["mask_predict_4"].kind == "masked"
+    assert model_of("double-r2l", TINY).tokenizer.backwards

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.baselines import baseline, until_end
-from fastdecode_lib.core import Measurement, Source, Usage, drain
+from fastdecode_lib.core import Candidates, Measurement, Projection, Scorer, Source, Usage, drain
 from fastdecode_lib.translation import Counted, Session, TranslationModel
 
 if TYPE_CHECKING:
@@ -125,6 +125,42 @@ def stopwatch(
     decoded = tuple(decode(source) for source in sources)
     synchronise()
     return perf_counter() - start, decoded
+
+
+@dataclass
+class Watched:
+    """A projection that adds up the seconds of its calls where they are made: amid decoding, with caches as that leaves them."""
+
+    inner: Projection
+    seconds: float = 0.0
+
+    def bind(self, source: Source | None) -> "_WatchedScorer":
+        """The inner scorer, watched."""
+        return _WatchedScorer(self.inner.bind(source), self)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The inner's."""
+        return self.inner.memory_bytes
+
+    def multiply_adds(self, rows: int) -> int:
+        """The inner's."""
+        return self.inner.multiply_adds(rows)
+
+
+@dataclass
+class _WatchedScorer:
+    inner: Scorer
+    watch: Watched
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        start = perf_counter()
+        found = self.inner.top_k(hidden, k, banned, normalise)
+        self.watch.seconds += perf_counter() - start
+        return found
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        return self.inner.log_probs(hidden, ids)
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":

@@ -1,7 +1,7 @@
 """Whole decoding with every projection under every decoder, and what part of a step the projection is (papers 000 and 001)."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from fastdecode_lib.experiments.cluster_tables import (
 )
 from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.experiments.projection_runs import GRIDS, Captured, beside, rival_settings
+from fastdecode_lib.experiments.projection_runs import GRIDS, beside, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, quality, spread
+from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, measure, quality, spread
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import ScreenScorer
 from fastdecode_lib.projections.screened import Learning, fit_screened
@@ -175,7 +175,7 @@ def end_to_end(
 def step_share(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """What part of decoding the projection is: its time for the hidden vectors of all steps over the time of all decoding.
+    """What part of decoding the projection is: the time of its calls, amid decoding, over that of all decoding.
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
     """
@@ -190,13 +190,9 @@ def step_share(
         decoder, parts = registry.decoder(spec), list(batches(found, texts, DIRECTION, PROTOCOLS[protocol][0]))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(scale, data, seed)[name]
-            captured: Any = Captured(projection)
-            for part in parts:
-                drain(decoder.iterate(found.loaded.network, captured, part, rules))
-            keep = 1 if label == "greedy" else (1 + len(rules.end)) * PROTOCOLS[protocol][1]
-            alone = _projection_system(projection, captured.seen, keep, label == "beam")
-            whole = System("whole", _all_of(_system(name, found, decoder, projection, rules).decode, parts))
-            one, everything = measure([alone, whole], parts[:1], runs=amount.rounds, progress=progress)
+            whole = _system("whole", found, decoder, projection, rules)
+            alone = _watched(found, decoder, projection, rules)
+            one, everything = measure([alone, whole], parts, runs=amount.rounds, progress=progress)
             share = float(np.median(one.seconds) / np.median(everything.seconds))
             rows.append(
                 {
@@ -219,19 +215,16 @@ def _system(name: str, found: Situation, decoder: Decoder, projection: Projectio
     return System(name, decode)
 
 
-def _projection_system(projection: Projection, seen: Sequence[np.ndarray], keep: int, normalise: bool) -> System:
-    scorer = projection.bind(None)
+def _watched(found: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+    """Decoding of which only the projection's calls are timed."""
 
-    def score(_: Source) -> tuple[int, ...]:
-        return tuple(int(scorer.top_k(hidden, keep, normalise=normalise).ids[0, 0]) for hidden in seen)
+    def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
+        watched: Any = Watched(projection)
+        decode = _system("projection", found, decoder, watched, rules).decode
+        outputs = tuple(decode(part) for part in parts)
+        return watched.seconds, outputs
 
-    return System("projection", score)
-
-
-def _all_of(
-    decode: Callable[[Source], tuple[Any, ...]], parts: Sequence[Source]
-) -> Callable[[Source], tuple[Any, ...]]:
-    return lambda _: tuple(tokens for part in parts for tokens in decode(part))
+    return System("projection", lambda part: (), timed=run)
 
 
 def _rare(references: Sequence[str], scale: Scale, data: str | None) -> Counter[str]:

@@ -72,12 +72,12 @@ def test_table3_compares_the_ends() -> None:
 
 
 def test_ngrams_are_counted_as_said() -> None:
-    words, reference = "a b c d e f".split(), "x b c d y f".split()
+    words, reference = ["a", "b", "c", "d", "e", "f"], ["x", "b", "c", "d", "y", "f"]
     assert quality._right(words, reference, "all", 0, 1) == (4, 6)
     assert quality._right(words, reference, "left", 3, 1) == (2, 3)
     assert quality._right(words, reference, "right", 2, 1) == (1, 2)
     assert quality._right(words, reference, "all", 0, 2) == (2, 5)
-    assert quality._right("the the the".split(), ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
+    assert quality._right(["the", "the", "the"], ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
     assert quality._right(["a"], ["a"], "all", 0, 4) == (0, 0)
 
 

@@ -1,20 +1,19 @@
 """Put a trained checkpoint among the assets: tidy its files, score it on the test split, write its model card."""
 
 import json
-import math
 import shutil
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastdecode_lib import cards, registry
 from fastdecode_lib.checkpoints import quantised
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.language import load_language
 from fastdecode_lib.measure import quality, signatures, versions
-from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, LanguagePreset, Preset, RecurrentPreset
+from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.translation import Session, TranslationModel, load
 from fastdecode_lib.words import UNKNOWN
@@ -44,9 +43,10 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     corpus = corpus_folder(data)
     preset: Any = PRESETS[name]
     kinds: dict[str, tuple[Any, Any, Any]] = {
-        "marian": (_copy_tidied, _translation_scores, _card),
-        "recurrent": (_copy_quantised, _translation_scores, _recurrent_card),
-        "language": (_copy_quantised, _language_scores, _language_card),
+        "marian": (_copy_tidied, _translation_scores, cards.marian_card),
+        "recurrent": (_copy_quantised, _translation_scores, cards.recurrent_card),
+        "language": (_copy_quantised, _language_scores, cards.language_card),
+        "group": (_copy_own, _translation_scores, cards.group_card),
     }
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
@@ -85,6 +85,11 @@ def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:
     (target / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 
 
+def _copy_own(best: Path, target: Path, preset: GroupPreset) -> None:
+    for name in ("config.json", "fastdecode.json", "source.spm", "model.safetensors"):
+        shutil.copyfile(best / name, target / name)
+
+
 def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
     from safetensors.numpy import load_file, save_file
 
@@ -95,7 +100,9 @@ def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
 
 
 def _translation_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    return score(load(folder), Tatoeba(corpus)), {"decoder": "greedy", "joined_seed": JOINED_SEED, **signatures()}
+    model = load(folder)
+    decoder = registry.usual(model.network)
+    return score(model, Tatoeba(corpus)), {"decoder": decoder, "joined_seed": JOINED_SEED, **signatures()}
 
 
 def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -118,7 +125,7 @@ def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], d
 
 
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
-    """BLEU and chrF of greedy decoding on the test split: a row per direction, single sentences and joined ones."""
+    """BLEU and chrF of the plainest decoding on the test split: a row per direction, single sentences and joined ones."""
     rows = []
     for source, target in model.directions:
         session = Session.of(model, source, target)
@@ -138,141 +145,3 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
-    languages = sorted({code for pair in preset.directions for code in pair})
-    by_direction = {(row["name"], row["sentences"]): row for row in rows}
-    lines = [
-        "---",
-        "license: apache-2.0",
-        "language: [" + ", ".join(languages) + "]",
-        "pipeline_tag: translation",
-        "library_name: transformers",
-        "---",
-        "",
-        f"# {preset.name}",
-        "",
-        f"A small Marian-shaped transformer ({preset.encoder_layers} encoder and {preset.decoder_layers} decoder layers, "
-        f"d={preset.width}, joint SentencePiece vocabulary of {preset.vocabulary:,}) that translates between English and "
-        "German, French and Spanish. It exists to show and test decoding methods, not to compete on quality: it knows "
-        "short everyday sentences, and two to four of them joined.",
-        "",
-        "The target language is named by a tag in front of the source: `>>deu<< The train is late.` Weights are stored in "
-        "float16 and computed in float32.",
-        "",
-        "## Training",
-        "",
-        f"- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; "
-        f"single pairs, and {preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
-        "held out by a hash of the English side over all languages.",
-        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} "
-        f"(batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of the weights, chosen by "
-        f"mean dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square "
-        f"root; label smoothing {preset.label_smoothing:g}.",
-        "",
-        "## Scores on the test split (greedy, float32)",
-        "",
-        "| direction | single: BLEU | chrF | joined: BLEU | chrF |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for source, target in preset.directions:
-        cells = [
-            f"{by_direction[f'{source}-{target}', kind][metric]:.1f}"
-            for kind in ("single", "joined")
-            for metric in ("bleu", "chrf")
-        ]
-        lines.append(f"| {source}-{target} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "Draft tables (`draft-tables/`) are n-gram counts and a lexicon of the model's own translations of joined training "
-        "sources; the sliding window guesses from them. They hold for these weights only: "
-        "`fastdecode draft-table --data DIR --sentences 32000 --out FOLDER` makes them.",
-        "",
-        *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()),
-    ]
-    return "\n\n".join(["\n".join(lines[:-5]), lines[-4], *lines[-2:]]) + "\n"
-
-
-def _recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
-    shape = preset.shape
-    ((source, target),) = preset.directions
-    above = {"none": "nothing above", "tanh": "a tanh layer on top", "recurrent": f"a {shape.cell.upper()} on top"}[
-        shape.top
-    ]
-    lines = [
-        "---",
-        "license: apache-2.0",
-        f"language: [{source}, {target}]",
-        "pipeline_tag: translation",
-        "---",
-        "",
-        f"# {preset.name}",
-        "",
-        f"A word-based attentional recurrent model, {source} to {target}, of the shape of paper 004's table 2 (Devlin, 2017) "
-        f"at a quarter of its widths: {shape.source_layers} {shape.cell.upper()} layers of the source, "
-        f"{shape.bidirectional_layers} of them bidirectional, {shape.source_width} a direction; an attentional "
-        f"{shape.cell.upper()} of {shape.width}, {shape.extra_layers} further recurrent and {shape.fc_layers} fully-connected "
-        f"layers, {above}; {shape.vocabulary:,} words a side. It exists to measure decoding methods, not to compete on quality.",
-        "",
-        "Matrices are stored as int8 with a scale for each row and computed in float32. `lexicon.safetensors` holds the "
-        f"{preset.translations} best translations of each source word by IBM model 1.",
-        "",
-        "## Training",
-        "",
-        "- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; single "
-        f"pairs, and {preset.joined_share:g} times as many joined two to four at a time.",
-        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
-        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of "
-        f"the weights, chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root; label "
-        f"smoothing {preset.label_smoothing:g}; weights clipped to [-1, 1], relus to [0, 10].",
-        "",
-        "## Scores on the test split (greedy, float32, unknown words replaced)",
-        "",
-        "| sentences | count | BLEU | chrF |",
-        "| --- | ---: | ---: | ---: |",
-        *(f"| {row['sentences']} | {row['count']} | {row['bleu']:.1f} | {row['chrf']:.1f} |" for row in rows),
-        "",
-        *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`\n" for name, signature in signatures().items()),
-    ]
-    return "\n".join(lines)
-
-
-def _language_card(preset: LanguagePreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
-    shape = preset.shape
-    lines = [
-        "---",
-        "license: apache-2.0",
-        "language: [en]",
-        "pipeline_tag: text-generation",
-        "---",
-        "",
-        f"# {preset.name}",
-        "",
-        f"A word-based language model: {shape.layers} LSTM layers of {shape.width}, {shape.vocabulary:,} words"
-        f"{', lower-cased' if preset.lower else ''}, an output matrix of its own with a bias. It has the geometry of a language "
-        "model of paper 001's table 1, and exists to measure vocabulary projections, not to write.",
-        "",
-        "Matrices are stored as int8 with a scale for each row and computed in float32.",
-        "",
-        "## Training",
-        "",
-        "- Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
-        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of at most "
-        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded words), the running average of the "
-        f"weights, chosen by dev perplexity ({math.exp(-chosen['dev_log_probability']):.1f}).",
-        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root.",
-        "",
-        "## Perplexity, ends of sentences included",
-        "",
-        "| split | sentences | words | unknown | perplexity |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {row['name']} | {row['count']:,} | {row['words']:,} | {row['unknown']:.1%} | {row['perplexity']:.1f} |"
-            for row in rows
-        ),
-        "",
-    ]
-    return "\n".join(lines)

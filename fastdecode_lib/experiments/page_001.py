@@ -1,11 +1,6 @@
 """The section of docs/results.md on paper 001, written from the committed results by running this module."""
 
-from typing import TYPE_CHECKING
-
-from fastdecode_lib.experiments.pages import Section, Writer, interval, markdown, percent, untrained
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fastdecode_lib.experiments.pages import Section, measured
 
 INTRODUCTION = """\
 Novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT; vocabularies and widths are the paper's.
@@ -15,24 +10,6 @@ on the test split. One thread, methods in turn, 95% intervals. The paper's times
 `fastdecode_lib/results/learning_to_screen.*.laptop.json`; the notebook `02_learning_to_screen` shows them with what they mean,
 and `make bench-projections` holds them to goals.
 This section is written from the results by `python -m fastdecode_lib.experiments.page_001`."""
-
-
-def _table(names: dict[str, str], after: str = "", shares: tuple[str, ...] = ()) -> Writer:
-    """Columns under other names, speedups with their intervals, `shares` in percent, and what is not trained here below."""
-
-    def write(frame: "pd.DataFrame") -> str:
-        rows = frame[frame["gap"].isna()] if "gap" in frame else frame
-        told = " ".join(part for part in (after, untrained(frame)) if part)
-        for column in ("speedup", "projection_speedup"):
-            if f"{column}_low" in rows and len(rows):
-                rows = rows.assign(**{column: interval(rows, column)})
-        rows = rows.assign(**{column: percent(rows[column]) for column in shares if column in rows})
-        shown = rows.reindex(columns=list(names)).dropna(axis=1, how="all").rename(columns=names)
-        table = markdown(shown) if len(rows) else ""
-        return "\n\n".join(part for part in (table, told) if part)
-
-    return write
-
 
 _PRECISE = {
     "set": "model", "method": "method", "setting": "setting", "p_at_1": "P@1", "p_at_5": "P@5", "rows_scored": "rows scored",
@@ -48,7 +25,7 @@ SECTION = Section(
         (
             "Sizes (Table 1)",
             "table1",
-            _table(
+            measured(
                 {
                     "name": "model",
                     "model": "ours",
@@ -60,11 +37,11 @@ SECTION = Section(
                 }
             ),
         ),
-        ("Speed at the paper's precision (Table 2)", "table2", _table(_PRECISE, shares=("p_at_1", "p_at_5"))),
+        ("Speed at the paper's precision (Table 2)", "table2", measured(_PRECISE, shares=("p_at_1", "p_at_5"))),
         (
             "Translations (Table 3)",
             "table3",
-            _table(
+            measured(
                 {
                     "set": "model",
                     "method": "method",
@@ -83,7 +60,7 @@ SECTION = Section(
         (
             "Clusters (Table 4)",
             "table4",
-            _table(
+            measured(
                 {
                     "paper_clusters": "clusters",
                     "p_at_1": "P@1",
@@ -99,12 +76,12 @@ SECTION = Section(
         (
             "What learning adds to spherical k-means (Table 5)",
             "table5",
-            _table(_PRECISE, shares=("p_at_1", "p_at_5")),
+            measured(_PRECISE, shares=("p_at_1", "p_at_5")),
         ),
         (
             "Perplexity (Table 6)",
             "table6",
-            _table(
+            measured(
                 {
                     "set": "model",
                     "method": "method",
@@ -118,7 +95,7 @@ SECTION = Section(
         (
             "Vocabulary (Figure 8)",
             "figure8",
-            _table(
+            measured(
                 {
                     "vocabulary": "words",
                     "p_at_1": "P@1",
@@ -132,7 +109,7 @@ SECTION = Section(
         (
             "Rounds of algorithm 1",
             "learning",
-            _table(
+            measured(
                 {
                     "reading": "reading of the loss",
                     "rounds": "rounds",

@@ -105,6 +105,26 @@ def columns(names: dict[str, str], after: str = "", where: "Callable[[pd.DataFra
     return write
 
 
+def measured(names: dict[str, str], after: str = "", shares: tuple[str, ...] = ()) -> Writer:
+    """A function that shows columns under other names, speedups with their intervals, `shares` in percent, then what to say.
+
+    Behind it stands what is not trained here.
+    """
+
+    def write(frame: "pd.DataFrame") -> str:
+        rows = frame[frame["gap"].isna()] if "gap" in frame else frame
+        told = " ".join(part for part in (after, untrained(frame)) if part)
+        for column in names:
+            if f"{column}_low" in rows and len(rows):
+                rows = rows.assign(**{column: interval(rows, column)})
+        rows = rows.assign(**{column: percent(rows[column]) for column in shares if column in rows})
+        shown = rows.reindex(columns=list(names)).dropna(axis=1, how="all").rename(columns=names)
+        table = markdown(shown) if len(rows) else ""
+        return "\n\n".join(part for part in (table, told) if part)
+
+    return write
+
+
 def untrained(frame: "pd.DataFrame") -> str:
     """A sentence on the rows whose model is not trained here."""
     if "gap" not in frame or not frame["gap"].notna().any():

@@ -9,6 +9,7 @@ from fastdecode_lib.presets import GroupPreset, LanguagePreset, Preset, Recurren
 
 
 def marian_card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
+    """Of a Marian-shaped model of several directions."""
     languages = sorted({code for pair in preset.directions for code in pair})
     by_direction = {(row["name"], row["sentences"]): row for row in rows}
     lines = [
@@ -64,6 +65,7 @@ def marian_card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str
 
 
 def recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
+    """Of a word-based recurrent model of paper 004."""
     shape = preset.shape
     ((source, target),) = preset.directions
     above = {"none": "nothing above", "tanh": "a tanh layer on top", "recurrent": f"a {shape.cell.upper()} on top"}[
@@ -109,6 +111,7 @@ def recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], chos
 
 
 def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
+    """Of a system of paper 002."""
     ((source, target),) = preset.directions
     number = {1: "one token", 2: "two tokens", 3: "three tokens", 4: "four tokens"}[preset.tokens_per_step]
     way = {
@@ -158,10 +161,7 @@ def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict
 
 
 def language_card(preset: LanguagePreset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
-    """Of a system of paper 002."""
     """Of a word-based language model of paper 001."""
-    """Of a word-based recurrent model of paper 004."""
-    """Of a Marian-shaped model of several directions."""
     shape = preset.shape
     lines = [
         "---",

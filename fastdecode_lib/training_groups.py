@@ -104,10 +104,12 @@ class GroupLearner(TranslationLearner):
         """Translations by the plainest decoder of the model, in batches of like length."""
         model = Transformer(self.architecture, _named(weights), self.device)
         projection, decoder = registry.projection("exact", model), registry.decoder(registry.usual(model))
+        group = self.preset.tokens_per_step
+        longest = min(LONGEST_ON_DEV, self.preset.max_positions - group + 1)
         rules = Constraints(
-            (PADDING,) * self.preset.tokens_per_step,
+            (PADDING,) * group,
             (END,),
-            LONGEST_ON_DEV,
+            longest,
             PADDING,
             banned=(PADDING,),
             forced_end=True,

@@ -1,0 +1,224 @@
+"""Training paper 002's systems: what the loss sees, what is exported, loaded, translated and bundled."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+import torch
+
+from fastdecode_lib import bundling, cli, load, training, translate
+from fastdecode_lib.checkpoints import CheckpointError
+from fastdecode_lib.corpus import Tatoeba
+from fastdecode_lib.feeding import Translations, hidden_and_labels
+from fastdecode_lib.folding import whole
+from fastdecode_lib.presets import PRESETS, SYSTEMS_002, GroupPreset
+from fastdecode_lib.training_groups import END, PADDING, GroupLearner
+
+SMALL = {
+    "vocabulary": 60,
+    "width": 16,
+    "heads": 2,
+    "feed_forward": 24,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "max_positions": 64,
+    "tokens_per_update": 400,
+    "peak_rate": 5e-3,
+    "warm_up": 20,
+    "average": 0.9,
+    "dev_single": 6,
+    "dev_joined": 2,
+}
+NAMES = ("single-l2r", "bidirectional", "double-r2l", "triple", "mask-predict")
+TEXT = "ban kira don. listi bara."
+
+
+def small(name: str, **more: Any) -> GroupPreset:
+    preset = SYSTEMS_002[name]
+    assert isinstance(preset, GroupPreset)
+    return dataclasses.replace(preset, **(SMALL | more))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fakes.write_corpus(tmp_path_factory.mktemp("corpus") / "data")
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The best checkpoints of small systems after 150 updates."""
+    folder = tmp_path_factory.mktemp("trained")
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "setpriority", lambda *_: None)
+        for name in NAMES:
+            patch.setitem(PRESETS, name, small(name, max_updates=150, evaluate_every=150))
+            found[name] = training.train(name, data=corpus, folder=folder, progress=False)
+    return found
+
+
+def learner(name: str, corpus: Path, folder: Path) -> GroupLearner:
+    return GroupLearner(small(name), Tatoeba(corpus), folder, "cpu", 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_falls_and_every_weight_learns(name: str, corpus: Path, tmp_path: Path) -> None:
+    made = learner(name, corpus, tmp_path)
+    optimiser = torch.optim.Adam(made.parameters.values(), lr=5e-3)
+    source, target = made.examples.batch(np.arange(40), PADDING)
+    losses = []
+    for _ in range(25):
+        loss = made.loss(source, target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
+    idle = [n for n, p in made.parameters.items() if p.grad is None or not p.grad.abs().sum()]
+    assert not idle, "positions and lengths learn too"
+
+
+def test_targets_are_folded(corpus: Path, tmp_path: Path) -> None:
+    for name in NAMES[:-1]:
+        made = learner(name, corpus, tmp_path / name)
+        preset, examples = made.preset, made.examples
+        for a, b in zip(examples.target_offsets[:20], examples.target_offsets[1:21], strict=True):
+            tokens = whole(examples.target[a:b].tolist(), END, preset.tokens_per_step, preset.order == "both_ends")
+            text = made.pieces.decode(tokens[::-1] if preset.order == "right_to_left" else tokens)
+            assert text.endswith(".") and "en" in text
+
+
+@pytest.mark.parametrize("name", ["single-l2r", "bidirectional", "triple"])
+def test_training_sees_what_decoding_sees(name: str, corpus: Path, tmp_path: Path) -> None:
+    """The loss of a target equals the log-probabilities that the decoder's network gives its slots, step by step."""
+    made = learner(name, corpus, tmp_path)
+    made.preset = dataclasses.replace(made.preset, label_smoothing=0.0)
+    source, target = made.examples.batch(np.array([3]), PADDING)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        told = made._group_loss(source, target).item()
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    made.export({n: p.detach() for n, p in made.parameters.items()}, folder)
+    model = load(str(folder), device="cpu", engine="torch")
+    batch = model.encode([made.pieces.decode(source[0].tolist()[:-1])], "en", "de")
+    assert batch.ids[0].tolist() == source[0].tolist()
+    network: Any = model.network
+    state = network.start(network.encode(batch), np.array([[PADDING] * network.group]))
+    fed, total = [PADDING] * network.group, 0.0
+    for first in range(0, target.shape[1], network.group):
+        slots = target[0, first : first + network.group].tolist()
+        hidden = network.step(state, np.array([fed]))[0]
+        total -= model.exact.bind(batch).log_probs(hidden, np.array(slots)[:, None]).sum()
+        fed = slots
+    assert total / target.shape[1] == pytest.approx(told, rel=0.03), "int8 rows apart"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_exported_translates_alike_on_both_engines(name: str, trained: dict[str, Path]) -> None:
+    outputs = [translate(load(str(trained[name]), device="cpu", engine=e), TEXT) for e in ("torch", "compiled")]
+    assert outputs[0].tokens == outputs[1].tokens and outputs[0].text
+    model = load(str(trained[name]), device="cpu")
+    assert model.directions == (("en", "de"),) and model.engine == "compiled"
+    assert model.constraints().prefix == (PADDING,) * model.network.group
+    usual = {"single-l2r": "greedy", "mask-predict": "mask_predict"}.get(name, "double_token")
+    assert outputs[0].trace.settings["decoder"] == usual
+
+
+def test_a_backward_model_is_read_backwards(trained: dict[str, Path]) -> None:
+    model = load(str(trained["double-r2l"]), device="cpu")
+    tokenizer: Any = model.tokenizer
+    (ids,) = tokenizer.output_ids(["banen kiraen."])
+    assert tokenizer.decode(ids) == "banen kiraen." and tokenizer.pieces(ids)[0] == "."
+    assert translate(model, TEXT).text.endswith(".")
+
+
+def test_recording_feeds_whole_groups(trained: dict[str, Path]) -> None:
+    """What is recorded equals what decoding saw, to the last bit."""
+    model = load(str(trained["bidirectional"]), device="cpu")
+    feeder = Translations(model, "double_token")
+    fed = feeder.fed("en-de", feeder.items("en-de", [TEXT]))
+    ((hidden, labels),) = hidden_and_labels(model.network, model.exact, fed, 3)
+    found = translate(model, TEXT)
+    assert len(hidden) == len(fed.outputs[0]) == 2 * found.trace.calls
+    assert whole(list(fed.outputs[0]), END, 2, True) == list(found.tokens[:-1])
+    assert labels.shape == (len(hidden), 3)
+
+
+def test_another_models_output_is_a_draft(trained: dict[str, Path]) -> None:
+    model = load(str(trained["single-l2r"]), device="cpu")
+    greedy = translate(model, TEXT)
+    found = translate(model, TEXT, decoder=f"window:width=6,draft=model,model={trained['bidirectional']}", verify=True)
+    assert found.tokens == greedy.tokens and found.trace.greedy["identical"]  # type: ignore[index]
+    itself = translate(model, TEXT, decoder=f"window:width=64,draft=model,model={trained['single-l2r']}")
+    assert itself.tokens == greedy.tokens and itself.trace.calls == 1, "its own output is right in one pass"
+    assert "model" in itself.trace.iterations[0].origins
+
+
+def test_a_draft_of_another_vocabulary_is_refused(trained: dict[str, Path]) -> None:
+    model = load(str(trained["single-l2r"]), device="cpu")
+    with pytest.raises(ValueError, match="needs the vocabulary of the one that verifies: tatoeba-small and"):
+        translate(model, TEXT, decoder="window:draft=model,model=tatoeba-small")
+    with pytest.raises(ValueError, match=r"needs a model that drafts, got none\. Name it: window:draft=model,model="):
+        translate(model, TEXT, decoder="window:draft=model")
+    with pytest.raises(ValueError, match="A model drafts for draft=model only: got draft='recycled'"):
+        translate(model, TEXT, decoder="window:draft=recycled,model=tatoeba-small")
+
+
+def test_the_command_line_takes_the_decoder_that_fits(
+    trained: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["translate", "--model", str(trained["bidirectional"]), TEXT]) == 0
+    assert capsys.readouterr().out.strip()
+    assert cli.main(["translate", "--model", str(trained["bidirectional"]), "--decoder", "greedy", TEXT]) != 0
+    assert "got a causal model of 2 tokens a step. Use double_token for this model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tokens_per_step": 0}, "tokens_per_step must be a whole number above 0"),
+        ({"order": "sideways"}, "order one of left_to_right, right_to_left, both_ends"),
+        ({"masked": True}, "lacks the tensor 'length.weight'"),
+        ({"max_position_embeddings": 32}, "has shape"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    trained: dict[str, Path], tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    import shutil
+
+    folder = tmp_path / "broken"
+    shutil.copytree(trained["bidirectional"], folder)
+    fakes.change_json(folder / "config.json", **change)
+    with pytest.raises(CheckpointError, match=said):
+        load(str(folder), device="cpu")
+
+
+def test_a_checkpoint_without_its_tokenizer_is_refused(trained: dict[str, Path], tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "bare"
+    shutil.copytree(trained["bidirectional"], folder)
+    (folder / "fastdecode.json").unlink()
+    with pytest.raises(CheckpointError, match=r"incomplete: fastdecode\.json is missing"):
+        load(str(folder), device="cpu")
+
+
+def test_a_trained_system_is_bundled_with_its_card(
+    trained: dict[str, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(bundling.resources, "files", lambda _: tmp_path)
+    monkeypatch.setitem(PRESETS, "bidirectional", small("bidirectional", max_updates=150, evaluate_every=150))
+    made = bundling.bundle("bidirectional", data=corpus, folder=trained["bidirectional"].parents[1])
+    card = (made / "README.md").read_text(encoding="utf-8")
+    assert "two tokens a step, from both ends of the sentence" in card and "| single | 8 |" in card
+    assert {p.name for p in made.iterdir()} == {
+        "README.md", "config.json", "fastdecode.json", "model.safetensors", "source.spm",
+    }  # fmt: skip
+    assert load(str(made), device="cpu").network.group == 2

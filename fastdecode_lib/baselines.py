@@ -50,7 +50,8 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
 
     if model.checkpoint.family in (RECURRENT, OWN):
         raise ValueError(
-            f"Hugging Face does not run {model.name}: got one of our own models. Leave out the baseline hf."
+            f"Hugging Face does not run {model.name}: got a {model.checkpoint.family} model, one of our own. Leave out the "
+            "baseline hf."
         )
     dtype = "float32" if model.engine == "compiled" else model.dtype
     with _quiet():

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastdecode_lib import __version__, cli_contexts
+from fastdecode_lib import __version__, cli_contexts, cli_folding
 from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
@@ -183,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     draft_table.set_defaults(run=_draft_table)
 
     cli_contexts.add_commands(commands, [model, numbers, table])
+    cli_folding.add_commands(commands)
 
     train = commands.add_parser("train", help="train a bundled model, or continue training it")
     train.add_argument("names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small")

@@ -24,7 +24,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument(
         "--directions", metavar="PAIR,PAIR", help="with --data, such as en-de,de-en, or all (default: --from and --to)"
     )
-    record.add_argument("--decoder", default="greedy", metavar="NAME:key=value,...", help="default: greedy")
+    record.add_argument(
+        "--decoder", metavar="NAME:key=value,...", help="default: greedy, or the plainest that fits the model"
+    )
     record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
     record.add_argument("--most", type=int, help="stop at so many contexts")
     record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")

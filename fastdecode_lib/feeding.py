@@ -190,18 +190,20 @@ class Translations(_Texts):
     Parameters
     ----------
     model : TranslationModel
-    decoder : str or Decoder
+    decoder : str or Decoder, optional
+        The plainest that fits the model otherwise.
     max_length : int, optional
         Most output tokens, the checkpoint's own rule otherwise.
     """
 
-    decoder: registry.Spec = "greedy"
+    decoder: registry.Spec | None = None
     max_length: int | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """The model, how it runs, and the decoder."""
-        decoder = registry.describe(registry.decoder(self.decoder))
+        chosen = self.decoder if self.decoder is not None else registry.usual(self.network)
+        decoder = registry.describe(registry.decoder(chosen))
         return {**super().settings, "decoder": decoder, "max_length": self.max_length}
 
     def items(self, direction: str, inputs: Sequence[str]) -> list[Item]:

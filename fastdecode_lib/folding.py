@@ -6,9 +6,13 @@ ends, at least one and as many as fill the last group: a sentence of m tokens ta
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+Token = TypeVar("Token")
+"""An id, or a word."""
 
 
-def folded(tokens: Sequence[int], end: int, group: int, both_ends: bool) -> list[int]:
+def folded(tokens: Sequence[Token], end: Token, group: int, both_ends: bool) -> list[Token]:
     """The slots of a sentence, ends included: what a model of `group` tokens a step is to emit.
 
     Examples
@@ -26,7 +30,7 @@ def folded(tokens: Sequence[int], end: int, group: int, both_ends: bool) -> list
     return slots + [end] * (group - len(slots) % group)
 
 
-def unfolded(slots: Sequence[int], both_ends: bool) -> list[int]:
+def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
     """The tokens of slots without ends, in the order of the sentence; any number of slots, as they come.
 
     Examples
@@ -37,7 +41,7 @@ def unfolded(slots: Sequence[int], both_ends: bool) -> list[int]:
     return [*slots[0::2], *slots[1::2][::-1]] if both_ends else [*slots]
 
 
-def whole(slots: Sequence[int], end: int, group: int, both_ends: bool) -> list[int]:
+def whole(slots: Sequence[Token], end: Token, group: int, both_ends: bool) -> list[Token]:
     """The inverse of `folded`.
 
     Raises
@@ -55,7 +59,7 @@ def whole(slots: Sequence[int], end: int, group: int, both_ends: bool) -> list[i
     first = list(slots).index(end) if end in slots else -1
     if first < len(slots) - group or any(slot != end for slot in slots[first:]):
         raise ValueError(
-            f"A folded sentence ends in its last group, with ends (id {end}) alone: got {list(slots[-2 * group :])} there. "
+            f"A folded sentence ends in its last group, with ends ({end!r}) alone: got {list(slots[-2 * group :])} there. "
             "Fold it again."
         )
     return unfolded(slots[:first], both_ends)

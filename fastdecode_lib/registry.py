@@ -95,12 +95,16 @@ class Kept:
     fingerprint : str or None
         Of the model.
     direction : (source, target) or None
+    tokenizer, end
+        For ``lexical:file=``: whose pieces the file has, and the ids that end a sentence.
     """
 
     lexicon: Lexicon | None = None
     folder: Path | None = None
     fingerprint: str | None = None
     direction: tuple[str | None, str | None] | None = None
+    tokenizer: Any = None
+    end: tuple[int, ...] = ()
 
 
 def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -> Projection:
@@ -118,7 +122,7 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
         raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, known)}")
     kept = kept or Kept()
     if name == "lexical":
-        return _lexical(model, options, kept.lexicon)
+        return _lexical(model, options, kept)
     if name in FITTED:
         return _fitted(name, model, options, kept)
     if name in OF_WEIGHTS:
@@ -253,16 +257,35 @@ def _check_options(name: str, options: Iterable[str], known: Iterable[str]) -> N
             raise ValueError(f"Unknown option of {name}: got {key!r}. {nearest(key, known)}")
 
 
-def _lexical(model: Model, options: Mapping[str, str], lexicon: Lexicon | None) -> Projection:
+def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
+    """Candidate lists by the model's lexicon, or by a vmap file."""
     from fastdecode_lib.projections.lexical import Lexical
 
-    _check_options("lexical", options, ("top", "frequent"))
+    _check_options("lexical", options, ("top", "frequent", "file"))
+    numbers = {key: _value(int, text, f"lexical: {key}") for key, text in options.items() if key != "file"}
+    lexicon, always = kept.lexicon, None
+    if "file" in options:
+        if kept.tokenizer is None or "frequent" in numbers:
+            raise ValueError(
+                "A vmap file says which tokens are in every list, and needs the model's tokenizer: got frequent, or no tokenizer. "
+                "Use lexical:file=FILE by way of `translate`, without frequent."
+            )
+        pieces = kept.tokenizer.pieces(range(model.outputs[0].vocabulary))
+        sources = kept.tokenizer.source_tokens(range(_source_vocabulary(model)))
+        lexicon, found = Lexicon.from_vmap(Path(options["file"]).expanduser(), sources, pieces)
+        always = (*found, *kept.end)
     if lexicon is None:
         raise ValueError(
-            "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4."
+            "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, or name "
+            "a vmap file of this model: lexical:file=FILE (fastdecode draft-table --vmap FILE makes one)."
         )
-    numbers = {key: _value(int, text, f"lexical: {key}") for key, text in options.items()}
-    return _averaged(model, lambda part: Lexical.of(part, lexicon, **numbers))
+    chosen = lexicon
+    return _averaged(model, lambda part: Lexical.of(part, chosen, always=always, **numbers))
+
+
+def _source_vocabulary(model: Any) -> int:
+    shape = getattr(model, "architecture", None)
+    return int(getattr(shape, "source_vocabulary", model.outputs[0].vocabulary))
 
 
 def _averaged(model: Any, of: Callable[[Model], Projection]) -> Projection:

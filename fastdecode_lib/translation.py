@@ -500,6 +500,8 @@ class Session:
             Path(model.checkpoint.folder),
             model.checkpoint.fingerprint if projection not in registry.PROJECTIONS else None,
             (source, target),
+            model.tokenizer,
+            model.constraints(target).end,
         )
         return cls(
             model,

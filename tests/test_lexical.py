@@ -1,6 +1,7 @@
 """Candidate lists, averages of ensembles, and the beam that stops early."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastdecode_lib import checks, registry
+from fastdecode_lib import checks, registry, translate
 from fastdecode_lib.core import Output, Source
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.kernels.matrices import Matrix
@@ -308,3 +309,23 @@ def test_a_wrong_delta_is_refused(delta: float) -> None:
     assert registry.decoder("beam:size=6,delta=3.0") == Beam(6, delta=3.0)
     assert registry.describe(Beam(6, delta=3.0)) == "beam:size=6,delta=3.0"
     assert registry.decoder("beam:delta=none") == Beam()
+
+
+def test_a_vmap_file_is_a_projection_of_any_model(marian: Any, tmp_path: Path) -> None:
+    """Lists that hold every token change nothing; short ones keep outputs among their tokens and the end."""
+    text, file = "The train is late.", tmp_path / "lists.vmap"
+    pieces = marian.tokenizer.pieces(range(marian.network.outputs[0].vocabulary))
+    (source,) = marian.encode([text], "en", "de").ids
+    file.write_text("\t" + " ".join(pieces) + "\n", encoding="utf-8")
+    exact = translate(marian, text, source="en", target="de")
+    whole = translate(marian, text, source="en", target="de", projection=f"lexical:file={file}")
+    assert whole.tokens == exact.tokens
+    few = {pieces[40], pieces[41], pieces[50]}
+    lines = [f"{pieces[source[1]]}\t{pieces[40]} {pieces[41]}", f"\t{pieces[50]}"]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = translate(marian, text, source="en", target="de", projection=f"lexical:file={file}")
+    assert {pieces[token] for token in found.tokens} <= few | {"</s>"} and len(found.tokens) > 1
+    with pytest.raises(ValueError, match="without frequent"):
+        translate(marian, text, source="en", target="de", projection=f"lexical:file={file},frequent=3")
+    with pytest.raises(ValueError, match=r"needs a lexicon.*lexical:file=FILE"):
+        translate(marian, text, source="en", target="de", projection="lexical")

@@ -219,5 +219,5 @@ def test_until_end() -> None:
 def test_a_baseline_that_does_not_run_the_model_says_so() -> None:
     model = load("sharp-s4")
     for name in ("hf", "ctranslate2"):
-        with pytest.raises(ValueError, match=r"recurrent model.*Leave (it|out)"):
+        with pytest.raises(ValueError, match=r"fastdecode_recurrent model.*Leave (it|out)"):
             compare(model, ["Hello."], baselines=[name], runs=1, progress=False)

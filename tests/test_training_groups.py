@@ -139,7 +139,7 @@ def test_a_backward_model_is_read_backwards(trained: dict[str, Path]) -> None:
 def test_recording_feeds_whole_groups(trained: dict[str, Path]) -> None:
     """What is recorded equals what decoding saw, to the last bit."""
     model = load(str(trained["bidirectional"]), device="cpu")
-    feeder = Translations(model, "double_token")
+    feeder = Translations(model)
     fed = feeder.fed("en-de", feeder.items("en-de", [TEXT]))
     ((hidden, labels),) = hidden_and_labels(model.network, model.exact, fed, 3)
     found = translate(model, TEXT)

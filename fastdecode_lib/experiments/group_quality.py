@@ -422,7 +422,7 @@ def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) 
     texts = [a for a, _ in pairs_of(SINGLE, scale, data, FIT_ON[scale], "train")]
     with tempfile.TemporaryDirectory() as folder:
         contexts = record(
-            Translations(model, "double_token" if model.network.group > 1 else "greedy"),
+            Translations(model),
             {"en-de": texts},
             folder,
             top=TOP,

@@ -1,6 +1,6 @@
 """A short candidate list for each sentence: what the lexicon says its words may become (paper 004, sec. 3)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -46,8 +46,16 @@ class Lexical:
     name = "lexical"
 
     @classmethod
-    def of(cls, model: Model, lexicon: Lexicon, *, top: int = 20, frequent: int = 100) -> "Lexical":
-        """The candidate lists of a word-based model.
+    def of(
+        cls,
+        model: Model,
+        lexicon: Lexicon,
+        *,
+        top: int = 20,
+        frequent: int = 100,
+        always: Sequence[int] | None = None,
+    ) -> "Lexical":
+        """The candidate lists of a model.
 
         Parameters
         ----------
@@ -59,6 +67,8 @@ class Lexical:
             Translations of each source word.
         frequent : int
             The most frequent target words, which are in every list beside the end and the unknown word.
+        always : sequence of int, optional
+            The ids that are in every list instead, as a model of pieces needs it, whose ids do not go by frequency.
 
         Raises
         ------
@@ -84,13 +94,11 @@ class Lexical:
         for what, value, least in (("top", top, 1), ("frequent", frequent, 0)):
             if value < least:
                 raise ValueError(f"lexical needs {what} >= {least}, got {value}. Use lexical:top=20.")
-        words = np.arange(FIRST_WORD, min(FIRST_WORD + frequent, vocabulary))
-        return cls(
-            model.outputs[0].weight,
-            model.outputs[0].bias,
-            lexicon.pruned(top),
-            np.concatenate([np.arange(FIRST_WORD - 1), words]),
-        )
+        if always is None:
+            words = np.arange(FIRST_WORD, min(FIRST_WORD + frequent, vocabulary))
+            always = [*range(FIRST_WORD - 1), *words]
+        listed = np.unique(np.array(always, dtype=np.int64))
+        return cls(model.outputs[0].weight, model.outputs[0].bias, lexicon.pruned(top), listed)
 
     def candidates(self, source: np.ndarray) -> np.ndarray:
         """The active tokens of a sentence of source ids (S,), ascending."""

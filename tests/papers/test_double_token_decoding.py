@@ -1,12 +1,15 @@
 """Paper 002's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import ddgviz
 from fastdecode_lib.experiments import Scale, experiments, paper_002
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
-from fastdecode_lib.experiments.group_runs import SYSTEMS, model_of
+from fastdecode_lib.experiments.group_runs import SYSTEMS, model_of, session_of
 
 TINY = Scale.TINY
 
@@ -115,3 +118,24 @@ def test_toys_are_of_their_kind() -> None:
     assert kinds["bidirectional"].both_ends and not kinds["double_token_l2r"].both_ends
     assert kinds["mask_predict_4"].kind == "masked"
     assert model_of("double-r2l", TINY).tokenizer.backwards
+
+
+@pytest.mark.parametrize(
+    ("preset", "decoder"),
+    [
+        ("bidirectional", "double_token"),
+        ("bidirectional", "double_token:size=3"),
+        ("double-l2r", "double_token"),
+        ("quadruple", "double_token"),
+        ("mask-predict", "mask_predict:iterations=3"),
+    ],
+)
+def test_real_traces_are_drawn(preset: str, decoder: str, tmp_path: Path) -> None:
+    for text in ("The train is late.", "Where would you like to have dinner tonight?"):
+        trace = session_of(model_of(preset, TINY), decoder).translate(text).trace
+        read = ddgviz.read(trace.to_json())
+        assert read.columns == len(trace.tokens) or read.beam
+        last = [cell for row in range(read.rows) for cell in read.cells(row) if cell.kind == "new"]
+        assert preset == "mask-predict" or len(last) >= len(trace.tokens)
+        ddgviz.save(trace, tmp_path / "passes.svg")
+        assert (tmp_path / "passes.svg").read_text(encoding="utf-8").startswith("<svg")

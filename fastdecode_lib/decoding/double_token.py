@@ -76,7 +76,7 @@ class DoubleToken:
         """One pass per group over all live hypotheses; see `core.Decoder.iterate`.
 
         Slots count the output's tokens from the left, and from the right below 0, -1 being the end. With ``size=1`` an
-        iteration holds the new group; with more, the best hypothesis so far, and all of them in `lanes`.
+        iteration holds the new group; with more, the best hypothesis so far, whose tokens are settled when the search has ended.
         """
         check_fits(self.accepts, self.name, model, projection, source, several=True)
         self._check_group(model)
@@ -280,13 +280,9 @@ class _Search:
             tokens=tokens,
             status=tuple(status),
             num_active=None if several else np.resize(active, len(places)),
-            lanes=tuple(self._shown_lane(lane) for lane in (*self.done, *self.live)) if several else None,
             positions=lanes * self.group,
             seconds=seconds,
         )
-
-    def _shown_lane(self, lane: Lane) -> Lane:
-        return Lane(lane.parent, self._in_order(lane.tokens), lane.score, lane.finished)
 
     def _in_order(self, slots: tuple[int, ...]) -> tuple[int, ...]:
         """Tokens in the order of the sentence, with one end where there is one."""

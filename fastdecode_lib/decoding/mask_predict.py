@@ -84,11 +84,16 @@ class MaskPredict:
             best = self._best(chances, own, each)
             seconds = (perf_counter() - clock) / len(source)
             for row, chosen in enumerate(best):
-                width = int(own[chosen])
-                yield self._iteration(
-                    row, call, before[chosen, :width], tokens[chosen, :width], filled[chosen, :width],
-                    again[chosen, :width], chances[chosen, :width], int(lengths[row].sum()), seconds, last,
-                )  # fmt: skip
+                slots = slice(0, int(own[chosen]))
+                shown = _Shown(
+                    before[chosen, slots] if call else np.full(own[chosen], -1),
+                    tokens[chosen, slots].copy(),
+                    filled[chosen, slots],
+                    again[chosen, slots],
+                    np.exp(chances[chosen, slots]),
+                )
+                end = constraints.end[0] if last else None
+                yield shown.iteration(row, call, int(lengths[row].sum()), seconds, end)
             clock = perf_counter()
         return tuple(
             Hypothesis((*tokens[i, : own[i]].tolist(), constraints.end[0]), float(chances[i].sum() / own[i]), "end")
@@ -125,29 +130,32 @@ class MaskPredict:
         best: np.ndarray = means.argmax(1) + np.arange(len(means)) * each
         return best
 
-    @staticmethod
-    def _iteration(
-        row: int,
-        call: int,
-        before: np.ndarray,
-        tokens: np.ndarray,
-        filled: np.ndarray,
-        again: np.ndarray,
-        chances: np.ndarray,
-        positions: int,
-        seconds: float,
-        last: bool,
-    ) -> Iteration:
-        status: list[Status] = ["settled" if last else "masked" if masked else "draft" for masked in again]
+
+@dataclass(frozen=True)
+class _Shown:
+    """A target after a pass, (T,) each: what stood there, what stands there, what was filled in, what is masked again."""
+
+    before: np.ndarray
+    tokens: np.ndarray
+    filled: np.ndarray
+    again: np.ndarray
+    probabilities: np.ndarray
+
+    def iteration(self, row: int, call: int, positions: int, seconds: float, end: int | None) -> Iteration:
+        """As a trace has it; after the last pass, with the end behind it."""
+        behind = 0 if end is None else 1
+        status: list[Status] = ["masked" if masked else "draft" for masked in self.again]
+        origins = ["mask" if new and draft >= 0 else "recycled" if draft >= 0 else "" for new, draft in
+                   zip(self.filled, self.before, strict=True)]  # fmt: skip
         return Iteration(
             row=row,
             call=call,
-            slots=np.arange(len(tokens)),
-            drafts=np.full(len(tokens), -1) if call == 0 else before.copy(),
-            origins=tuple("mask" if new else "recycled" for new in filled) if call else ("",) * len(tokens),
-            tokens=tokens.copy(),
-            status=tuple(status),
-            probabilities=np.exp(chances),
+            slots=np.arange(len(self.tokens) + behind),
+            drafts=np.pad(self.before, (0, behind), constant_values=-1),
+            origins=(*origins, *[""] * behind),
+            tokens=self.tokens if end is None else np.append(self.tokens, end),
+            status=tuple(status) if end is None else ("settled",) * (len(status) + 1),
+            probabilities=np.pad(self.probabilities, (0, behind), constant_values=1.0),
             positions=positions,
             seconds=seconds,
         )

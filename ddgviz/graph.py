@@ -71,7 +71,7 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
     """Measured dependencies if the trace has any, else those that the settling order shows.
 
     In the settling order, each token of a layer hangs on the nearest token of the layer before; longer ways are left
-    out. Of the measured ones, those are left out (but for `redundant`) for which a way over other tokens exists whose
+    out, and so is the end where decoding grew from both. Of the measured ones, those are left out (but for `redundant`) for which a way over other tokens exists whose
     every step is at least as strong.
 
     Parameters
@@ -88,11 +88,13 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
         return [edge for edge in measured(model, redundant) if edge.source in drawn and edge.target in drawn]
     if shown == "none" or model.beam or model.masks:
         return []
-    pairs = itertools.pairwise(order)
+    # What closes a sentence that grew from both ends waited for its middle, not for what stands beside it.
+    last = model.columns - 1 if model.right else model.columns
     return [
         Edge(min(before, key=lambda other: (abs(other - column), -other)), column, 1.0)
-        for (_, before), (_, after) in pairs
+        for (_, before), (_, after) in itertools.pairwise(order)
         for column in after
+        if column < last
     ]
 
 

@@ -89,6 +89,10 @@ def headline(model: TraceModel) -> str:
     return said + (", stopped" if model.finished else " so far")
 
 
+MANY = 6
+"""Tokens of a pass that are told one by one, at most."""
+
+
 def nothing(model: TraceModel) -> str:
     """What stands where no pass is shown."""
     if model.rows:
@@ -136,8 +140,11 @@ def caption(model: TraceModel, row: int) -> str:
         return f"settled nothing and {change}." if change else "changed nothing: what stands is confirmed."
     if len(new) == 1:
         return f"settled {_quoted(new)}" + (f" and {change}." if change else ".")
+    if model.right and len(new) > MANY:
+        return f"settled all {len(new)} tokens: the search has ended."
     if model.right:
-        ends = ": one token from each end" if len(new) == 2 else ""
+        closing = new[-1].token in model.header["end"]
+        ends = ": one token from each end" if len(new) == 2 and not closing else ""
         return f"settled {' and '.join(_quoted([cell]) for cell in new)}{ends}."
     told = sorted({cell.origin for cell in new[:-1]} - PLAIN)
     if told:

@@ -150,7 +150,8 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
     return model.edges.filter((edge) => drawn.has(edge.source) && drawn.has(edge.target));
   }
   if (kind === "none" || model.beam || model.masks) return [];
-  return order.slice(1).flatMap((layer, index) => layer.columns.map((target) => {
+  const last = columnCount(model) - (model.right > 0);
+  return order.slice(1).flatMap((layer, index) => layer.columns.filter((at) => at < last).map((target) => {
     const far = (other) => Math.abs(other - target);
     const source = order[index].columns.reduce((best, other) => (far(other) <= far(best) ? other : best));
     return { source, target, strength: 1 };

@@ -108,3 +108,18 @@ def test_a_day_leaves_no_mark(small: dict[str, Any], tmp_path: Path) -> None:
 def test_a_graph_without_nodes_is_a_file(small: dict[str, Any], suffix: str, tmp_path: Path) -> None:
     path = ddgviz.save(small | {"iterations": [], "hypotheses": []}, tmp_path / f"a{suffix}")
     assert len((networkx.read_graphml if suffix == ".graphml" else networkx.read_gexf)(path)) == 0
+
+
+def test_what_closes_both_ends_hangs_on_nothing() -> None:
+    """The end stands beside the last token, and waited for the middle."""
+    trace = simulate.both_ends()
+    tokens = trace["hypotheses"][0]["tokens"]
+    trace["iterations"] = [row | {"slots": [row["slots"][0], row["slots"][1] - 1]} for row in trace["iterations"]]
+    closing = trace["iterations"][-1] | {"call": len(trace["iterations"]), "slots": [-1], "tokens": [trace["end"][0]]}
+    for name in ("drafts", "origins", "status", "probabilities", "margins", "num_active", "cluster"):
+        closing[name] = closing[name] and closing[name][:1]
+    trace["iterations"].append(closing)
+    trace["hypotheses"][0]["tokens"] = [*tokens, trace["end"][0]]
+    grown = read(trace)
+    assert grown.columns == len(tokens) + 1
+    assert all(edge.target < len(tokens) for edge in edges(grown)) and edges(grown)

@@ -218,6 +218,7 @@ _ORIGINS = {
     "ngram": "n-gram",
     "lexicon": "lexicon",
     "pool": "seen earlier in the sentence",
+    "model": "another model's output",
 }
 
 

@@ -70,9 +70,9 @@ def kind(model: TraceModel, wanted: str = "auto") -> str:
 def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redundant: bool = False) -> list[Edge]:
     """Measured dependencies if the trace has any, else those that the settling order shows.
 
-    In the settling order, each token of a layer hangs on the nearest token of the layer before; longer ways are left
-    out, and so is the end where decoding grew from both. Of the measured ones, those are left out (but for `redundant`) for which a way over other tokens exists whose
-    every step is at least as strong.
+    In the settling order, each token of a layer hangs on the nearest token of the layer before; longer ways are left out, and
+    so is the end where decoding grew from both. Of the measured ones, those are left out (but for `redundant`) for which a way
+    over other tokens exists whose every step is at least as strong.
 
     Parameters
     ----------

@@ -12,17 +12,18 @@ name                           shape             what it is
 ============================== ================= ==============================================================
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
+
+from fastdecode_lib.models.shapes import Shape
 
 LANGUAGE = "fastdecode_language"
 """The model type of our own language models."""
 
 
 @dataclass(frozen=True)
-class LanguageShape:
+class LanguageShape(Shape):
     """Sizes of a language model; the defaults are PTB-Small's of paper 001, table 1.
 
     Attributes
@@ -40,6 +41,7 @@ class LanguageShape:
     layers: int = 2
     max_positions: int = 256
 
+    model_type: ClassVar[str] = LANGUAGE
     cell: ClassVar[str] = "lstm"
     states: ClassVar[int] = 2
 
@@ -50,26 +52,6 @@ class LanguageShape:
                 raise ValueError(
                     f"{field.name} of a language model must be a whole number from 1: got {value!r}. Correct it."
                 )
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "LanguageShape":
-        """Read a ``config.json``.
-
-        Raises
-        ------
-        ValueError
-            If a setting is missing or cannot be.
-        """
-        names = [field.name for field in fields(cls)]
-        if lacking := [name for name in names if name not in config]:
-            raise ValueError(
-                f"config.json lacks the setting {lacking[0]!r} that a {LANGUAGE} model needs. Copy it again, or train the "
-                "model again."
-            )
-        try:
-            return cls(**{name: config[name] for name in names})
-        except ValueError as error:
-            raise ValueError(f"config.json is damaged: {error}") from error
 
     @property
     def config(self) -> dict[str, Any]:
@@ -89,12 +71,3 @@ class LanguageShape:
         for name in self.recurrent_layers:
             shapes |= {f"{name}.W": (gates, width), f"{name}.V": (gates, width), f"{name}.b": (gates,)}
         return shapes | {"output.V": (self.vocabulary, width), "output.bias": (self.vocabulary,)}
-
-    @property
-    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
-    def stored_as(self, name: str) -> tuple[str, ...]:
-        """A tensor is stored under its own name."""
-        return (name,)

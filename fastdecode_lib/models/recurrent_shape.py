@@ -26,10 +26,11 @@ The rows of W, V, U and b are the gates one after another: update u, reset r, ca
 candidate of an LSTM. A one-directional source layer is S wide (GS, S) where the layers of two directions are H each.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
+
+from fastdecode_lib.models.shapes import Shape
 
 RECURRENT = "fastdecode_recurrent"
 """The model type of our own recurrent checkpoints."""
@@ -44,7 +45,7 @@ RELU_LIMIT, WEIGHT_LIMIT = 10.0, 1.0
 
 
 @dataclass(frozen=True)
-class RecurrentShape:
+class RecurrentShape(Shape):
     """Sizes of an attentional recurrent encoder-decoder; the defaults are the paper's S1.
 
     Attributes
@@ -90,6 +91,8 @@ class RecurrentShape:
     residual: bool = False
     max_positions: int = 256
 
+    model_type: ClassVar[str] = RECURRENT
+
     def __post_init__(self) -> None:
         for name in ("cell", "top"):
             allowed = get_args({"cell": Cell, "top": Top}[name])
@@ -112,26 +115,6 @@ class RecurrentShape:
             raise ValueError(
                 f"Fully-connected layers need a top: got fc_layers={self.fc_layers} and top='none'. Use top='tanh'."
             )
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "RecurrentShape":
-        """Read a ``config.json``.
-
-        Raises
-        ------
-        ValueError
-            If a setting is missing or cannot be.
-        """
-        names = [field.name for field in fields(cls)]
-        if lacking := [name for name in names if name not in config]:
-            raise ValueError(
-                f"config.json lacks the setting {lacking[0]!r} that a {RECURRENT} model needs. Copy it again, or train the "
-                "model again: fastdecode train sharp-s4"
-            )
-        try:
-            return cls(**{name: config[name] for name in names})
-        except ValueError as error:
-            raise ValueError(f"config.json is damaged: {error}") from error
 
     @property
     def config(self) -> dict[str, Any]:
@@ -192,15 +175,6 @@ class RecurrentShape:
             cell("target.top", self.width, below)
         shapes["output.V"] = (self.vocabulary, self.width)
         return shapes
-
-    @property
-    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
-    def stored_as(self, name: str) -> tuple[str, ...]:
-        """A tensor is stored under its own name."""
-        return (name,)
 
 
 _SYSTEMS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,40 @@
+"""What the shapes of our own word-based models have in common: reading settings, and every tensor under its own name."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+
+class Shape:
+    """Base of a frozen dataclass of sizes; a subclass checks them, and says which tensors follow from them."""
+
+    model_type: ClassVar[str]
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Read a ``config.json``.
+
+        Raises
+        ------
+        ValueError
+            If a setting is missing or cannot be.
+        """
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        if lacking := [name for name in names if name not in config]:
+            raise ValueError(
+                f"config.json lacks the setting {lacking[0]!r} that a {cls.model_type} model needs. Copy it again, or train "
+                "the model again with fastdecode train."
+            )
+        try:
+            return cls(**{name: config[name] for name in names})
+        except ValueError as error:
+            raise ValueError(f"config.json is damaged: {error}") from error
+
+    @property
+    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
+        """None."""
+        return {}
+
+    def stored_as(self, name: str) -> tuple[str, ...]:
+        """A tensor is stored under its own name."""
+        return (name,)

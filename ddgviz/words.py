@@ -245,7 +245,7 @@ def share(model: TraceModel, active: int | None) -> str:
     """Tokens scored, and what share of the vocabulary: ``312 · 4.3%``."""
     if active is None:
         return ""
-    known = f" · {100 * active / model.vocabulary:.1f}%" if model.vocabulary else ""
+    known = f" · {_tenths(100 * active / model.vocabulary)}" if model.vocabulary else ""
     return f"{active:,}{known}"
 
 
@@ -254,7 +254,12 @@ def percent(model: TraceModel, active: int) -> str:
     if model.vocabulary is None:
         return f"{active:,}"
     part = 100 * active / model.vocabulary
-    return f"{part:.0f}%" if part >= 9.95 else f"{part:.1f}%"
+    return f"{part:.0f}%" if part >= 9.95 else _tenths(part)
+
+
+def _tenths(part: float) -> str:
+    """Percent with a decimal; what is there is never called nothing."""
+    return "<0.1%" if 0 < part < 0.05 else f"{part:.1f}%"
 
 
 def cluster_words(model: TraceModel, cluster: int, most: int = 60) -> str:

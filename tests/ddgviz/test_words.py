@@ -101,3 +101,10 @@ def test_a_cluster_names_its_words() -> None:
         "<pad>  ‹end›  Die  Kinder"
     ) and "and 377 more" in words.cluster_words(model, 7)
     assert words.cluster_words(model, 99) == "The trace does not say which tokens its active set holds."
+
+
+def test_a_tiny_share_is_not_called_nothing() -> None:
+    model = read(simulate.clustered())
+    model.header["settings"]["vocabulary"] = 250_000
+    assert words.percent(model, 95) == "<0.1%" and words.share(model, 95) == "95 · <0.1%"
+    assert words.percent(model, 0) == "0.0%" and words.percent(model, 25_000) == "10%"

@@ -131,8 +131,8 @@ def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict
         "",
         f"# {preset.name}",
         "",
-        f"A small transformer, {source} to {target}, that {does}. It is a system of paper 002 (Imamura and Sumita, 2020): Marian's "
-        f"shape, {preset.encoder_layers} encoder and {preset.decoder_layers} decoder layers, d={preset.width}, "
+        f"A small transformer, {source} to {target}, that {does}, trained as those of paper 002 (Imamura and Sumita, 2020): "
+        f"Marian's shape, {preset.encoder_layers} encoder and {preset.decoder_layers} decoder layers, d={preset.width}, "
         f"{preset.feed_forward} in the feed-forward blocks, a joint SentencePiece vocabulary of {preset.vocabulary:,}, learned "
         "positions of the decoder. It exists to show and measure decoding methods, not to compete on quality.",
         "",
@@ -142,11 +142,12 @@ def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict
         "## Training",
         "",
         "- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; single "
-        f"pairs, and {preset.joined_share:g} times as many joined two to four at a time.",
+        f"pairs, and {preset.joined_share:g} times as many joined two to eight at a time.",
         f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
         f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of "
         f"the weights, chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root; "
+        f"- float32 (bfloat16 where the hardware has it), AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, "
+        "then inverse square root; "
         f"label smoothing {preset.label_smoothing:g}.",
         "",
         "## Scores on the test split (the plainest decoder, float32)",

@@ -131,12 +131,7 @@ class Architecture:
                     f"{config[f'{side}_attention_heads']}. Check that config.json belongs to these weights."
                 )
         shared = bool(config.get("share_encoder_decoder_embeddings", True))
-        group, order = config.get("tokens_per_step", 1), config.get("order", ORDERS[0])
-        if type(group) is not int or group < 1 or order not in ORDERS:
-            raise CheckpointError(
-                f"config.json is damaged: tokens_per_step must be a whole number above 0 and order one of {', '.join(ORDERS)}, "
-                f"got {group!r} and {order!r}. Copy it again."
-            )
+        own = _own_settings(config) if config["model_type"] == OWN else {}
         return cls(
             family=config["model_type"],
             source_vocabulary=config["vocab_size"],
@@ -154,9 +149,7 @@ class Architecture:
             padding=config["pad_token_id"],
             shared_embeddings=shared,
             tied_output=bool(config.get("tie_word_embeddings", True)),
-            group=group,
-            order=order,
-            masked=bool(config.get("masked", False)),
+            **own,
         )
 
     @property
@@ -251,6 +244,23 @@ class Architecture:
             tied = (encoder,) if self.shared_embeddings else ()
             return ("lm_head.weight", decoder, shared, *tied)
         return (name,)
+
+
+def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
+    group, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
+    start = config.get("decoder_start_token_id")
+    sound = (
+        (type(group) is int and group >= 1, "tokens_per_step must be a whole number above 0", group),
+        (order in ORDERS, f"order must be one of {', '.join(ORDERS)}", order),
+        (type(masked) is bool, "masked must be true or false", masked),
+        (not masked or group == 1, "a masked model has tokens_per_step 1", group),
+        (isinstance(start, list) and len(start) == group, "decoder_start_token_id must list a start for each token a step", start),
+    )  # fmt: skip
+    for good, wanted, got in sound:
+        if not good:
+            raise CheckpointError(f"config.json is damaged: {wanted}, got {got!r}. Copy it again.")
+    return {"group": group, "order": order, "masked": masked}
 
 
 @dataclass(frozen=True)

@@ -328,7 +328,7 @@ def _compare(options: argparse.Namespace) -> int:
         sentences,
         source=options.source_language,
         target=options.target_language,
-        decoders=options.decoder or ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3"),
+        decoders=options.decoder,
         projections=options.projection or ("exact",),
         baselines=options.baseline,
         references=references,
@@ -613,7 +613,7 @@ def _figures(options: argparse.Namespace) -> int:
     from ddgviz.figures import frontier
     from fastdecode_lib.corpus import CorpusNotFound
     from fastdecode_lib.dashboard import DECODERS
-    from fastdecode_lib.experiments import Scale, experiments, start_here
+    from fastdecode_lib.experiments import NoResult, Scale, experiments, start_here
     from fastdecode_lib.store import write_table
     from fastdecode_lib.translation import load, translate
 
@@ -625,7 +625,7 @@ def _figures(options: argparse.Namespace) -> int:
     for name, e in experiments().items():
         try:
             frame = _result(e, scale)
-        except CorpusNotFound as error:
+        except (CorpusNotFound, NoResult) as error:
             print(f"fastdecode: {name} is left out. {_one_line(error)}", file=sys.stderr)
             continue
         stem = folder / f"{name}.{scale}"

@@ -40,8 +40,6 @@ def make_table(
     ValueError
         If no text has content and fits the model.
     """
-    from tqdm.auto import tqdm
-
     model = session.model
     lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
     fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
@@ -51,15 +49,7 @@ def make_table(
             f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
             f"{model.network.max_source} tokens. Give some thousand."
         )
-    chunks = Path(folder) / _key(session, kept)
-    sources: list[np.ndarray] = []
-    outputs: list[np.ndarray] = []
-    with tqdm(total=len(kept), desc="translating", unit="sentence", disable=not progress) as bar:
-        for start in range(0, len(kept), CHUNK):
-            part = kept[start : start + CHUNK]
-            pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
-            sources, outputs = sources + pairs[0], outputs + pairs[1]
-            bar.update(len(part))
+    sources, outputs = translations(session, kept, batch=batch, folder=folder, progress=progress)
     return DraftTable.count(
         sources,
         outputs,
@@ -75,6 +65,29 @@ def make_table(
             "least": least,
         },
     )
+
+
+def translations(
+    session: Session,
+    texts: Sequence[str],
+    *,
+    batch: int = 64,
+    folder: str | Path = "build/draft-table",
+    progress: bool = False,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Source ids and output ids of some texts, kept in `folder` as they come: a run that was stopped goes on where it was."""
+    from tqdm.auto import tqdm
+
+    chunks = Path(folder) / _key(session, texts)
+    sources: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
+    with tqdm(total=len(texts), desc="translating", unit="sentence", disable=not progress) as bar:
+        for start in range(0, len(texts), CHUNK):
+            part = texts[start : start + CHUNK]
+            pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
+            sources, outputs = sources + pairs[0], outputs + pairs[1]
+            bar.update(len(part))
+    return sources, outputs
 
 
 def unlabelled(data: str | Path | None, source: str | None, target: str | None) -> list[str]:
@@ -95,7 +108,9 @@ def default_path(session: Session) -> Path:
 def _key(session: Session, texts: Sequence[str]) -> str:
     """A name for translations that follow from the same model, settings and texts."""
     model = session.model
-    digest = hashlib.sha256(f"{model.checkpoint.fingerprint} {session.constraints} {model.dtype}".encode())
+    told = [model.checkpoint.fingerprint, session.constraints, model.dtype]
+    told += [session.decoder_name] if session.decoder_name != "greedy" else []
+    digest = hashlib.sha256(" ".join(map(str, told)).encode())
     digest.update(f" {session.source} {session.target}\n".encode())
     for text in texts:
         digest.update(text.encode() + b"\n")

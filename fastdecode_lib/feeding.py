@@ -152,6 +152,13 @@ class _Texts:
         numbers = {"engine": model.engine, "dtype": model.dtype, "device": model.device}
         return {"fingerprint": model.checkpoint.fingerprint, **numbers}
 
+    def __post_init__(self) -> None:
+        if self.network.kind != "causal":
+            raise ContextsError(
+                f"Contexts are recorded of causal models: got {self.model.name}, a {self.network.kind} model, whose slots see what "
+                "stands behind them. Record another model."
+            )
+
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
         """Sources and outputs; a sentence without content, or too long for the model, has an empty output."""
         session = self._session(direction)

@@ -37,6 +37,13 @@ class Examples:
         )
 
 
+def autocast(device: str) -> Any:
+    """Matrix products in bfloat16 where the hardware has it; elsewhere it is emulated, and many times slower than float32."""
+    kind = torch.device(device).type
+    able = kind != "cpu" or torch.backends.cpu.get_cpu_capability().startswith(("AVX512", "AMX", "SVE", "NEON"))
+    return torch.autocast(kind, torch.bfloat16, enabled=able)
+
+
 class Learner(Protocol):
     """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
 

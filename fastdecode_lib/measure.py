@@ -31,6 +31,8 @@ COLUMNS = (
 S = TypeVar("S")
 T = TypeVar("T")
 
+PARALLEL = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
+"""What `compare` compares where nothing else is asked for."""
 NOISY = 0.10
 """Spread (interquartile range over median) above which a time is called noisy."""
 
@@ -59,7 +61,8 @@ def decoder_system(session: Session, name: str | None = None) -> System:
         run(counted, source)
         return counted.usage
 
-    return System(name or session.decoder_name, lambda source: run(network, source), count)
+    alone = getattr(session.decoder, "outputs", None) is None
+    return System(name or session.decoder_name, lambda source: run(network, source), count if alone else None)
 
 
 def measure(
@@ -196,10 +199,12 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
                         outputs[i] = hypothesis.tokens
                     break
                 passes, group = counts[rows[iteration.row], 0], session.model.network.group
-                # A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other.
-                in_steps = iteration.lanes or group > 1
+                # A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a
+                # masked model's targets of several lengths, the one shown stands for all.
+                in_steps, masked = iteration.lanes or group > 1, session.model.network.kind == "masked"
                 held, fed = (passes * group, group) if in_steps else (iteration.slots[0], iteration.positions)
-                entries = len(session.constraints.prefix) - 1 + held + fed
+                held, fed = (0, len(iteration.slots)) if masked else (held, fed)
+                entries = len(session.constraints.prefix) - group + held + fed
                 counts[rows[iteration.row]] += (1, iteration.positions, iteration.positions * entries)
             bar.update(len(rows))
     return pd.DataFrame(
@@ -221,7 +226,7 @@ def compare(
     *,
     source: str | None = None,
     target: str | None = None,
-    decoders: Sequence[registry.Spec] = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3"),
+    decoders: Sequence[registry.Spec] | None = None,
     projections: Sequence[str] = ("exact",),
     baselines: Sequence[str] = (),
     references: Sequence[str] | None = None,
@@ -233,8 +238,10 @@ def compare(
 ) -> "pd.DataFrame":
     """One row per decoder and baseline: agreement with greedy, passes, positions, speedup over greedy, quality.
 
-    Greedy decoding is always measured, being what the others are compared with; its row appears if it was asked for.
-    Sentences without content are left out. Raw times and provenance stand in ``frame.attrs``.
+    Greedy decoding is always measured, being what the others are compared with; its row appears if it was asked for. For models
+    that it cannot drive, `registry.usual` has its place. Without `decoders`, it and the parallel ones are compared. Passes of a
+    model that drafts for another are not counted, so such rows have no ``calls``. Sentences without content are left out. Raw
+    times and provenance stand in ``frame.attrs``.
 
     Returns
     -------
@@ -247,17 +254,20 @@ def compare(
             f"Each sentence needs one reference: got {len(sentences)} sentences and {len(references)} references. "
             "Check that the files have the same number of lines."
         )
+    usual = registry.usual(model.network)
+    if not decoders:
+        decoders = PARALLEL if usual == "greedy" else (usual,)
     sessions = [
         Session.of(model, source, target, decoder, projection, **limits)
         for projection in projections
         for decoder in decoders
     ]
-    greedy = Session.of(model, source, target, "greedy", **limits)
+    greedy = Session.of(model, source, target, usual, **limits)
     kept = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
     if not kept:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], source, target) for i in kept]
-    systems = [decoder_system(greedy, "greedy")]
+    systems = [decoder_system(greedy, usual)]
     for session in sessions:
         name = session.decoder_name
         if session.projection_name != "exact":
@@ -274,7 +284,7 @@ def compare(
         progress=progress,
     )
     asked = {session.decoder_name for session in sessions}
-    shown = [m for m in measurements if m is not measurements[0] or "greedy" in asked or not asked]
+    shown = [m for m in measurements if m is not measurements[0] or usual in asked or not asked]
     rows = [_row(m, measurements[0], seed) for m in shown]
     if references is not None:
         texts, expected = [sentences[i] for i in kept], [references[i] for i in kept]

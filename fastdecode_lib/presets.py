@@ -1,7 +1,10 @@
 """What each bundled model is made of and how it is trained: one frozen record per model, read by `training`."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from fastdecode_lib.corpus import DIRECTIONS
 from fastdecode_lib.models.language_shape import LanguageShape
@@ -52,6 +55,21 @@ class Recipe:
     dev_single: int = 100
     dev_joined: int = 40
 
+    def is_over(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a run with these evaluations came to its end: all updates made, or no gain for `patience` evaluations."""
+        if not history:
+            return False
+        scores = [entry[self.measure] for entry in history]
+        best = scores.index(max(scores))
+        return history[-1]["update"] >= self.max_updates or best < len(scores) - self.patience
+
+    def trained(self, folder: str | Path = "build/train") -> Path | None:
+        """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
+        work = Path(folder) / self.name
+        if not (work / "best" / "config.json").is_file():
+            return None
+        return work / "best" if self.is_over(json.loads((work / "history.json").read_text(encoding="utf-8"))) else None
+
 
 @dataclass(frozen=True)
 class Preset(Recipe):
@@ -86,15 +104,21 @@ class GroupPreset(Recipe):
         Size of the joint SentencePiece vocabulary with end, unknown and padding.
     tokens_per_step, order, masked
         As in `checkpoints.Architecture`.
+    joined_sizes : (int, int)
+        Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
+    teacher : str
+        A trained preset whose translations of the training sources are the targets (distillation); the references if empty.
     """
 
     kind = "group"
 
     directions: tuple[tuple[str, str], ...] = (("en", "de"),)
-    warm_up: int = 1_000
-    evaluate_every: int = 500
+    warm_up: int = 400
+    evaluate_every: int = 300
     patience: int = 100
-    max_updates: int = 6_000
+    max_updates: int = 2_400
+    joined_sizes: tuple[int, int] = (2, 8)
+    teacher: str = ""
     dev_single: int = 250
     dev_joined: int = 50
     vocabulary: int = 8_000
@@ -191,7 +215,7 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
         residual=True,
     )
     return RecurrentPreset(
-        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=6_000, patience=4
+        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=2_400, patience=4
     )
 
 
@@ -199,14 +223,20 @@ SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
     "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
-    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=18_000),
+    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=7_200),
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
     "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1),
+    "bidirectional-distilled": GroupPreset(
+        name="bidirectional-distilled", tokens_per_step=2, order="both_ends", teacher="single-l2r"
+    ),
+    "mask-predict-distilled": GroupPreset(
+        name="mask-predict-distilled", masked=True, max_updates=7_200, teacher="single-l2r"
+    ),
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
     "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
 }
-"""Those of paper 002, in the order of their training, a fast baseline, and more tokens a step."""
+"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, and more tokens a step."""
 
 PRESETS: dict[str, Recipe] = {
     preset.name: preset

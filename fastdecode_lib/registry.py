@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastdecode_lib.core import Decoder, Model, Projection
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
@@ -274,6 +276,9 @@ def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection
         sources = kept.tokenizer.source_tokens(range(_source_vocabulary(model)))
         lexicon, found = Lexicon.from_vmap(Path(options["file"]).expanduser(), sources, pieces)
         always = (*found, *kept.end)
+        numbers.setdefault(
+            "top", max(1, int(np.diff(lexicon.offsets).max(initial=1)))
+        )  # whole lines, as CTranslate2 takes them
     if lexicon is None:
         raise ValueError(
             "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, or name "

@@ -20,7 +20,15 @@ import torch
 from tqdm.auto import tqdm
 
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
-from fastdecode_lib.learning import Examples, Learner, SmoothedLoss, TranslationLearner, batches, kept_examples
+from fastdecode_lib.learning import (
+    Examples,
+    Learner,
+    SmoothedLoss,
+    TranslationLearner,
+    autocast,
+    batches,
+    kept_examples,
+)
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, Recipe
 from fastdecode_lib.store import atomic_file, atomic_folder, recover
 
@@ -275,9 +283,8 @@ class _Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the preset's measure has not risen for `patience` evaluations."""
-        scores = [entry[self.preset.measure] for entry in self.history]
-        return len(scores) > self.preset.patience and int(np.argmax(scores)) < len(scores) - self.preset.patience
+        """Whether the run came to its end."""
+        return self.preset.is_over(self.history)
 
     def step(self, rows: np.ndarray) -> tuple[float, int]:
         """One update; its loss per token and how many target tokens it held."""
@@ -318,7 +325,7 @@ class _Run:
 
 
 class MarianLearner(TranslationLearner):
-    """Trains a `Preset`: a MarianMTModel in bfloat16 autocast over a joint SentencePiece vocabulary."""
+    """Trains a `Preset`: a MarianMTModel, in bfloat16 where that is fast, over a joint SentencePiece vocabulary."""
 
     def __init__(self, preset: Preset, corpus: Tatoeba, work: Path, device: str, seed: int):
         self.preset, self.corpus, self.device = preset, corpus, device
@@ -334,7 +341,7 @@ class MarianLearner(TranslationLearner):
         decoder_input = torch.cat([torch.full_like(target[:, :1], padding), target[:, :-1]], 1)
         real = target != padding
         self.model.train()
-        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+        with autocast(self.device):
             hidden = self.model.model(
                 input_ids=source, attention_mask=source != padding, decoder_input_ids=decoder_input, use_cache=False
             ).last_hidden_state[real]

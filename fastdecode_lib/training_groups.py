@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints import OWN, Architecture, quantised
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
-from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, kept_examples
+from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import GroupPreset
 from fastdecode_lib.store import atomic_file
@@ -31,7 +31,7 @@ TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 
 
 class GroupLearner(TranslationLearner):
-    """Trains a `GroupPreset`: transformers' MarianMTModel with other masks, in bfloat16 autocast."""
+    """Trains a `GroupPreset`: transformers' MarianMTModel with other masks, in bfloat16 where that is fast."""
 
     padding = PADDING
 
@@ -39,7 +39,7 @@ class GroupLearner(TranslationLearner):
         self.preset, self.corpus, self.device = preset, corpus, device
         self.pieces_file = _kept_pieces(preset, corpus, work, seed)
         self.pieces = load_pieces(self.pieces_file.read_bytes())
-        self.examples = kept_examples(work, lambda: _encoded(preset, corpus, self.pieces, seed))
+        self.examples = kept_examples(work, lambda: _encoded(preset, corpus, self.pieces, work, seed))
         self.architecture = architecture_of(preset)
         torch.manual_seed(seed)
         self.model = _new_model(preset).to(device)
@@ -53,7 +53,7 @@ class GroupLearner(TranslationLearner):
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Smoothed cross-entropy per target token: of all in their groups, or of those masked."""
         self.model.train()
-        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+        with autocast(self.device):
             return self._masked_loss(source, target) if self.preset.masked else self._group_loss(source, target)
 
     def _group_loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -227,6 +227,9 @@ def _new_model(preset: GroupPreset) -> Any:
     with torch.no_grad():
         positions.weight.normal_(0.0, preset.width**-0.5)
     model.model.decoder.embed_positions = positions
+    # What starts a target, and masks it, is an input like any other: torch would leave the row of a padding id as it is.
+    for embedding in (model.model.shared, model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+        embedding.padding_idx = None
     if preset.masked:
         model.length = nn.Linear(preset.width, preset.max_positions, bias=False)
     return model
@@ -281,16 +284,38 @@ def load_pieces(model: bytes) -> Any:
     return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
-def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, seed: int) -> Examples:
+def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int) -> Examples:
     """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without."""
     sources: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     for number, (source, target) in enumerate(preset.directions):
         pairs = corpus.pairs("train", source, target)
-        pairs += join_pairs(pairs, seed=seed + number, count=int(len(pairs) * preset.joined_share))
-        sources += [np.array([*row, END], dtype=np.uint16) for row in pieces.encode([a for a, _ in pairs])]
-        targets += [np.array(_slots(preset, row), dtype=np.uint16) for row in pieces.encode([b for _, b in pairs])]
+        joined = int(len(pairs) * preset.joined_share)
+        pairs += join_pairs(pairs, seed=seed + number, count=joined, sizes=preset.joined_sizes)
+        texts, outputs = [a for a, _ in pairs], pieces.encode([b for _, b in pairs])
+        if preset.teacher:
+            outputs = _taught(work.parent / preset.teacher / "best", texts, (source, target), pieces, work)
+        sources += [np.array([*row, END], dtype=np.uint16) for row in pieces.encode(texts)]
+        targets += [np.array(_slots(preset, row), dtype=np.uint16) for row in outputs]
     return Examples.of(sources, targets, preset.max_positions)
+
+
+def _taught(teacher: Path, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
+    """A trained model's translations of some texts as ids, kept as they come."""
+    from fastdecode_lib.drafting import translations
+    from fastdecode_lib.translation import Session, load
+
+    if not (teacher / "config.json").is_file():
+        raise ValueError(
+            f"The teacher is not trained: there is no checkpoint in {teacher}. Train it first: fastdecode train "
+            f"{teacher.parent.name}"
+        )
+    model = load(str(teacher), device="cpu")
+    session = Session.of(model, *direction)
+    _, outputs = translations(session, texts, folder=work / "taught", progress=True)
+    said = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
+    found: list[list[int]] = pieces.encode(said)
+    return found
 
 
 def _slots(preset: GroupPreset, tokens: list[int]) -> list[int]:

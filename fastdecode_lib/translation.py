@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
 
@@ -714,19 +714,19 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
     Raises
     ------
     ValueError
-        If the two have not the same vocabularies.
+        If the two have not the same vocabularies and order.
     """
-    options = {"precision": model.dtype} if model.engine == "compiled" else {"dtype": model.dtype}
-    other = load(name, device=model.device, engine=model.engine, **options)
+    other = _drafter(name, model.engine, model.dtype, model.device)
     vocabulary = model.network.outputs[0].vocabulary
-    sides = ("pieces", "source_tokens")
-    if other.network.outputs[0].vocabulary != vocabulary or any(
-        getattr(other.tokenizer, side)(range(vocabulary)) != getattr(model.tokenizer, side)(range(vocabulary))
-        for side in sides
-    ):
+
+    def told(one: TranslationModel) -> tuple[Any, ...]:
+        pieces, sources = (getattr(one.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens"))
+        return one.network.outputs[0].vocabulary, pieces, sources, getattr(one.tokenizer, "backwards", False)
+
+    if told(other) != told(model):
         raise ValueError(
-            f"The model that drafts needs the vocabulary of the one that verifies: {name} and {model.name} differ. Take models "
-            "trained with the same tokenizer."
+            f"The model that drafts needs the vocabulary and order of the one that verifies: {name} and {model.name} differ. Take "
+            "models trained with the same tokenizer, in the same direction."
         )
     session = Session.of(other, source, target)
 
@@ -735,6 +735,14 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
         return [hypothesis.tokens for hypothesis in found]
 
     return outputs
+
+
+@lru_cache(maxsize=2)
+def _drafter(name: str, engine: str, dtype: str, device: str) -> TranslationModel:
+    """A model that drafts, kept for the next sentence."""
+    if engine == "compiled":
+        return load(name, engine=engine, precision=dtype)
+    return load(name, device=device, engine="torch", dtype=dtype)
 
 
 def _translation(trace: Trace) -> Translation:
@@ -762,12 +770,13 @@ def _drained(
 
 
 def _settled(trace: Trace) -> tuple[int, ...]:
-    """The tokens known to be right when decoding was interrupted."""
+    """The tokens known to be right when decoding was interrupted: from the left, then those from the right."""
     tokens: dict[int, int] = {}
     for iteration in trace.iterations:
         for slot, token, status in zip(iteration.slots, iteration.tokens, iteration.status, strict=True):
             if status == "settled":
                 tokens[int(slot)] = int(token)
-    known = [tokens[slot] for slot in range(len(tokens)) if slot in tokens]
+    left = [tokens[slot] for slot in range(len(tokens)) if slot in tokens]
+    known = [*left, *(tokens[slot] for slot in sorted(slot for slot in tokens if slot < 0))]
     ends = [i for i, token in enumerate(known) if token in trace.end]
     return tuple(known[: ends[0] + 1] if ends else known)

@@ -12,11 +12,17 @@ import torch
 
 from fastdecode_lib import bundling, cli, load, training, translate
 from fastdecode_lib.checkpoints import CheckpointError
+from fastdecode_lib.contexts import ContextsError
+from fastdecode_lib.core import Source
 from fastdecode_lib.corpus import Tatoeba
+from fastdecode_lib.experiments.group_runs import random_weights
 from fastdecode_lib.feeding import Translations, hidden_and_labels
 from fastdecode_lib.folding import whole
+from fastdecode_lib.measure import compare
+from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import PRESETS, SYSTEMS_002, GroupPreset
-from fastdecode_lib.training_groups import END, PADDING, GroupLearner
+from fastdecode_lib.projections.exact import Exact
+from fastdecode_lib.training_groups import END, PADDING, GroupLearner, _named
 
 SMALL = {
     "vocabulary": 60,
@@ -92,29 +98,71 @@ def test_targets_are_folded(corpus: Path, tmp_path: Path) -> None:
             assert text.endswith(".") and "en" in text
 
 
-@pytest.mark.parametrize("name", ["single-l2r", "bidirectional", "triple"])
-def test_training_sees_what_decoding_sees(name: str, corpus: Path, tmp_path: Path) -> None:
-    """The loss of a target equals the log-probabilities that the decoder's network gives its slots, step by step."""
-    made = learner(name, corpus, tmp_path)
-    made.preset = dataclasses.replace(made.preset, label_smoothing=0.0)
-    source, target = made.examples.batch(np.array([3]), PADDING)
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        told = made._group_loss(source, target).item()
-    folder = tmp_path / "exported"
-    folder.mkdir()
-    made.export({n: p.detach() for n, p in made.parameters.items()}, folder)
-    model = load(str(folder), device="cpu", engine="torch")
-    batch = model.encode([made.pieces.decode(source[0].tolist()[:-1])], "en", "de")
-    assert batch.ids[0].tolist() == source[0].tolist()
-    network: Any = model.network
+def slot_by_slot(made: GroupLearner, weights: dict[str, torch.Tensor], row: int) -> float:
+    """The mean log-probability of a target as the decoder's network sees it, a group at a time."""
+    source, target = made.examples.batch(np.array([row]), PADDING)
+    network = Transformer(made.architecture, _named(weights), dtype=torch.float64)
+    batch = Source(source.numpy(), np.array([source.shape[1]]))
     state = network.start(network.encode(batch), np.array([[PADDING] * network.group]))
     fed, total = [PADDING] * network.group, 0.0
+    scorer = Exact.of(network).bind(batch)
     for first in range(0, target.shape[1], network.group):
         slots = target[0, first : first + network.group].tolist()
-        hidden = network.step(state, np.array([fed]))[0]
-        total -= model.exact.bind(batch).log_probs(hidden, np.array(slots)[:, None]).sum()
+        total += scorer.log_probs(network.step(state, np.array([fed]))[0], np.array(slots)[:, None]).sum()
         fed = slots
-    assert total / target.shape[1] == pytest.approx(told, rel=0.03), "int8 rows apart"
+    return total / target.shape[1]
+
+
+def sharp(made: GroupLearner) -> dict[str, torch.Tensor]:
+    """Weights of unit gain in place of a learner's first ones, under which every slot depends on what it sees."""
+    drawn = random_weights(made.architecture, 5)
+    with torch.no_grad():
+        for name, parameter in made.parameters.items():
+            parameter.copy_(torch.from_numpy(drawn[name]))
+    return {name: parameter.detach().double() for name, parameter in made.parameters.items()}
+
+
+@pytest.mark.parametrize("name", ["single-l2r", "bidirectional", "triple"])
+def test_training_sees_what_decoding_sees(name: str, corpus: Path, tmp_path: Path) -> None:
+    """The loss of a target is that of its slots, decoded group by group; with another mask or shift it is another."""
+    made = learner(name, corpus, tmp_path)
+    made.preset = dataclasses.replace(made.preset, label_smoothing=0.0)
+    weights, group = sharp(made), made.preset.tokens_per_step
+    for row in (3, 40, 90):
+        source, target = made.examples.batch(np.array([row]), PADDING)
+        with torch.no_grad():
+            told = -made._group_loss(source, target).item()
+        expected = slot_by_slot(made, weights, row)
+        assert told == pytest.approx(expected, abs=2e-4)
+        if group > 1:  # a plain causal mask would be another model
+            kept, causal = (
+                made.hidden_groups,
+                torch.full_like(made.hidden_groups, torch.finfo(torch.float32).min).triu(1),
+            )
+            made.hidden_groups = causal
+            with torch.no_grad():
+                assert abs(-made._group_loss(source, target).item() - expected) > 2e-3
+            made.hidden_groups = kept
+
+
+@pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
+def test_the_start_and_the_mask_learn_as_inputs(name: str, corpus: Path, tmp_path: Path) -> None:
+    """Their row's gradient depends on where it is fed: torch freezes the row of a padding id unless it is told not to."""
+    made = learner(name, corpus, tmp_path)
+    sharp(made)
+
+    def gradient() -> torch.Tensor:
+        torch.manual_seed(1)
+        loss = made.loss(*made.examples.batch(np.array([3]), PADDING))
+        (found,) = torch.autograd.grad(loss, [made.parameters["model.shared.weight"]])
+        return found[PADDING]
+
+    free = gradient()
+    inside = made.model.model
+    for embedding in (inside.shared, inside.encoder.embed_tokens, inside.decoder.embed_tokens):
+        assert embedding.padding_idx is None
+        embedding.padding_idx = PADDING
+    assert not torch.allclose(free, gradient(), atol=1e-6), "frozen as an input, it would have another"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,6 +196,24 @@ def test_recording_feeds_whole_groups(trained: dict[str, Path]) -> None:
     assert labels.shape == (len(hidden), 3)
 
 
+def test_a_masked_model_is_not_recorded(trained: dict[str, Path]) -> None:
+    with pytest.raises(ContextsError, match="recorded of causal models: got .*mask-predict.*, a masked model"):
+        Translations(load(str(trained["mask-predict"]), device="cpu"))
+
+
+def test_models_are_compared_with_the_decoder_that_fits(trained: dict[str, Path]) -> None:
+    model = load(str(trained["bidirectional"]), device="cpu")
+    frame = compare(model, [TEXT], decoders=("double_token", "double_token:size=2"), runs=3, progress=False)
+    assert list(frame.name) == ["double_token", "double_token:size=2"] and frame.speedup[0] == 1
+    assert list(compare(model, [TEXT], runs=3, progress=False).name) == ["double_token"]
+    single = load(str(trained["single-l2r"]), device="cpu")
+    drafted = f"window:draft=model,model={trained['bidirectional']}"
+    frame = compare(single, [TEXT], decoders=("greedy", drafted), runs=3, progress=False)
+    assert list(frame.agreement) == [1, 1] and frame.calls.isna().tolist() == [False, True], (
+        "the draft's passes are not known"
+    )
+
+
 def test_another_models_output_is_a_draft(trained: dict[str, Path]) -> None:
     model = load(str(trained["single-l2r"]), device="cpu")
     greedy = translate(model, TEXT)
@@ -156,11 +222,13 @@ def test_another_models_output_is_a_draft(trained: dict[str, Path]) -> None:
     itself = translate(model, TEXT, decoder=f"window:width=64,draft=model,model={trained['single-l2r']}")
     assert itself.tokens == greedy.tokens and itself.trace.calls == 1, "its own output is right in one pass"
     assert "model" in itself.trace.iterations[0].origins
+    with pytest.raises(ValueError, match="needs the vocabulary and order"):
+        translate(model, TEXT, decoder=f"window:draft=model,model={trained['double-r2l']}")
 
 
 def test_a_draft_of_another_vocabulary_is_refused(trained: dict[str, Path]) -> None:
     model = load(str(trained["single-l2r"]), device="cpu")
-    with pytest.raises(ValueError, match="needs the vocabulary of the one that verifies: tatoeba-small and"):
+    with pytest.raises(ValueError, match="needs the vocabulary and order of the one that verifies: tatoeba-small and"):
         translate(model, TEXT, decoder="window:draft=model,model=tatoeba-small")
     with pytest.raises(ValueError, match=r"needs a model that drafts, got none\. Name it: window:draft=model,model="):
         translate(model, TEXT, decoder="window:draft=model")
@@ -180,9 +248,12 @@ def test_the_command_line_takes_the_decoder_that_fits(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tokens_per_step": 0}, "tokens_per_step must be a whole number above 0"),
-        ({"order": "sideways"}, "order one of left_to_right, right_to_left, both_ends"),
-        ({"masked": True}, "lacks the tensor 'length.weight'"),
+        ({"tokens_per_step": 0}, "tokens_per_step must be a whole number above 0, got 0"),
+        ({"order": "sideways"}, "order must be one of left_to_right, right_to_left, both_ends, got 'sideways'"),
+        ({"masked": "no"}, "masked must be true or false, got 'no'"),
+        ({"masked": True}, "a masked model has tokens_per_step 1, got 2"),
+        ({"masked": True, "tokens_per_step": 1, "decoder_start_token_id": [2]}, "lacks the tensor 'length.weight'"),
+        ({"decoder_start_token_id": [2]}, r"must list a start for each token a step, got \[2\]"),
         ({"max_position_embeddings": 32}, "has shape"),
     ],
 )

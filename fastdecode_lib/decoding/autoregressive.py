@@ -115,11 +115,15 @@ class Beam:
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
         (paper 004, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
+    early_stopping : bool
+        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and paper 002 do, without waiting for an
+        open one that could be better.
     """
 
     size: int = 5
     length_penalty: float = 1.0
     delta: float | None = None
+    early_stopping: bool = False
 
     name: ClassVar[str] = "beam"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -235,7 +239,8 @@ class _Search:
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
         self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
         self.finished = not self.live or (
-            len(self.done) == size and self.live[0].score / self._length(slot + 1) <= self.done[-1].score
+            len(self.done) == size
+            and (self.settings.early_stopping or self.live[0].score / self._length(slot + 1) <= self.done[-1].score)
         )
         if self.settings.delta is not None and not self.finished:
             self.finished = self.best_done - self.live[0].score > self.settings.delta

@@ -57,23 +57,30 @@ def check_fits(
     source: Source,
     several: bool = False,
 ) -> None:
-    """Refuse, before any work, a model the decoder cannot drive; `several` accepts those of several tokens a step.
+    """Refuse, before any work, a model the decoder cannot drive; `several`: it needs one of several tokens a step.
 
     Raises
     ------
     ValueError
         If the kind of model does not fit the decoder.
     """
-    if model.kind not in accepts or (model.group != 1 and not several):
-        wanted = {"causal": "a causal model that grows by one token", "masked": "a masked model"}
-        got = f"a {model.kind} model" + (f" of {model.group} tokens a step" if model.group > 1 else "")
+    if model.kind not in accepts or (model.group > 1) != several:
+        wanted = (
+            "a masked model"
+            if "masked" in accepts
+            else f"a causal model of {'several tokens' if several else 'one token'} a step"
+        )
+        got = (
+            "a masked model"
+            if model.kind == "masked"
+            else f"a causal model of {model.group} token{'s' * (model.group > 1)} a step"
+        )
         fitting = (
             "mask_predict" if model.kind == "masked" else "double_token" if model.group > 1 else "greedy or window"
         )
-        trained = "mask-predict" if "masked" in accepts else "tatoeba-small"
+        trained = "mask-predict" if "masked" in accepts else "bidirectional" if several else "tatoeba-small"
         raise ValueError(
-            f"The decoder {name} needs {' or '.join(wanted[kind] for kind in sorted(accepts))}, got {got}. Use {fitting} for "
-            f"this model, or load one that fits, such as {trained}."
+            f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
         )
     if (source.lengths < 1).any():
         raise ValueError("A source without tokens cannot be decoded; `translate` answers empty text with empty text.")

@@ -1,6 +1,6 @@
-"""Several tokens a step, from both ends or from one (paper 002): beam search over groups, algorithm 1 for any group."""
+"""Several tokens a step, from both ends or from one (paper 002): greedy, and algorithm 1's beam search for any group."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import ClassVar
@@ -16,25 +16,31 @@ from fastdecode_lib.core import (
     Lane,
     Model,
     Projection,
+    Scorer,
     Source,
     Status,
+    Stop,
 )
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.choosing import check_fits, choose
 from fastdecode_lib.folding import place, unfolded
 
 
 @dataclass(frozen=True)
 class DoubleToken:
-    """Algorithm 1 of paper 002, for models of any number n of tokens a step; with ``size=1`` the best group at every step.
+    """Greedy decoding and beam search for models of any number n of tokens a step (paper 002).
 
-    A step scores all slots of a group at once: none sees the others' tokens. The groups are put together slot by slot:
-    the 2W best first tokens, with these the 3W best pairs, and so on to (n + 1)W groups. A group that ends in one slot is
-    ended in all behind it, at no cost; so of (n + 1)W groups at least W go on.
+    A step scores all slots of a group at once: none sees the others' tokens. Greedy decoding takes the best token of each
+    slot, and behind an end nothing but ends. Beam search is algorithm 1: groups are put together slot by slot, the 2W best
+    first tokens, with these the 3W best pairs, and so on to (n + 1)W groups. A group that ends in one slot is ended in all
+    behind it, at no cost; so of (n + 1)W groups at least W go on. The search stops at W finished hypotheses.
+
+    With W = 1 algorithm 1 would weigh the end's log-probability against the sum of a whole group's, and end too early; a beam of
+    one is greedy decoding here.
 
     Parameters
     ----------
     size : int
-        W, the hypotheses kept.
+        W, the hypotheses kept; 1 for greedy decoding.
     length_penalty : float
         Finished hypotheses are compared by log-probability over length to this power; the length counts one end.
     tokens : int or None
@@ -51,9 +57,7 @@ class DoubleToken:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(
-                f"double_token needs size >= 1, got {self.size}. The paper has 10; 1 keeps the best alone."
-            )
+            raise ValueError(f"double_token needs size >= 1, got {self.size}. The paper has 10; 1 is greedy decoding.")
         if not abs(self.length_penalty) <= 100:
             raise ValueError(
                 f"double_token needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the "
@@ -75,56 +79,89 @@ class DoubleToken:
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass per group over all live hypotheses; see `core.Decoder.iterate`.
 
-        Slots count the output's tokens from the left, and from the right below 0, -1 being the end. With ``size=1`` an
-        iteration holds the new group; with more, the best hypothesis so far, whose tokens are settled when the search has ended.
+        Slots count the output's tokens from the left, and from the right below 0, -1 being the end. Greedy decoding yields each
+        group as it comes. A beam's passes are yielded when it has ended, and show how the output grew: before, nobody knows how
+        long it is, so where its right-hand tokens stand.
         """
         check_fits(self.accepts, self.name, model, projection, source, several=True)
         self._check_group(model)
         clock = perf_counter()
-        group, steps = model.group, -(-constraints.limit // model.group)
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
-        state = model.start(model.encode(source), prefix, len(constraints.prefix) + group * (steps - 1))
-        searches = [_Search(self, constraints, model) for _ in range(len(source))]
-        rows = np.arange(len(source))
-        """The source row of each live lane."""
-        last = prefix[:, -group:]
-        scorer = projection.bind(source)
-        for step in range(steps):
-            hidden = model.step(state, last)
-            slots = np.tile(np.arange(step * group, (step + 1) * group), len(rows))
-            keep = min((group + 1) * self.size, model.outputs[0].vocabulary)
-            found = scorer.top_k(
-                hidden.reshape(-1, hidden.shape[-1]), keep, constraints.forbidden(slots), normalise=True
-            )
-            chances = _log_probabilities(found).reshape(len(rows), group, -1)
+        steps = -(-constraints.limit // model.group)
+        state = model.start(model.encode(source), prefix, len(constraints.prefix) + model.group * (steps - 1))
+        run = _Run(model, projection, source, constraints, state, prefix[:, -model.group :], clock)
+        if self.size == 1:
+            return (yield from self._greedy(run, observe))
+        return (yield from self._beam(run))
+
+    def _greedy(self, run: "_Run", observe: bool) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        group, end = run.model.group, run.constraints.end[0]
+        emitted: list[list[int]] = [[] for _ in range(len(run.source))]
+        for step in range(run.steps):
+            hidden, slots = run.step(step)
+            choice = choose(run.scorer(group), hidden, slots, run.constraints, observe)
+            tokens = np.where(run.forced(slots) >= 0, run.forced(slots), choice.tokens).reshape(-1, group)
+            over = np.isin(tokens, run.constraints.end)
+            tokens[np.logical_or.accumulate(over, axis=1)] = end
+            ended = over.any(1) | (slots[group - 1] + 1 >= run.constraints.limit)
+            seconds = run.lap()
+            for i, row in enumerate(run.rows):
+                before = len(emitted[row])
+                emitted[row] += tokens[i].tolist()
+                held = _places(emitted[row], end, run.constraints.limit, run.model.both_ends, before)
+                places = _ordered(held)
+                which = np.array([i * group + held[slot] - before for slot in places], dtype=np.int64)
+                yield Iteration(
+                    row=int(row),
+                    call=step,
+                    slots=np.array(places, dtype=np.int64),
+                    drafts=np.full(len(places), -1),
+                    origins=("",) * len(places),
+                    tokens=np.array([emitted[row][held[slot]] for slot in places], dtype=np.int64),
+                    status=_SETTLED * len(places),
+                    **choice.rows(which),
+                    positions=group,
+                    seconds=seconds,
+                )
+            run.start_lap()
+            going = np.flatnonzero(~ended)
+            if not len(going):
+                break
+            run.go_on(going, tokens[going])
+        outputs = [run.in_order(row) for row in emitted]
+        return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
+
+    def _beam(self, run: "_Run") -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        group, constraints = run.model.group, run.constraints
+        searches = [_Search(self, run) for _ in range(len(run.source))]
+        for step in range(run.steps):
+            hidden, slots = run.step(step)
+            keep = min((group + 1) * self.size + len(constraints.end) - 1, run.model.outputs[0].vocabulary)
+            found = run.scorer(group).top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            chances = _log_probabilities(found).reshape(len(run.rows), group, -1)
             ids = found.ids.reshape(chances.shape)
             going: list[tuple[int, Lane]] = []
-            offset, seconds = 0, (perf_counter() - clock) / len(np.unique(rows))
-            for row in np.unique(rows):
-                search, lanes = searches[row], int((rows == row).sum())
+            offset, passes = 0, []
+            for row in np.unique(run.rows):
+                search, lanes = searches[row], int((run.rows == row).sum())
                 own = slice(offset, offset + lanes)
-                search.advance(ids[own], chances[own], step)
+                search.advance(ids[own], chances[own], slots[:group])
                 if not search.finished:
                     going += [(offset + lane.parent, lane) for lane in search.live]
-                active = found.num_active.reshape(-1, group)[offset]
-                yield search.iteration(int(row), step, lanes, seconds, active, observe)
+                passes.append((search, lanes))
                 offset += lanes
-            clock = perf_counter()
+            seconds = run.lap()
+            for search, lanes in passes:
+                search.passes.append((lanes * group, seconds))
+            run.start_lap()
             if not going:
                 break
-            parents = np.array([parent for parent, _ in going])
-            if len(parents) != len(rows) or (parents != np.arange(len(rows))).any():
-                rows, state = rows[parents], state.select(parents)
-                scorer = projection.bind(source.rows(rows)) if scorer is not projection else scorer
-            last = np.array([lane.tokens[-group:] for _, lane in going])
+            run.go_on(np.array([parent for parent, _ in going]), np.array([lane.tokens[-group:] for _, lane in going]))
+        for row, search in enumerate(searches):
+            yield from search.iterations(row)
         return tuple(search.best() for search in searches)
 
     def _check_group(self, model: Model) -> None:
-        if model.group < 2:
-            raise ValueError(
-                "The decoder double_token needs a model of several tokens a step, got one of a single token. Use greedy or "
-                "beam for this model, or load one that fits, such as bidirectional."
-            )
         if self.tokens is not None and self.tokens != model.group:
             raise ValueError(
                 f"This model was trained for {model.group} tokens a step: got tokens={self.tokens}. Leave tokens out, or load "
@@ -135,6 +172,94 @@ class DoubleToken:
                 "The decoder double_token needs a model that runs several rows at once; this one runs row by row. Load one of "
                 "our own, such as bidirectional."
             )
+
+
+class _Run:
+    """What greedy decoding and beam search do alike: step, choose rows, know what is forced, keep the time."""
+
+    def __init__(
+        self,
+        model: Model,
+        projection: Projection,
+        source: Source,
+        constraints: Constraints,
+        state: object,
+        last: np.ndarray,
+        clock: float,
+    ):
+        self.model, self.projection, self.source, self.constraints = model, projection, source, constraints
+        self.state, self.last, self.clock = state, last, clock
+        self.rows = np.arange(len(source))
+        """The source row of each row of the state."""
+        self.steps = -(-constraints.limit // model.group)
+        self.bound: Scorer | None = None
+
+    def step(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Hidden vectors (N, D) of all slots of a step, and their numbers (N,)."""
+        hidden = self.model.step(self.state, self.last)
+        group = self.model.group
+        return hidden.reshape(-1, hidden.shape[-1]), np.tile(
+            np.arange(number * group, (number + 1) * group), len(self.rows)
+        )
+
+    def scorer(self, each: int) -> Scorer:
+        """The scorer of `each` slots of every row."""
+        if self.bound is None:
+            self.bound = self.projection.bind(self.source.rows(np.repeat(self.rows, each)))
+        return self.bound
+
+    def go_on(self, rows: np.ndarray, tokens: np.ndarray) -> None:
+        """Keep some rows of the state, with repetition, to be fed these tokens (R, n) next."""
+        if len(rows) != len(self.rows) or (rows != np.arange(len(self.rows))).any():
+            state: object = self.state
+            self.state = state.select(rows)  # type: ignore[attr-defined]
+            self.rows = self.rows[rows]
+            self.bound = self.bound if self.bound is self.projection else None
+        self.last = tokens
+
+    def forced(self, slots: np.ndarray) -> np.ndarray:
+        """The id forced at each slot, -1 where the model is free; what grows from both ends is whole only with its end."""
+        forced = self.constraints.forced(slots)
+        forced[slots >= self.constraints.limit - self.model.both_ends] = self.constraints.end[0]
+        return forced
+
+    def in_order(self, slots: Sequence[int]) -> tuple[int, ...]:
+        """Emitted slots as an output: in the order of the sentence, with one end where there is one."""
+        end = self.constraints.end[0]
+        inside = [*slots][: self.constraints.limit]
+        ended = end in inside
+        inside = inside[: inside.index(end)] if ended else inside
+        return (*unfolded(inside, self.model.both_ends), *([end] if ended else []))
+
+    def reason(self, tokens: Sequence[int]) -> Stop:
+        """Why an output stopped."""
+        return "end" if tokens and tokens[-1] in self.constraints.end else "length"
+
+    def start_lap(self) -> None:
+        """Read the clock."""
+        self.clock = perf_counter()
+
+    def lap(self) -> float:
+        """Seconds for each source row since the clock was read."""
+        return (perf_counter() - self.clock) / len(np.unique(self.rows))
+
+
+_SETTLED: tuple[Status, ...] = ("settled",)
+
+
+def _places(emitted: Sequence[int], end: int, limit: int, both_ends: bool, first: int = 0) -> dict[int, int]:
+    """Where in the output the emitted slots from `first` on stand, and which they are; of the ends, the one that counts."""
+    whole = [*emitted][:limit]
+    ended = whole.index(end) if end in whole else len(whole)
+    held = {place(slot, both_ends): slot for slot in range(first, ended)}
+    if first <= ended < len(whole):
+        held[-1 if both_ends else ended] = ended
+    return held
+
+
+def _ordered(places: dict[int, int]) -> list[int]:
+    """From the left, then those from the right."""
+    return sorted(slot for slot in places if slot >= 0) + sorted(slot for slot in places if slot < 0)
 
 
 def _log_probabilities(found: Candidates) -> np.ndarray:
@@ -190,8 +315,8 @@ def best_groups(
     for slot in range(ids.shape[1]):
         most = (slot + 2) * size
         over = (groups.tokens == end).any(1)
-        tokens = ids[groups.lanes, slot, :most].copy()
-        added = chances[groups.lanes, slot, :most].copy()
+        tokens = ids[groups.lanes, slot].copy()
+        added = chances[groups.lanes, slot].copy()
         alone = over | (forced[slot] >= 0)
         tokens[alone], added[alone] = -1, -np.inf
         tokens[alone, 0], added[alone, 0] = np.where(over[alone], end, forced[slot]), 0.0
@@ -207,88 +332,69 @@ def best_groups(
 class _Search:
     """The beam of one sentence."""
 
-    def __init__(self, settings: DoubleToken, constraints: Constraints, model: Model):
-        self.settings, self.constraints = settings, constraints
-        self.group, self.both_ends = model.group, model.both_ends
+    def __init__(self, settings: DoubleToken, run: _Run):
+        self.settings, self.run, self.end = settings, run, run.constraints.end[0]
         self.live: list[Lane] = [Lane(0, (), 0.0)]
         """Their tokens are slots in the order of emission."""
         self.done: list[Lane] = []
         """Finished hypotheses, best first; their tokens end with one end where there is one, in the order of emission."""
         self.finished = False
-        self.shown: dict[int, int] = {}
+        self.passes: list[tuple[int, float]] = []
+        """Positions and seconds of each."""
 
-    def advance(self, ids: np.ndarray, chances: np.ndarray, step: int) -> None:
-        """Take the candidates (lanes, n, K) of every slot of a step with their log-probabilities."""
-        size, end = self.settings.size, self.constraints.end[0]
-        slots = np.arange(step * self.group, (step + 1) * self.group)
-        forced = self.constraints.forced(slots)
-        # What grows from both ends is whole only with its end.
-        forced[slots >= self.constraints.limit - self.both_ends] = end
+    def advance(self, ids: np.ndarray, chances: np.ndarray, slots: np.ndarray) -> None:
+        """Take the candidates (lanes, n, K) of the slots (n,) of a step with their log-probabilities."""
+        size, group = self.settings.size, len(slots)
         sums = np.array([lane.score for lane in self.live])
-        found = best_groups(self._with_end(ids), chances, sums, end, size, forced)
+        found = best_groups(self._one_end(ids), chances, sums, self.end, size, self.run.forced(slots))
         grown = [
             Lane(lane, (*self.live[lane].tokens, *tokens), score)
             for lane, tokens, score in zip(
                 found.lanes.tolist(), found.tokens.tolist(), found.scores.tolist(), strict=True
             )
-        ] or [Lane(i, (*lane.tokens, *[end] * self.group), lane.score) for i, lane in enumerate(self.live)]
-        last = slots[-1] + 1 >= self.constraints.limit
-        ended = [last or end in lane.tokens[-self.group :] for lane in grown]
+        ] or [Lane(i, (*lane.tokens, *[self.end] * group), lane.score) for i, lane in enumerate(self.live)]
+        last = slots[-1] + 1 >= self.run.constraints.limit
+        ended = [last or self.end in lane.tokens[-group:] for lane in grown]
         self.done += [self._closed(lane) for lane, over in zip(grown[:size], ended, strict=False) if over]
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
         self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
         self.finished = not self.live or len(self.done) >= size
 
-    def _with_end(self, ids: np.ndarray) -> np.ndarray:
-        """Every id that ends a sentence as the one that closes groups."""
-        first, *others = self.constraints.end
-        return np.where(np.isin(ids, others), first, ids) if others else ids
+    def _one_end(self, ids: np.ndarray) -> np.ndarray:
+        """Of all ids that end a sentence, in each slot the best alone, as the one that closes groups."""
+        ends = np.isin(ids, self.run.constraints.end)
+        first = ends & (ends.cumsum(-1) == 1)
+        return np.where(first, self.end, np.where(ends, -1, ids))
 
     def _closed(self, lane: Lane) -> Lane:
         """A finished hypothesis: cut behind its end or at the limit, its score divided by its length."""
-        end = self.constraints.end[0]
-        tokens = lane.tokens[: lane.tokens.index(end) + 1] if end in lane.tokens else lane.tokens
-        tokens = tokens[: self.constraints.limit]
+        tokens = lane.tokens[: lane.tokens.index(self.end) + 1] if self.end in lane.tokens else lane.tokens
+        tokens = tokens[: self.run.constraints.limit]
         return Lane(lane.parent, tokens, lane.score / len(tokens) ** self.settings.length_penalty, finished=True)
 
-    def iteration(
-        self, row: int, step: int, lanes: int, seconds: float, active: np.ndarray, observe: bool
-    ) -> Iteration:
-        """The new group, or the best hypothesis after this step, beside what stood there before."""
-        over = self.finished
-        best = self._best() if over else self.live[0]
-        emitted, end = [*best.tokens], self.constraints.end[0]
-        ended = emitted.index(end) if end in emitted else len(emitted)
-        several = self.settings.size > 1
-        first = 0 if several else step * self.group
-        held = {place(slot, self.both_ends): emitted[slot] for slot in range(first, ended)}
-        if ended < len(emitted):
-            held[-1 if self.both_ends else ended] = end
-        places = sorted(slot for slot in held if slot >= 0) + sorted(slot for slot in held if slot < 0)
-        drafts = np.array([self.shown.get(slot, -1) for slot in places], dtype=np.int64)
-        tokens = np.array([held[slot] for slot in places], dtype=np.int64)
-        status: list[Status] = ["draft" if a == b else "changed" for a, b in zip(drafts, tokens, strict=True)]
-        if over or not several:
-            status = ["settled"] * len(places)
-        self.shown |= held if several else {}
-        return Iteration(
-            row=row,
-            call=step,
-            slots=np.array(places, dtype=np.int64),
-            drafts=drafts,
-            origins=tuple("recycled" if draft >= 0 else "" for draft in drafts),
-            tokens=tokens,
-            status=tuple(status),
-            num_active=None if several else np.resize(active, len(places)),
-            positions=lanes * self.group,
-            seconds=seconds,
-        )
-
-    def _in_order(self, slots: tuple[int, ...]) -> tuple[int, ...]:
-        """Tokens in the order of the sentence, with one end where there is one."""
-        end = self.constraints.end[0]
-        inside = slots[: slots.index(end)] if end in slots else slots
-        return (*unfolded(inside, self.both_ends), *([end] if end in slots else []))
+    def iterations(self, row: int) -> Generator[Iteration, None, None]:
+        """How the best hypothesis grew, pass by pass; all of it is settled by the last."""
+        best, shown = self._best().tokens, set[int]()
+        group, limit = self.run.model.group, self.run.constraints.limit
+        for call, (positions, seconds) in enumerate(self.passes):
+            over = call + 1 == len(self.passes)
+            held = _places(best[: (call + 1) * group], self.end, limit, self.run.model.both_ends)
+            places = _ordered(held)
+            tokens = np.array([best[held[slot]] for slot in places], dtype=np.int64)
+            known = np.array([slot in shown for slot in places], dtype=bool)
+            status: Status = "settled" if over else "draft"
+            yield Iteration(
+                row=row,
+                call=call,
+                slots=np.array(places, dtype=np.int64),
+                drafts=np.where(known, tokens, -1),
+                origins=tuple("recycled" if old else "" for old in known),
+                tokens=tokens,
+                status=(status,) * len(places),
+                positions=positions,
+                seconds=seconds,
+            )
+            shown |= set(places)
 
     def _best(self) -> Lane:
         return self.done[0] if self.done else self.live[0]
@@ -296,5 +402,5 @@ class _Search:
     def best(self) -> Hypothesis:
         """The best hypothesis once the search has ended."""
         lane = self._best()
-        tokens = self._in_order(lane.tokens)
-        return Hypothesis(tokens, lane.score, "end" if tokens and tokens[-1] in self.constraints.end else "length")
+        tokens = self.run.in_order(lane.tokens)
+        return Hypothesis(tokens, lane.score, self.run.reason(tokens))

@@ -145,6 +145,8 @@ class _Shown:
         """As a trace has it; after the last pass, with the end behind it."""
         behind = 0 if end is None else 1
         status: list[Status] = ["masked" if masked else "draft" for masked in self.again]
+        if end is not None:
+            status = ["settled"] * (len(status) + 1)
         origins = ["mask" if new and draft >= 0 else "recycled" if draft >= 0 else "" for new, draft in
                    zip(self.filled, self.before, strict=True)]  # fmt: skip
         return Iteration(
@@ -154,7 +156,7 @@ class _Shown:
             drafts=np.pad(self.before, (0, behind), constant_values=-1),
             origins=(*origins, *[""] * behind),
             tokens=self.tokens if end is None else np.append(self.tokens, end),
-            status=tuple(status) if end is None else ("settled",) * (len(status) + 1),
+            status=tuple(status),
             probabilities=np.pad(self.probabilities, (0, behind), constant_values=1.0),
             positions=positions,
             seconds=seconds,

@@ -19,12 +19,12 @@ from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations, language_rows
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.language import load_language
+from fastdecode_lib.presets import PRESETS
 from fastdecode_lib.projections.screen import output_matrix
 from fastdecode_lib.recording import record
 from fastdecode_lib.translation import TranslationModel, load
 
 FOLDER = Path("build") / "contexts"
-TRAINED = Path("build") / "train"
 MOST = 1_000_000
 """Contexts of a recording at most."""
 TOP = 5
@@ -143,7 +143,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
 
 
 def trained(model: str) -> str:
-    """The bundled model of a name, or the folder where it was trained.
+    """The bundled model of a name, or the folder where it was trained to the end.
 
     Raises
     ------
@@ -152,8 +152,8 @@ def trained(model: str) -> str:
     """
     if model in bundled():
         return model
-    best = TRAINED / model / "best"
-    if (best / "config.json").is_file():
+    best = PRESETS[model].trained()
+    if best is not None:
         return str(best)
     raise NoResult(f"The model {model} is not trained here. Train it: fastdecode train {model} --data DIR")
 

@@ -14,11 +14,13 @@ from fastdecode_lib.experiments.group_runs import (
     JOINED,
     LONG,
     SINGLE,
+    SINGLE_BEAM,
     SYSTEMS,
     each,
     model_of,
     pairs_of,
     session_of,
+    spread_over,
     timed,
 )
 from fastdecode_lib.experiments.own_sentences import own_pairs
@@ -197,7 +199,7 @@ def table2(
             counts[name] = count(session, texts)
             outputs[name] = list(counts[name]["text"])
         scored = {against: paired_quality(outputs, references, against, seed, SAMPLES[scale]) for against in (L2R, R2L)}
-        speeds = _speeds(sessions, texts[: TIMED[scale]], scale, seed, progress)
+        speeds = _speeds(sessions, spread_over(texts, TIMED[scale]), scale, seed, progress)
         for name in SYSTEMS:
             row: dict[str, Any] = {"name": f"{name}, {which}", "system": name, "set": which, "kind": "measured"}
             if name in sessions:
@@ -223,14 +225,18 @@ def table2(
 def _speeds(
     sessions: dict[str, Session], texts: Sequence[str], scale: Scale, seed: int, progress: bool
 ) -> dict[str, dict[str, Any]]:
-    """Tokens and sentences a second and the ratio over the first system: alone, and in batches sorted by length.
+    """Tokens and sentences a second and the ratio over single-token L2R: alone, and in batches sorted by length.
 
-    All models have one tokenizer.
+    All models have one tokenizer, which is checked.
     """
     if not sessions:
         return {}
     rows: dict[str, dict[str, Any]] = {name: {} for name in sessions}
     first = next(iter(sessions.values()))
+    pieces = {
+        tuple(session.model.tokenizer.source_tokens(range(_vocabulary(session)))) for session in sessions.values()
+    }
+    assert len(pieces) == 1, "systems of one recipe have one tokenizer"
     lengths = first.model.encode(texts, first.source, first.target).lengths
     order = [texts[i] for i in np.argsort(lengths, kind="stable")]
     for batch, suffix in ((1, ""), (BATCH, f"_batch_{BATCH}")):
@@ -240,8 +246,9 @@ def _speeds(
         ]
         systems = [_of_batches(name, session) for name, session in sessions.items()]
         found = measure(systems, parts, runs=RUNS[scale], progress=progress)
+        baseline = next((m for m in found if m.name == L2R), None)
         for m in found:
-            own = timed(found[0], m, seed)
+            own = timed(baseline, m, seed)
             seconds = float(np.median(m.seconds))
             tokens = sum(len(tokens) for tokens in m.outputs)
             rows[m.name] |= {
@@ -252,6 +259,10 @@ def _speeds(
                 },
             }
     return rows
+
+
+def _vocabulary(session: Session) -> int:
+    return session.model.network.outputs[0].vocabulary
 
 
 def _of_batches(name: str, session: Session) -> System:
@@ -375,17 +386,18 @@ def screened(
     pairs = pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rows: list[dict[str, Any]] = []
-    found = each((L2R, BOTH), scale, lambda name, model: (model, _screen(model, scale, data, seed)))
+    found = each((L2R, BOTH), scale, lambda name, model: model)
     for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
         frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "measured"}])
         return _told(frame, (), seed)
+    found = {name: (model, _screen(model, scale, data, seed)) for name, model in found.items()}
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
         for name, (model, screen) in found.items():
-            spec = ("greedy" if size == 1 else f"beam:size={size}") if name == L2R else f"double_token:size={size}"
+            spec = ("greedy" if size == 1 else SINGLE_BEAM) if name == L2R else f"double_token:size={size}"
             sessions[f"{name}, exact"] = session_of(model, spec)
             sessions[f"{name}, clustered"] = session_of(model, spec, screen)
-        sources = [found[L2R][0].encode([text], *DIRECTION) for text in texts[: TIMED[scale]]]
+        sources = [found[L2R][0].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
         systems = [_of_batches(n, s) for n, s in sessions.items()]
         measured = measure(systems, sources, runs=RUNS[scale], progress=progress)
         exact: Any = None
@@ -419,7 +431,7 @@ def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) 
     from fastdecode_lib.projections.clustered import fit_clustered
     from fastdecode_lib.projections.screen import ScreenScorer, output_matrix
 
-    texts = [a for a, _ in pairs_of(SINGLE, scale, data, FIT_ON[scale], "train")]
+    texts = [a for a, _ in pairs_of(JOINED, scale, data, FIT_ON[scale], "train")]
     with tempfile.TemporaryDirectory() as folder:
         contexts = record(
             Translations(model),
@@ -454,7 +466,7 @@ def lossless(
     sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}
     sessions["bidirectional alone"] = session_of(drafting, "double_token")
     counts = {name: count(session, texts) for name, session in sessions.items()}
-    sources = [verifying.encode([text], *DIRECTION) for text in texts[: TIMED[scale]]]
+    sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
     measured = measure(
         [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[scale], progress=progress
     )

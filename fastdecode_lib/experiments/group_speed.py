@@ -16,6 +16,7 @@ from fastdecode_lib.experiments.group_runs import (
     BEAM,
     DIRECTION,
     GEOMETRIES,
+    SINGLE_BEAM,
     TOY,
     Geometry,
     forced_pair,
@@ -183,11 +184,13 @@ def tokens_per_step(
     for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not progress)):
         row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number, "kind": "measured"}
         for beam, found in speeds.items():
-            row |= {f"{key}_beam_{beam}": found[place][key] for key in ("speedup", "speedup_low", "speedup_high")}
+            own = found[place]
+            row |= {f"speedup_beam_{beam}{part}": own[f"speedup{part}"] for part in ("", "_low", "_high")}
+            row |= {f"{key}_beam_{beam}": own[key] for key in ("seconds", "baseline_seconds", "noisy")}
         row["passes"] = speeds[1][place]["passes"]
         try:
             model = model_of(preset, scale)
-            decoder = f"beam:size={BEAM}" if number == 1 else f"double_token:size={BEAM}"
+            decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
             outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
             said = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
             row["bleu"], row["chrf"] = quality(said, [b for _, b in pairs])

@@ -1,7 +1,5 @@
 """How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.checkpoints import CheckpointError, bundled
@@ -100,19 +98,13 @@ def table2(
 
 def _find(preset: str, folder: str) -> Trained | None:
     """A trained preset, from where it was trained to the end or from the assets."""
-    best = Path(folder) / preset / "best"
-    if (best / "config.json").is_file() and _is_finished(best.parent, preset):
+    best = PRESETS[preset].trained(folder)
+    if best is not None:
         return Trained.find(best)
     try:
         return Trained.find(preset) if preset in bundled() else None
     except CheckpointError:
         return None
-
-
-def _is_finished(work: Path, preset: str) -> bool:
-    """Whether a run made all its updates; systems are compared after equally many."""
-    history = json.loads((work / "history.json").read_text(encoding="utf-8"))
-    return bool(history) and history[-1]["update"] >= PRESETS[preset].max_updates
 
 
 def _translated(team: list[Trained], sources: list[str]) -> list[str]:

@@ -1,15 +1,16 @@
 """Paper 002's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ddgviz
-from fastdecode_lib.experiments import Scale, experiments, paper_002
+from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, paper_002
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
-from fastdecode_lib.experiments.group_runs import SYSTEMS, model_of, session_of
+from fastdecode_lib.experiments.group_runs import SYSTEMS, TOY_LENGTH, model_of, session_of
 
 TINY = Scale.TINY
 
@@ -56,13 +57,25 @@ def test_table2_has_all_systems_on_both_sets(table2) -> None:
     assert set(printed.system) == set(paper_002.TABLE_2)
 
 
-def test_table2_counts_half_the_passes(table2) -> None:
-    """Steps are those of the lengths: n // 2 + 1 for n tokens, n + 1 for one at a time, and T for Mask-Predict."""
+def test_table2_counts_passes(table2) -> None:
+    """Mask-Predict's are as many as are asked; toys know no ends, so a step for each token but the start's, or for two."""
     for which in ("single", "joined"):
         own = table2[table2.set == which].set_index("system")
         assert (own.loc[["mask_predict_4", "mask_predict_10"], "passes"] == [4, 10]).all()
-        one, two = own.loc["single_token_l2r"], own.loc["bidirectional"]
-        assert one.passes >= one.tokens and two.passes <= 8
+        assert own.passes["single_token_l2r"] == TOY_LENGTH - 1 and own.passes["bidirectional"] == TOY_LENGTH // 2 - 1
+
+
+def test_a_ratio_is_over_single_token_l2r_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(preset: str, scale: Scale) -> Any:
+        if preset == "single-l2r":
+            raise NoResult("not trained")
+        return model_of(preset, scale)
+
+    monkeypatch.setattr(group_runs, "model_of", without)
+    monkeypatch.setattr(quality, "pairs_of", lambda *_: group_runs.pairs_of("single", TINY, None, 2))
+    frame = quality.table2(TINY).set_index(["system", "set"]).sort_index()
+    assert frame.speedup.isna().all() and frame.gap["single_token_l2r", "single"] == "not trained"
+    assert frame.tokens_per_second.drop("single_token_l2r").notna().all()
 
 
 def test_table3_compares_the_ends() -> None:

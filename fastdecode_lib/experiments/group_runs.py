@@ -13,7 +13,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import OWN, Architecture, bundled
-from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
+from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Trace, Usage, drain
 from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
@@ -121,6 +121,15 @@ def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
 def session_of(model: TranslationModel, decoder: str, projection: str | Projection = "exact") -> Session:
     """A session of a system."""
     return Session.of(model, *DIRECTION, decoder, projection)
+
+
+def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
+    """The passes of a system over a sentence; where its model is not trained, how to train it is printed, and None."""
+    try:
+        return session_of(model_of(preset, scale), decoder).translate(text).trace
+    except NoResult as missing:
+        print(missing)
+        return None
 
 
 JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"

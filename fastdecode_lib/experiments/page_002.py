@@ -88,8 +88,8 @@ SECTION = Section(
             "rows",
             measured(
                 {"size": "model", "rows": "rows", "speedup": "ratio"},
-                "Greedy. One pass over two tokens computes what two passes compute, but reads the weights once: with many rows "
-                "the reading is shared anyway, and nothing is left to save on a CPU.",
+                "Greedy. One pass over two tokens computes what two passes compute, but reads the weights once; with many rows "
+                "the reading is shared anyway.",
             ),
         ),
         (

@@ -6,6 +6,8 @@ import fakes
 import pytest
 
 from fastdecode_lib import compare, load, translate
+from fastdecode_lib.experiments import Scale
+from fastdecode_lib.experiments.group_runs import model_of
 
 pytestmark = pytest.mark.gpu
 
@@ -51,3 +53,20 @@ def test_comparison_and_the_huggingface_baseline(marian_folder: Any) -> None:
         progress=False,
     )  # fmt: skip
     assert (frame["agreement"] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("preset", "decoder"),
+    [
+        ("bidirectional", "double_token"),
+        ("triple", "double_token:size=3"),
+        ("mask-predict", "mask_predict:iterations=3"),
+    ],
+)
+def test_several_tokens_a_step_and_masks(preset: str, decoder: str) -> None:
+    folder = str(model_of(preset, Scale.TINY).checkpoint.folder)
+    here, there = (load(folder, device=device, engine="torch", dtype="float64") for device in ("cpu", "cuda"))
+    for text in TEXTS[:4]:
+        assert translate(there, text, decoder=decoder).tokens == translate(here, text, decoder=decoder).tokens
+    for dtype in ("float16", "bfloat16"):
+        assert translate(load(folder, device="cuda", dtype=dtype), TEXTS[0], decoder=decoder).tokens

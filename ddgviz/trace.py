@@ -317,11 +317,11 @@ class TraceModel:
     def blocks(self) -> list[Block]:
         """What passes computed as one: a window pass by pass, a block of the output until it is settled."""
         found: list[Block] = []
-        reach = -1
+        reach: int | None = None
         for row, iteration in enumerate(self.iterations):
             slots = iteration.slots
             if len(slots) < 2 or slots[-1] < 0 or self.beam or self.masks or slots[0] >= self.columns:
-                reach = -1 if len(slots) > 1 else reach
+                reach = None if len(slots) > 1 else reach
                 if len(slots) == 1 and slots[0] == reach:
                     found[-1] = replace(found[-1], end_row=row + 1)
                 continue

@@ -162,12 +162,12 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
 export const blocks = (model) => once(model, "blocks", () => {
   const limit = columnCount(model);
   const found = [];
-  let reach = -1;
+  let reach = NaN;
   model.rows.forEach(({ slots }, row) => {
     const last = slots[slots.length - 1];
     const extend = () => (found[found.length - 1].end_row = row + 1);
     if (slots.length < 2 || last < 0 || model.beam || model.masks || slots[0] >= limit) {
-      if (slots.length > 1) reach = -1;
+      if (slots.length > 1) reach = NaN;
       if (slots.length === 1 && last === reach) extend();
       return;
     }

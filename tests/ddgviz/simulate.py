@@ -192,15 +192,18 @@ def _lane(tokens: list[int], parents: list[list[int]], finished: bool, rank: int
 
 
 def both_ends() -> dict[str, Any]:
-    """Ten tokens, two a pass: one from the left, one from the right."""
+    """Ten tokens, two a pass: one from the left, one from the right; a last pass closes the sentence."""
     words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁alten", "▁Schule", "."]
     trace = jacobi(words, {}, width=1, decoder="double_token", source="The children play in the old garden.")
-    target = trace["hypotheses"][0]["tokens"] = [2 + i for i in range(len(words))]
+    (end,) = trace["end"]
+    target = trace["hypotheses"][0]["tokens"] = [*(2 + i for i in range(len(words))), end]
     trace["iterations"] = []
-    for call in range(len(target) // 2):
-        slots = [call, -1 - call]
-        row = _row(call, slots, [(-1, ""), (-1, "")], [target[slot] for slot in slots], 2, True)
-        trace["iterations"].append(row | {"status": ["settled", "settled"]})
+    for call in range(len(words) // 2 + 1):
+        slots = [call, -2 - call] if call < len(words) // 2 else [-1]
+        drafts = [(-1, "") for _ in slots]
+        row = _row(call, slots, drafts, [target[slot] for slot in slots], len(slots), True)
+        trace["iterations"].append(row | {"status": ["settled"] * len(slots)})
+    trace["greedy"] = None
     return trace
 
 

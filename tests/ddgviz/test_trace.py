@@ -219,11 +219,11 @@ def test_what_has_a_trace_is_read_too() -> None:
     assert read(Result()).to_dict() == simulate.garden()
 
 
-@pytest.mark.parametrize("slot", [-11, -14, -6])
+@pytest.mark.parametrize("slot", [-12, -14, -7])
 def test_slots_from_the_end_name_tokens_of_the_output_once(slot: int) -> None:
     trace = simulate.both_ends()
-    trace["iterations"][-1]["slots"][1] = slot
-    with pytest.raises(ValueError, match=r"names a token that no other slot names, got 'slot -\d+ of 10 tokens"):
+    trace["iterations"][4]["slots"][1] = slot
+    with pytest.raises(ValueError, match=r"names a token that no other slot names, got 'slot -\d+ of 11 tokens"):
         read(trace)
 
 
@@ -265,22 +265,14 @@ def test_both_ends_move_apart_until_the_length_is_known() -> None:
     start, *rows, end = simulate.events(simulate.both_ends())
     for event in (start, *rows[:2]):
         model.append(event)
-    assert model.columns == 5
-    assert [cell.kind for cell in model.cells(1)] == ["settled", "new", "empty", "new", "settled"]
+    assert model.columns == 6
+    assert [cell.kind for cell in model.cells(1)] == ["settled", "new", "empty", "new", "settled", "empty"]
     for event in (*rows[2:], end):
         model.append(event)
-    assert [cell.label.text for cell in model.cells(4)] == [
-        "Die",
-        "Kinder",
-        "spielen",
-        "im",
-        "Garten",
-        "hinter",
-        "der",
-        "alten",
-        "Schule",
-        ".",
-    ]
+    assert [cell.label.text for cell in model.cells(5)] == [
+        "Die", "Kinder", "spielen", "im", "Garten", "hinter", "der", "alten", "Schule", ".", "‹end›",
+    ]  # fmt: skip
+    assert model.blocks() == [], "what closes both ends stands alone"
 
 
 def test_blocks_and_windows_are_outlined() -> None:

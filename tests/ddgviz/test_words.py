@@ -91,7 +91,7 @@ def test_right_drafts_are_credited() -> None:
 def test_masks_and_both_ends_are_told() -> None:
     assert words.caption(read(simulate.masks()), 0) == "predicted 9 tokens; the 4 least sure will be masked again."
     assert words.caption(read(simulate.both_ends()), 0) == "settled “Die” and “.”: one token from each end."
-    assert words.progress(read(simulate.both_ends()), 3) == "3 of 5 passes · 6 tokens · 2.00 a pass"
+    assert words.progress(read(simulate.both_ends()), 3) == "3 of 6 passes · 6 tokens · 2.00 a pass"
 
 
 def test_a_cluster_names_its_words() -> None:

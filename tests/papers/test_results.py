@@ -6,7 +6,17 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.experiments import beside, committed, experiments, page_000, page_001, page_004, shown, with_paper
+from fastdecode_lib.experiments import (
+    beside,
+    committed,
+    experiments,
+    page_000,
+    page_001,
+    page_002,
+    page_004,
+    shown,
+    with_paper,
+)
 from fastdecode_lib.experiments.pages import PAGE
 
 LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
@@ -58,7 +68,7 @@ def test_the_papers_values_stand_beside_ours():
     assert len(ours) == 6 and row["ours", "mean"] == pytest.approx(ours.mean())
 
 
-@pytest.mark.parametrize("module", [page_000, page_001, page_004])
+@pytest.mark.parametrize("module", [page_000, page_001, page_002, page_004])
 def test_the_page_says_what_the_results_say(module):
     text = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
     assert f"\n{module.SECTION.text()}\n" in text, f"run python -m {module.__name__}"

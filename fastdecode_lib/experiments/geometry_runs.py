@@ -177,9 +177,9 @@ def _zcode_rows(
     near = Screen("clustered", points, sets).assign(hidden)
     turns = np.argsort(pd.Series(near).groupby(near).cumcount().to_numpy(), kind="stable")  # clusters in turn
     vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in turns[near[turns] < held][:20]]
-    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K)))]  # type: ignore[arg-type]
+    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
     for name, projection in projections.items():
-        systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0])))  # type: ignore[misc]
+        systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
     timed = measure(systems, vectors, runs=2 if scale == Scale.TINY else 5, progress=progress)
     rows = []
     for m in timed:

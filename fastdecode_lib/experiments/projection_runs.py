@@ -301,7 +301,7 @@ def run(
     chosen = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
     vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in chosen]
     weight, bias = situation.weight, situation.bias
-    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k)))]  # type: ignore[arg-type]
+    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k).tolist()))]  # type: ignore[arg-type]
     systems += [System(name, _asker(projection, k)) for name, projection in made.items()]
     found = measure(systems, vectors, runs=grid.rounds, progress=progress)
     numpy_bytes = weight.nbytes + bias.nbytes
@@ -337,7 +337,7 @@ def _own_precision(outputs: Sequence[tuple[int, ...]], labels: np.ndarray) -> di
 
 def _asker(projection: Projection, k: int) -> Callable[[Any], tuple[int, ...]]:
     scorer = projection.bind(None)
-    return lambda row: tuple(scorer.top_k(row, k).ids[0])
+    return lambda row: tuple(scorer.top_k(row, k).ids[0].tolist())
 
 
 def best_of(projection: Projection, hidden: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

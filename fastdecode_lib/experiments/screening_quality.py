@@ -210,7 +210,7 @@ def _limits(scale: Scale) -> dict[str, Any]:
 def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> System:
     """The projection's part of a step: so many tokens of each row, as the decoder asks for them."""
     scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0]))
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0].tolist()))
 
 
 def _speedup(column: str, baseline: np.ndarray, seconds: np.ndarray, seed: int) -> dict[str, float]:

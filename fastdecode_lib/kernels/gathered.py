@@ -10,7 +10,7 @@ from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import log_sum
-from fastdecode_lib.kernels.matrices import multiply
+from fastdecode_lib.kernels.matrices import FIELDS, longs_at, multiply
 from fastdecode_lib.kernels.top_k import _largest, _pick
 
 
@@ -110,6 +110,44 @@ def best_active(  # type: ignore[no-untyped-def]
                 if ids[into, rank] >= 0:
                     ids[into, rank] = members[begin + ids[into, rank]]
         first += rows
+
+
+CLUSTERS, ROUTER, TABLE, FIRSTS, COUNTS, MEMBERS, SCREEN = range(7)
+"""What a record of a screen holds: the number of clusters, and the addresses of what `best_active` takes."""
+
+
+@kernel
+def best_of_nearest(  # type: ignore[no-untyped-def]
+    hidden, screen, banned, rounded, scores, tops, ids, values, log_normaliser, told
+):
+    """`nearest` and `best_active` for a single hidden vector (1, D) in one call, for which most of the time is the calling.
+
+    Parameters
+    ----------
+    screen : int64 array (SCREEN,)
+    told : int64 array (2,)
+        The cluster, and how many tokens were scored.
+    """
+    multiply(hidden, 1, longs_at(screen[ROUTER], FIELDS), rounded, scores)
+    clusters = screen[CLUSTERS]
+    top, cluster = _largest(scores, 0, 0, clusters), 0
+    while cluster < clusters - 1 and scores[0, cluster] != top:
+        cluster += 1
+    count, begin = longs_at(screen[COUNTS] + 8 * cluster, 1)[0], longs_at(screen[FIRSTS] + 8 * cluster, 1)[0]
+    members = longs_at(screen[MEMBERS] + 8 * begin, count)
+    multiply(hidden, 1, longs_at(screen[TABLE] + 8 * FIELDS * cluster, FIELDS), rounded, scores)
+    if len(log_normaliser):
+        log_normaliser[0] = log_sum(scores, 0, count)
+    for token in banned[0]:
+        if token >= 0:
+            at = place(members, 0, count, token)
+            if at >= 0:
+                scores[0, at] = -np.inf
+    _pick(scores, 0, count, tops, ids[0], values[0])
+    for rank in range(ids.shape[1]):
+        if ids[0, rank] >= 0:
+            ids[0, rank] = members[ids[0, rank]]
+    told[0], told[1] = cluster, count
 
 
 @kernel

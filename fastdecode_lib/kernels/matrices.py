@@ -356,7 +356,8 @@ def _view(item: Any, size: int) -> Any:
 
 
 floats_at, shorts_at, bytes_at = _view(types.float32, 4), _view(types.int16, 2), _view(types.uint8, 1)
-"""Views of so many float32, int16 or uint8 numbers at an address."""
+longs_at = _view(types.int64, 8)
+"""Views of so many float32, int16, uint8 or int64 numbers at an address."""
 
 
 def _multiplier(kind: Format) -> Any:

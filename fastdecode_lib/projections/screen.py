@@ -15,7 +15,20 @@ from typing import Any, Literal
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Source
-from fastdecode_lib.kernels.gathered import active_log_probabilities, active_products, best_active, nearest
+from fastdecode_lib.kernels.gathered import (
+    CLUSTERS,
+    COUNTS,
+    FIRSTS,
+    MEMBERS,
+    ROUTER,
+    SCREEN,
+    TABLE,
+    active_log_probabilities,
+    active_products,
+    best_active,
+    best_of_nearest,
+    nearest,
+)
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, Stored, padded, room
 from fastdecode_lib.kernels.tiles import LANES
@@ -188,6 +201,20 @@ class _SetMatrix:
             firsts = np.where(empty, len(sets.ids), firsts)
         return cls(matrix, table, firsts.astype(np.int64), sets.sizes, np.ascontiguousarray(members))
 
+    def record_beside(self, router: Matrix, clusters: int) -> np.ndarray:
+        """Where everything is, as `kernels.gathered.best_of_nearest` reads it."""
+        record = np.zeros(SCREEN, dtype=np.int64)
+        record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
+        for place, array in (
+            (TABLE, self.table),
+            (FIRSTS, self.firsts),
+            (COUNTS, self.counts),
+            (MEMBERS, self.members),
+        ):
+            assert array.dtype == np.int64 and array.flags.c_contiguous
+            record[place] = array.ctypes.data
+        return record
+
 
 class ScreenScorer:
     """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
@@ -217,6 +244,7 @@ class ScreenScorer:
         self._flat: Any = whole.flat() if shared else None
         self._widest = padded(int(screen.sets.sizes.max())) if not shared else 0
         self._rooms = threading.local()
+        self._record = None if shared else self._sets.record_beside(self._router, len(screen.sets))
 
     def __reduce__(self) -> Any:
         """A copy has arrays of its own."""
@@ -260,9 +288,13 @@ class ScreenScorer:
                 raise ValueError(
                     f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors."
                 )
-        clusters = self._nearest(hidden)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
+        if rows == 1 and self._record is not None:
+            told = np.empty(2, dtype=np.int64)
+            best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
+            return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
+        clusters = self._nearest(hidden)
         if self._sets is None:
             active, listed = self._union(clusters)
             made = room(rows, listed.shape[1]), np.empty((rows, listed.outputs), np.float32)
@@ -356,6 +388,14 @@ class ScreenScorer:
                 "Use the projection of the same model."
             )
         return np.ascontiguousarray(hidden, dtype=np.float32)
+
+    def _single(self) -> tuple[np.ndarray, ...]:
+        """Room for scoring one row; each thread has its own."""
+        try:
+            made: tuple[np.ndarray, ...] = self._rooms.single
+        except AttributeError:
+            made = self._rooms.single = self._room(1)[3:]
+        return made
 
     def _room(self, rows: int) -> tuple[np.ndarray, ...]:
         """Room for sorting so many rows and for scoring up to `ROWS` of them; each thread has its own."""

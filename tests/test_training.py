@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import fcntl
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -198,9 +199,19 @@ def test_a_full_disk_leaves_the_old_checkpoint(corpus: Path, tmp_path: Path, mon
     ],
 )
 def test_it_stops_after_three_evaluations_without_a_rise(scores: list[float], finished: bool) -> None:
-    stub = training._Run.__new__(training._Run)
-    stub.preset, stub.history = MICRO, [{"dev_chrf": score} for score in scores]
-    assert stub.finished is finished
+    history = [{"update": 1 + i, "dev_chrf": score} for i, score in enumerate(scores)]
+    assert MICRO.is_over(history) is finished
+    assert not MICRO.is_over([]) and MICRO.is_over([{"update": MICRO.max_updates, "dev_chrf": 1.0}])
+
+
+def test_a_run_that_is_not_over_is_not_called_trained(tmp_path: Path) -> None:
+    best = tmp_path / MICRO.name / "best"
+    assert MICRO.trained(tmp_path) is None
+    best.mkdir(parents=True)
+    (best / "config.json").write_text("{}")
+    for update, found in ((5, None), (MICRO.max_updates, best)):
+        (best.parent / "history.json").write_text(json.dumps([{"update": update, "dev_chrf": 1.0}]))
+        assert MICRO.trained(tmp_path) == found
 
 
 def test_training_stops_when_it_is_finished(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

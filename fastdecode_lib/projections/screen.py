@@ -240,11 +240,12 @@ class ScreenScorer:
         self.screen, self.whole, self.shared = screen, whole, shared
         self.name = screen.method
         self._router = screen.router
-        self._sets: Any = _SetMatrix.of(screen.sets, whole) if not shared else None
+        self._sets: Any = None if shared else _SetMatrix.of(screen.sets, whole)
         self._flat: Any = whole.flat() if shared else None
         self._widest = padded(int(screen.sets.sizes.max())) if not shared else 0
         self._rooms = threading.local()
-        self._record = None if shared else self._sets.record_beside(self._router, len(screen.sets))
+        sets = self._sets
+        self._record = None if sets is None else sets.record_beside(self._router, len(screen.sets))
 
     def __reduce__(self) -> Any:
         """A copy has arrays of its own."""

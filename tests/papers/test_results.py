@@ -60,6 +60,22 @@ def test_the_window_needs_far_fewer_passes():
     assert 0.95 < jacobi.calls_ratio.mean() < 1.1
 
 
+def test_what_the_readme_says_of_clusters_and_screens():
+    steps = committed("vocabulary_clusters.table2")
+    own = steps[steps.method == "each row's own"].speedup
+    assert len(own) == 6 and own.min() > 8 and own.max() < 10.5
+    whole = committed("vocabulary_clusters.table3")
+    alone = whole[(whole.method == "clustered") & (whole.protocol == "batch 1, beam 1")]
+    assert (
+        len(alone) == 6 and alone.speedup.round(1).between(1.6, 2.0).all() and alone.identical.between(0.92, 0.96).all()
+    )
+    small = committed("learning_to_screen.table2").query("set == 'small'").set_index("method")
+    assert round(small.speedup["screened"]) == 18 and round(small.over_exact["screened"]) == 10
+    assert round(small.speedup["quantised"], 1) == 2.9
+    sized = committed("vocabulary_clusters.zcode").query("model == 'dense'").set_index("method")
+    assert round(sized.speedup["quantised"], 1) == 4.4
+
+
 def test_the_papers_values_stand_beside_ours():
     table = beside(committed("parallel_decoding.table1"), "speedup")
     row = table.loc[("hybrid:block=3", "joined", "honest")]

@@ -1,6 +1,6 @@
 """Several tokens a step, from both ends or from one (paper 002): greedy, and algorithm 1's beam search for any group."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import ClassVar
@@ -141,24 +141,25 @@ class DoubleToken:
             chances = _log_probabilities(found).reshape(len(run.rows), group, -1)
             ids = found.ids.reshape(chances.shape)
             going: list[tuple[int, Lane]] = []
-            offset, passes = 0, []
+            offset, searched = 0, []
             for row in np.unique(run.rows):
                 search, lanes = searches[row], int((run.rows == row).sum())
                 own = slice(offset, offset + lanes)
                 search.advance(ids[own], chances[own], slots[:group])
                 if not search.finished:
                     going += [(offset + lane.parent, lane) for lane in search.live]
-                passes.append((search, lanes))
+                searched.append((search, lanes))
                 offset += lanes
             seconds = run.lap()
-            for search, lanes in passes:
+            for search, lanes in searched:
                 search.passes.append((lanes * group, seconds))
             run.start_lap()
             if not going:
                 break
             run.go_on(np.array([parent for parent, _ in going]), np.array([lane.tokens[-group:] for _, lane in going]))
-        for row, search in enumerate(searches):
-            yield from search.iterations(row)
+        grown = [list(search.iterations(row)) for row, search in enumerate(searches)]
+        for call in range(max(map(len, grown))):
+            yield from (passes[call] for passes in grown if call < len(passes))
         return tuple(search.best() for search in searches)
 
     def _check_group(self, model: Model) -> None:
@@ -372,7 +373,7 @@ class _Search:
         tokens = tokens[: self.run.constraints.limit]
         return Lane(lane.parent, tokens, lane.score / len(tokens) ** self.settings.length_penalty, finished=True)
 
-    def iterations(self, row: int) -> Generator[Iteration, None, None]:
+    def iterations(self, row: int) -> Iterator[Iteration]:
         """How the best hypothesis grew, pass by pass; all of it is settled by the last."""
         best, shown = self._best().tokens, set[int]()
         group, limit = self.run.model.group, self.run.constraints.limit

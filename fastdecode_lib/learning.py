@@ -44,6 +44,31 @@ def autocast(device: str) -> Any:
     return torch.autocast(kind, torch.bfloat16, enabled=able)
 
 
+def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any:
+    """An untrained MarianMTModel of a preset's sizes, which padding starts and an end closes."""
+    from transformers import MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        vocab_size=preset.vocabulary,
+        max_position_embeddings=preset.max_positions,
+        encoder_layers=preset.encoder_layers,
+        decoder_layers=preset.decoder_layers,
+        encoder_attention_heads=preset.heads,
+        decoder_attention_heads=preset.heads,
+        encoder_ffn_dim=preset.feed_forward,
+        decoder_ffn_dim=preset.feed_forward,
+        d_model=preset.width,
+        dropout=dropout,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=padding,
+        eos_token_id=end,
+        decoder_start_token_id=padding,
+        forced_eos_token_id=end,
+    )
+    return MarianMTModel._from_config(config, attn_implementation="eager")
+
+
 class Learner(Protocol):
     """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
 

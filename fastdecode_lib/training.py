@@ -28,6 +28,7 @@ from fastdecode_lib.learning import (
     autocast,
     batches,
     kept_examples,
+    new_marian,
 )
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, Preset, Recipe
 from fastdecode_lib.store import atomic_file, atomic_folder, recover
@@ -379,28 +380,10 @@ class MarianLearner(TranslationLearner):
 
 
 def _new_model(preset: Preset, tokenizer: Any) -> Any:
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+    from transformers import GenerationConfig
 
     padding, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    config = MarianConfig(
-        vocab_size=preset.vocabulary,
-        max_position_embeddings=preset.max_positions,
-        encoder_layers=preset.encoder_layers,
-        decoder_layers=preset.decoder_layers,
-        encoder_attention_heads=preset.heads,
-        decoder_attention_heads=preset.heads,
-        encoder_ffn_dim=preset.feed_forward,
-        decoder_ffn_dim=preset.feed_forward,
-        d_model=preset.width,
-        dropout=preset.dropout,
-        activation_function="swish",
-        scale_embedding=True,
-        pad_token_id=padding,
-        eos_token_id=end,
-        decoder_start_token_id=padding,
-        forced_eos_token_id=end,
-    )
-    model = MarianMTModel._from_config(config, attn_implementation="eager")
+    model = new_marian(preset, padding, end, preset.dropout)
     model.generation_config = GenerationConfig(
         bad_words_ids=[[padding]],
         decoder_start_token_id=padding,

@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints import OWN, Architecture, quantised
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
-from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples
+from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples, new_marian
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import GroupPreset
 from fastdecode_lib.store import atomic_file
@@ -203,26 +203,7 @@ class _Positions(nn.Embedding):
 
 
 def _new_model(preset: GroupPreset) -> Any:
-    from transformers import MarianConfig, MarianMTModel
-
-    config = MarianConfig(
-        vocab_size=preset.vocabulary,
-        max_position_embeddings=preset.max_positions,
-        encoder_layers=preset.encoder_layers,
-        decoder_layers=preset.decoder_layers,
-        encoder_attention_heads=preset.heads,
-        decoder_attention_heads=preset.heads,
-        encoder_ffn_dim=preset.feed_forward,
-        decoder_ffn_dim=preset.feed_forward,
-        d_model=preset.width,
-        dropout=0.0,
-        activation_function="swish",
-        scale_embedding=True,
-        pad_token_id=PADDING,
-        eos_token_id=END,
-        decoder_start_token_id=PADDING,
-    )
-    model = MarianMTModel._from_config(config, attn_implementation="eager")
+    model = new_marian(preset, PADDING, END)
     positions = _Positions(preset.max_positions, preset.width)
     with torch.no_grad():
         positions.weight.normal_(0.0, preset.width**-0.5)

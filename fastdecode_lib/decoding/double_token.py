@@ -18,6 +18,7 @@ from fastdecode_lib.core import (
     Projection,
     Scorer,
     Source,
+    State,
     Status,
     Stop,
 )
@@ -85,11 +86,7 @@ class DoubleToken:
         """
         check_fits(self.accepts, self.name, model, projection, source, several=True)
         self._check_group(model)
-        clock = perf_counter()
-        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
-        steps = -(-constraints.limit // model.group)
-        state = model.start(model.encode(source), prefix, len(constraints.prefix) + model.group * (steps - 1))
-        run = _Run(model, projection, source, constraints, state, prefix[:, -model.group :], clock)
+        run = _Run(model, projection, source, constraints)
         if self.size == 1:
             return (yield from self._greedy(run, observe))
         return (yield from self._beam(run))
@@ -178,21 +175,16 @@ class DoubleToken:
 class _Run:
     """What greedy decoding and beam search do alike: step, choose rows, know what is forced, keep the time."""
 
-    def __init__(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        state: object,
-        last: np.ndarray,
-        clock: float,
-    ):
+    def __init__(self, model: Model, projection: Projection, source: Source, constraints: Constraints):
+        self.clock = perf_counter()
         self.model, self.projection, self.source, self.constraints = model, projection, source, constraints
-        self.state, self.last, self.clock = state, last, clock
         self.rows = np.arange(len(source))
         """The source row of each row of the state."""
         self.steps = -(-constraints.limit // model.group)
+        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
+        capacity = len(constraints.prefix) + model.group * (self.steps - 1)
+        self.state: State = model.start(model.encode(source), prefix, capacity)
+        self.last = prefix[:, -model.group :]
         self.bound: Scorer | None = None
 
     def step(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -212,8 +204,7 @@ class _Run:
     def go_on(self, rows: np.ndarray, tokens: np.ndarray) -> None:
         """Keep some rows of the state, with repetition, to be fed these tokens (R, n) next."""
         if len(rows) != len(self.rows) or (rows != np.arange(len(self.rows))).any():
-            state: object = self.state
-            self.state = state.select(rows)  # type: ignore[attr-defined]
+            self.state = self.state.select(rows)
             self.rows = self.rows[rows]
             self.bound = self.bound if self.bound is self.projection else None
         self.last = tokens

@@ -3,7 +3,7 @@
 import html
 import math
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ _KINDS = {
 """How each kind of row is drawn: line, what its mark becomes, and what the legend adds."""
 _MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
 """Marks of groups, so that colour is never alone; the diamond is the paper's."""
-_WHOLE_TICKS = 12
+_MOST_TICKS = 12
+_NEAREST_TICKS = 1.12
+"""Ratio of neighbours on a logarithmic axis below which their labels would touch."""
 _SPELLED = {"bleu": "BLEU", "chrf": "chrF"}
 
 
@@ -84,6 +86,7 @@ def curves(
     *,
     reference: float | None = None,
     log_x: bool = False,
+    from_zero: bool = True,
     x_title: str | None = None,
     y_title: str | None = None,
     theme: str = "auto",
@@ -102,6 +105,10 @@ def curves(
         Columns.
     reference : float, optional
         Height of a horizontal line.
+    log_x : bool
+        Whether x is drawn on a logarithmic scale.
+    from_zero : bool
+        Whether heights begin at zero, or where the data does.
     x_title, y_title : str, optional
         The columns' names otherwise.
     theme : str
@@ -132,7 +139,7 @@ def curves(
         figure.update_xaxes(type="category", categoryorder="array", categoryarray=[esc(value) for value in order])
     else:
         figure.update_xaxes(**_whole_steps(row[x] for row in rows))
-    figure.update_yaxes(**_whole_steps(row[y] for row in rows))
+    figure.update_yaxes(rangemode="tozero" if from_zero else "normal", **_whole_steps(row[y] for row in rows))
     return figure
 
 
@@ -324,17 +331,21 @@ def _bars(rows: list[dict[str, Any]], key: str, color: str) -> dict[str, Any] | 
 
 
 def _log_axis(figure: go.Figure, values: list[Any], x: str) -> None:
-    """A logarithmic axis with a tick at each value of the table."""
+    """A logarithmic axis with a tick at each value of the table, or at 1, 2 and 5 where those are too many to read."""
     if wrong := [value for value in values if isinstance(value, str) or value <= 0]:
         raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", wrong[0], "Leave log_x out.")
-    figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:g}" for value in values])
+    apart = all(b / a >= _NEAREST_TICKS for a, b in pairwise(values))
+    if len(values) > _MOST_TICKS or not apart:
+        tens = range(math.floor(math.log10(values[0])) - 1, math.ceil(math.log10(values[-1])) + 1)
+        values = [float(f"{digit}e{ten}") for ten in tens for digit in (1, 2, 5)]
+    figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:,.10g}" for value in values])
 
 
 def _whole_steps(values: Iterable[float]) -> dict[str, Any]:
     """Ticks at whole numbers where all values are, and few enough for a tick at each."""
     known = list(values)
     whole = all(float(value).is_integer() for value in known)
-    return {"dtick": 1} if whole and max(known) - min(known) <= _WHOLE_TICKS else {}
+    return {"dtick": 1} if whole and max(known) - min(known) <= _MOST_TICKS else {}
 
 
 def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
@@ -430,7 +441,7 @@ def _style_curves(figure: go.Figure, colors: Theme, x_title: str, y_title: str) 
     lines = -(-len(figure.data) // 3)
     figure.update_layout(**_layout(colors), height=360 + 20 * lines)
     figure.update_xaxes(**_axis(colors, x_title), automargin=True, showgrid=False)
-    figure.update_yaxes(**_axis(colors, y_title), automargin=True, rangemode="tozero", gridcolor=colors.line)
+    figure.update_yaxes(**_axis(colors, y_title), automargin=True, gridcolor=colors.line)
 
 
 def _layout(colors: Theme) -> dict[str, Any]:

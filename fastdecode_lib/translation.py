@@ -510,7 +510,9 @@ class Session:
             chosen,
             decoder if isinstance(decoder, str) else registry.describe(chosen),
             model.exact if projection == "exact" else registry.projection(projection, model.network, kept),
-            projection if isinstance(projection, str) else type(projection).__name__.lower(),
+            projection
+            if isinstance(projection, str)
+            else getattr(projection, "name", type(projection).__name__.lower()),
             model.constraints(target, **limits),
         )
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import resources
+from numbers import Real
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
 
 class Scale(StrEnum):
@@ -50,6 +54,8 @@ class Chart:
         The rows that are drawn; all if empty.
     reference : float or None
         Height of a horizontal line.
+    log_x, from_zero : bool
+        Whether x is on a logarithmic scale, and whether heights begin at zero.
     x_title, y_title : str or None
         Instead of the columns' names.
     """
@@ -60,6 +66,7 @@ class Chart:
     where: Mapping[str, str] = field(default_factory=dict)
     reference: float | None = None
     log_x: bool = False
+    from_zero: bool = True
     x_title: str | None = None
     y_title: str | None = None
 
@@ -153,7 +160,53 @@ def shown(name: str, draw: Callable[["pd.DataFrame"], Any], scale: str = "laptop
         return None
     about = frame.attrs["provenance"]
     print(f"{about['command']}\n{about['cpu']}, {' '.join(about['cpu_flags'])}")
+    if "gap" in frame:
+        print(*dict.fromkeys(frame["gap"].dropna()), sep="\n")
     return draw(frame)
+
+
+def neat(frame: "pd.DataFrame", *columns: str) -> "Styler":
+    """A table for reading: four digits, text to the left, and nothing that is empty.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Its index is shown if it has a name. Rows of kind *gap* stay where one of the columns shown holds a number.
+    columns : str
+        Those to show, in this order; all but ``kind`` and ``gap`` by default. The ones that the table lacks, or that hold
+        nothing, are left out.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    wanted = columns or [name for name in frame if name not in ("kind", "gap")]
+    table = frame[[name for name in wanted if name in frame]]
+    if "kind" in frame:
+        numbers = table.select_dtypes("number").notna().any(axis=1)
+        table = table[(frame["kind"] != "gap") | numbers]
+    table = table.dropna(axis=1, how="all")
+    text = [name for name in table if not is_numeric_dtype(table[name])]
+    style = table.style.format(_figure, na_rep="", escape="html").format_index(_heading, axis=1, escape="html")
+    style.set_properties(
+        subset=text, **{"text-align": "left", "min-width": "5em", "max-width": "26em", "overflow-wrap": "anywhere"}
+    )
+    return style if any(table.index.names) else style.hide(axis="index")
+
+
+def _figure(value: Any) -> Any:
+    if isinstance(value, (bool, np.bool)) or not isinstance(value, Real):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+_SPELLED = {"bleu": "BLEU", "chrf": "chrF", "p_at_1": "P@1", "p_at_5": "P@5"}
+
+
+def _heading(column: Any) -> Any:
+    """A column's name in words; before what is the paper's stands that it is."""
+    if not isinstance(column, str):
+        return column
+    own = column.removeprefix("paper_")
+    return ("paper: " if own != column else "") + _SPELLED.get(own, own.replace("_", " "))
 
 
 def with_paper(frame: "pd.DataFrame", column: str, group: str, said: str = "paper") -> "pd.DataFrame":

@@ -525,17 +525,11 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
     return float(np.mean([a == b for a, b in zip(one, other, strict=True)]))
 
 
-def figure1(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
-    """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live on one sentence."""
+def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+    """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
     import pandas as pd
 
-    found, direction = situation(NAME, scale, data), "en-de"
-    screen = screen_of(scale, data, direction, AMOUNTS[scale].clusters, AMOUNTS[scale].top, seed)
-    session = replace(
-        limited(found, direction, scale),
-        projection=ScreenScorer(screen, found.matrix),
-        projection_name=f"clustered ({len(screen.sets)} clusters)",
-    )
+    session = Session.of(_model(), "en", "de", projection="clustered")
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
     rows = [
         {
@@ -551,7 +545,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
         )
     ]
-    frame = told(pd.DataFrame(rows), seed)
+    frame = told(pd.DataFrame(rows))
     frame.attrs["traces"] = {"clusters": trace}
     return frame
 

@@ -47,7 +47,7 @@ _ALL = (
     (
         learning,
         "What the rounds add, in both readings of the loss",
-        Chart("rounds", "p_at_1", group="reading", y_title="P@1"),
+        Chart("rounds", "p_at_1", group="reading", from_zero=False, y_title="P@1"),
     ),
     (frontiers, "Every method at every setting", None),
 )

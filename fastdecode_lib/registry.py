@@ -6,7 +6,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.draft_table import DraftTable, cache_folder, find_table
 from fastdecode_lib.lexicon import Lexicon
 
 DECODERS: dict[str, type] = {
@@ -91,9 +92,9 @@ class Kept:
     Attributes
     ----------
     lexicon : Lexicon or None
-        For ``lexical``.
+        For ``lexical``, instead of the one in the model's draft table.
     folder : Path or None
-        Of the checkpoint: screens are in ``projections/NAME`` there.
+        Of the checkpoint: screens are in ``projections/NAME`` there, draft tables in ``draft-tables``.
     fingerprint : str or None
         Of the model.
     direction : (source, target) or None
@@ -260,12 +261,13 @@ def _check_options(name: str, options: Iterable[str], known: Iterable[str]) -> N
 
 
 def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
-    """Candidate lists by the model's lexicon, or by a vmap file."""
-    from fastdecode_lib.projections.lexical import Lexical
+    """Candidate lists by the model's lexicon, by that of its draft table, or by a vmap file."""
+    from fastdecode_lib.projections.lexical import FREQUENT, Lexical
 
     _check_options("lexical", options, ("top", "frequent", "file"))
     numbers = {key: _value(int, text, f"lexical: {key}") for key, text in options.items() if key != "file"}
-    lexicon, always = kept.lexicon, None
+    lexicon: Lexicon | None = kept.lexicon
+    always: Sequence[int] | None = None
     if "file" in options:
         if kept.tokenizer is None or "frequent" in numbers:
             raise ValueError(
@@ -279,13 +281,26 @@ def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection
         numbers.setdefault(
             "top", max(1, int(np.diff(lexicon.offsets).max(initial=1)))
         )  # whole lines, as CTranslate2 takes them
+    elif lexicon is None and (table := _table(kept)) is not None:
+        lexicon, likely = table.lexicon, np.argsort(-table.ngrams.unigrams, kind="stable")
+        always = (*likely[: max(0, numbers.get("frequent", FREQUENT))].tolist(), *kept.end)
     if lexicon is None:
         raise ValueError(
-            "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, or name "
-            "a vmap file of this model: lexical:file=FILE (fastdecode draft-table --vmap FILE makes one)."
+            "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, count "
+            "what this one says (fastdecode draft-table), or name a vmap file of it: lexical:file=FILE."
         )
     chosen = lexicon
     return _averaged(model, lambda part: Lexical.of(part, chosen, always=always, **numbers))
+
+
+def _table(kept: Kept) -> DraftTable | None:
+    """The draft table at hand for a model and direction."""
+    if kept.folder is None or kept.fingerprint is None:
+        return None
+    source, target = kept.direction or (None, None)
+    folders = (kept.folder / "draft-tables", cache_folder(kept.fingerprint))
+    path = find_table(folders, kept.fingerprint, source, target)
+    return None if path is None else DraftTable.load(path)
 
 
 def _source_vocabulary(model: Any) -> int:

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastdecode_lib import checks, registry, translate
+from fastdecode_lib import checks, load, registry, translate
 from fastdecode_lib.core import Output, Source
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.ensemble import Ensemble
@@ -22,6 +23,7 @@ from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.exact import Exact
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.projections.ranking import best_first
+from fastdecode_lib.translation import Session
 
 seeds = st.integers(0, 2**31)
 VOCABULARY = 13
@@ -309,6 +311,24 @@ def test_a_wrong_delta_is_refused(delta: float) -> None:
     assert registry.decoder("beam:size=6,delta=3.0") == Beam(6, delta=3.0)
     assert registry.describe(Beam(6, delta=3.0)) == "beam:size=6,delta=3.0"
     assert registry.decoder("beam:delta=none") == Beam()
+
+
+def test_a_draft_table_is_a_lexicon() -> None:
+    """Lists of a model of pieces: what its own table says of the source, the most frequent tokens and the end."""
+    model = load("tatoeba-small", device="cpu")
+    folder, fingerprint = Path(model.checkpoint.folder), model.checkpoint.fingerprint
+    table = DraftTable.load(folder / "draft-tables" / "en-de.safetensors")
+    text = "The train is late."
+    source = model.encode([text], "en", "de")
+    session = Session.of(model, "en", "de", projection="lexical:top=3,frequent=40")
+    lexical: Any = session.projection
+    listed = set(lexical.candidates(source.ids[0]).tolist())
+    likely = set(np.argsort(-table.ngrams.unigrams)[:40].tolist())
+    assert likely | set(model.constraints("de").end) | set(table.lexicon.pruned(3).candidates(source.ids[0])) == listed
+    assert set(session.translate(text).tokens) <= listed
+    other = registry.Kept(folder=folder, fingerprint=fingerprint, direction=("de", "xx"))
+    with pytest.raises(ValueError, match=r"needs a lexicon.*fastdecode draft-table"):
+        registry.projection("lexical", model.network, other)
 
 
 def test_a_vmap_file_is_a_projection_of_any_model(marian: Any, tmp_path: Path) -> None:

@@ -195,7 +195,8 @@ def neat(frame: "pd.DataFrame", *columns: str) -> "Styler":
 def _figure(value: Any) -> Any:
     if isinstance(value, (bool, np.bool)) or not isinstance(value, Real):
         return value
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    number = float(value)
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
 _SPELLED = {"bleu": "BLEU", "chrf": "chrF", "p_at_1": "P@1", "p_at_5": "P@5"}

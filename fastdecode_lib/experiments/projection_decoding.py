@@ -29,6 +29,7 @@ from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, meas
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import ScreenScorer
 from fastdecode_lib.projections.screened import Learning, fit_screened
+from fastdecode_lib.translation import Session
 from fastdecode_lib.words import split_words
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ DECODERS = {
     "Window": ("batch 1, beam 1", "window:width=5,draft=recycled/pad"),
 }
 """Protocol of paper 000, and the decoder as the registry names it."""
+LEXICAL = "top=20,frequent=500"
+"""Candidate lists of the model's draft table: about 500 tokens, as many as the learned screen scores."""
 AT_1, AT_5 = 0.98, 0.97
 """Precision on dev that a baseline's cheapest setting must have; its most precise where none has."""
 
@@ -83,6 +86,8 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
         fit_screened(contexts, budget=amount.budget, learning=some, seed=seed, always=end)
         for some in (learning, replace(learning, rounds=1))
     )
+    source, target = DIRECTION.split("-")
+    lexical = Session.of(found.loaded, source, target, projection=f"lexical:{LEXICAL}").projection
     made: dict[str, tuple[str, Projection]] = {
         "exact": ("", found.loaded.exact),
         "quantised": ("", Quantised(found.matrix)),
@@ -93,6 +98,7 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
         ),
         "screened": (f"budget={amount.budget}", ScreenScorer(learned, found.matrix)),
         "kmeans": (f"budget={amount.budget}", ScreenScorer(first, found.matrix)),
+        "lexical": (LEXICAL, lexical),
     }
     own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)
     settings = rival_settings(own, GRIDS[scale], seed)

@@ -16,6 +16,8 @@ from fastdecode_lib.projections.ranking import ban, best_first
 
 FIRST_WORD = 3
 """Ids of words begin here, the most frequent first; below stand the end, the unknown word and the start."""
+FREQUENT = 100
+"""How many of the most frequent target tokens are in every list, unless said otherwise."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Lexical:
         lexicon: Lexicon,
         *,
         top: int = 20,
-        frequent: int = 100,
+        frequent: int = FREQUENT,
         always: Sequence[int] | None = None,
     ) -> "Lexical":
         """The candidate lists of a model.

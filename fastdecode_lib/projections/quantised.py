@@ -24,6 +24,9 @@ _NONE = np.zeros((1, 0), dtype=np.int64)
 class Quantised:
     """The tokens and scores of the exact projection, ties included, at a fraction of the memory read.
 
+    Tokens are scored again in the order of their upper bounds, so that none is that did not have to be: those whose bound
+    reaches the k-th best score, and no other. A first guess of the best, such as a screen's, could only add to them.
+
     Parameters
     ----------
     whole : Matrix

@@ -50,6 +50,7 @@ RUNS = {Scale.TINY: 3, Scale.LAPTOP: 5, Scale.PAPER: 11}
 BATCH = 32
 """The paper's, sorted by length."""
 SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
+SIGNIFICANT = 0.05
 L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
@@ -180,9 +181,10 @@ def table2(
 ) -> "pd.DataFrame":
     """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
 
-    ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance. Speed is of one
-    sentence at a time, and in batches of 32 sorted by length; ratios over single-token L2R in the same run, systems in turns,
-    tokens counted without ends. Systems that are not trained here are named with the command that trains them.
+    ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance; where it is so
+    with less than 5%, ``marks`` has † and ‡, as the paper does. Speed is of one sentence at a time, and in batches of 32
+    sorted by length; ratios over single-token L2R in the same run, systems in turns, tokens counted without ends. Systems
+    that are not trained here are named with the command that trains them.
     """
     import pandas as pd
     from tqdm.auto import tqdm
@@ -212,14 +214,21 @@ def table2(
                     **speeds[name],
                 }
                 row.pop("bleu_p")
+                row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
             else:
                 row["gap"] = str(found[name])
             for place, printed in enumerate(paper_002.SETS):
                 if name in paper_002.TABLE_2:
                     bleu, speed = paper_002.TABLE_2[name][place]
                     row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
+                    row[f"paper_marks_{printed}"] = paper_002.MARKS[name][place]
             rows.append(row)
     return _told(pd.DataFrame(rows), list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
+
+
+def _marks(*chances: float | None) -> str:
+    """† and ‡ where a distance, the first and the second, is by chance with less than 5%."""
+    return "".join(mark for mark, p in zip("†‡", chances, strict=True) if p is not None and p < SIGNIFICANT)
 
 
 def _speeds(

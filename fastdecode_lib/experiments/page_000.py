@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fastdecode_lib.experiments.pages import Section, columns, interval, markdown, percent
+from fastdecode_lib.experiments.pages import Section, columns, interval, markdown, measured, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,20 +90,24 @@ SECTION = Section(
         (
             "Number of clusters (Figures 2 and 3)",
             "figure2",
-            columns(
+            measured(
                 {
                     "group": "contexts of",
                     "clusters": "clusters",
                     "largest_share": "largest active share",
                     "mean_share": "mean active share",
                     "paper_largest_share": "paper: largest",
-                }
+                },
+                shares=("largest_share", "mean_share", "paper_largest_share"),
             ),
         ),
         (
             "Speed against the number of clusters (Figure 3)",
             "figure3",
-            columns({"name": "clusters and labels", "speedup": "speedup of all decoding", "identical": "same outputs"}),
+            measured(
+                {"name": "clusters and labels", "speedup": "speedup of all decoding", "identical": "same outputs"},
+                shares=("identical",),
+            ),
         ),
         (
             "Outputs rated side by side (Table 6)",
@@ -111,9 +115,9 @@ SECTION = Section(
             columns(
                 {
                     "name": "direction",
-                    "rater": "rater",
-                    "mean_exact": "exact",
-                    "mean_clustered": "clusters",
+                    "pairs": "pairs",
+                    "mean_a": "exact",
+                    "mean_b": "clusters",
                     "rank_sum": "p, rank-sum",
                     "signed_rank": "p, signed-rank",
                     "paper_exact": "paper: exact",
@@ -154,21 +158,23 @@ SECTION = Section(
         (
             "What a union over the batch does",
             "sharing",
-            columns(
+            measured(
                 {
                     "direction": "direction",
                     "method": "method",
                     "together_as_alone": "same output together as alone",
                     "otherwise_together_as_alone": "with other neighbours",
                     "window_as_greedy": "window as greedy",
-                }
+                },
+                "20 sentences together; in another order, 7. The union is a batch's, or a pass's of the window.",
+                ("together_as_alone", "otherwise_together_as_alone", "window_as_greedy"),
             ),
         ),
         ("Time at the geometry of the paper's models", "zcode", _geometry),
         (
             "The lossless projection against the exact one",
             "lossless",
-            columns(
+            measured(
                 {
                     "name": "output matrix",
                     "vocabulary": "rows",
@@ -177,7 +183,6 @@ SECTION = Section(
                     "mismatches": "answers that differ",
                     "scored_again": "rows scored again, mean",
                     "scored_again_most": "most",
-                    "gap": "missing",
                 }
             ),
         ),

@@ -24,6 +24,7 @@ SECTION = Section(
                     "system": "system",
                     "set": "sentences",
                     "bleu": "BLEU",
+                    "marks": "†‡",
                     "bleu_p_l2r": "p, L2R",
                     "bleu_p_r2l": "p, R2L",
                     "passes": "passes",
@@ -31,9 +32,11 @@ SECTION = Section(
                     "speedup": "ratio",
                     "speedup_batch_32": "ratio, batch 32",
                     "paper_bleu_wmt_base": "paper: BLEU, WMT",
+                    "paper_marks_wmt_base": "paper: †‡, WMT",
                     "paper_bleu_aspec_base": "paper: BLEU, ASPEC",
                 },
-                "p: how likely the distance in BLEU to single-token L2R or R2L is by chance (paired bootstrap).",
+                "p: how likely the distance in BLEU to single-token L2R or R2L is by chance (paired bootstrap); † and ‡ where "
+                "that is less than 5%.",
             ),
         ),
         (

@@ -42,6 +42,18 @@ TABLE_2: dict[str, tuple[Cell, Cell, Cell, Cell]] = {
 }
 """System -> BLEU and tokens a second in each of `SETS`."""
 
+_BOTH = ("†‡",) * 4
+MARKS: dict[str, tuple[str, str, str, str]] = {
+    "bidirectional": ("†‡", "", "†‡", "‡"),
+    "single_token_l2r": ("‡", "", "‡", ""),
+    "single_token_r2l": ("†", "", "†", ""),
+    "double_token_l2r": _BOTH,
+    "double_token_r2l": _BOTH,
+    "mask_predict_10": _BOTH,
+    "mask_predict_4": _BOTH,
+}
+"""System -> whether its BLEU differs from single-token L2R's (†) and R2L's (‡) in each of `SETS`, p < 0.05."""
+
 ENDS: tuple[tuple[str, int], ...] = (
     ("all", 0), ("left", 5), ("left", 10), ("left", 15), ("right", 5), ("right", 10), ("right", 15),
 )  # fmt: skip

@@ -57,6 +57,16 @@ def test_table2_has_all_systems_on_both_sets(table2) -> None:
     assert set(printed.system) == set(paper_002.TABLE_2)
 
 
+def test_a_mark_is_a_small_chance(table2) -> None:
+    for row in table2[table2["marks"].notna()].to_dict("records"):
+        assert ("†" in row["marks"]) == (row["bleu_p_l2r"] < 0.05) and ("‡" in row["marks"]) == (
+            row["bleu_p_r2l"] < 0.05
+        )
+    assert quality._marks(0.01, 0.2) == "†" and quality._marks(None, 0.049) == "‡"
+    printed = table2[table2["system"] == "bidirectional"]["paper_marks_wmt_base"]
+    assert (printed == "†‡").all()
+
+
 def test_table2_counts_passes(table2) -> None:
     """Mask-Predict's are as many as are asked; toys know no ends, so a step for each token but the start's, or for two."""
     for which in ("single", "joined"):

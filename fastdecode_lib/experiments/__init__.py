@@ -253,6 +253,7 @@ def beside(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
     from fastdecode_lib.experiments import (
+        combinations,
         double_token_decoding,
         learning_to_screen,
         parallel_decoding,
@@ -268,5 +269,6 @@ def experiments() -> dict[str, Experiment]:
         double_token_decoding,
         parallel_decoding,
         sharp_models,
+        combinations,
     )
     return {e.name: e for module in modules for e in module.EXPERIMENTS}

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ SPLITS = ("train", "dev", "test")
 FOREIGN = ("de", "fr", "es")
 DIRECTIONS = tuple(pair for other in FOREIGN for pair in (("en", other), (other, "en")))
 
+T = TypeVar("T")
 Pair = tuple[str, str]
 
 
@@ -153,6 +155,13 @@ def join_pairs(
             break
         joined.append((" ".join(pairs[i][0] for i in group), " ".join(pairs[i][1] for i in group)))
     return joined
+
+
+def spread_over(items: Sequence[T], most: int) -> list[T]:
+    """At most so many of some items, evenly from first to last: the splits are sorted by length."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
 
 def _groups(number: int, random: np.random.Generator, sizes: tuple[int, int], *, endless: bool) -> Iterator[np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Projection, Source, drain
-from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.experiments import Scale, paper_000
 from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation, trained
@@ -90,13 +90,13 @@ def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int
 
 
 def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
-    """Test sentences with their references: ``"single"`` or ``"joined"``; our own in a tiny run."""
+    """Test sentences with their references: ``"single"`` or ``"joined"``, evenly from short ones to long; our own in a tiny run."""
     source, target = direction.split("-")
     tiny = scale == Scale.TINY
     pairs = own_pairs(source, target)[2::3] if tiny else Tatoeba(corpus_folder(data)).pairs("test", source, target)
     if sentences == "joined":
         pairs = join_pairs(pairs, seed=0)
-    return pairs[: AMOUNTS[scale].sentences]
+    return spread_over(pairs, AMOUNTS[scale].sentences)
 
 
 def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
@@ -171,7 +171,7 @@ def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> 
     """The hidden vectors of every step of a beam search of 2 over batches of 20."""
     session = limited(found, direction, scale)
     captured = Captured(found.loaded.exact)
-    texts = [a for a, _ in pairs_of(direction, "single", scale, data)[: AMOUNTS[scale].timed]]
+    texts = [a for a, _ in spread_over(pairs_of(direction, "single", scale, data), AMOUNTS[scale].timed)]
     for batch in batches(found, texts, direction, 20):
         drain(Beam(size=2).iterate(found.loaded.network, captured, batch, session.constraints))
     return captured.seen
@@ -243,7 +243,9 @@ def _decoded(
 
             systems = [system(name, projection) for name, projection in projections.items()]
             parts = list(batches(found, texts, direction, batch))
-            timed = measure(systems, parts[: -(-amount.timed // batch)], runs=amount.rounds, progress=progress)
+            timed = measure(
+                systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress
+            )
             exact: list[Any] = []
             for one, m in zip(systems, timed, strict=True):
                 outputs = [tokens for part in parts for tokens in one.decode(part)]
@@ -364,7 +366,7 @@ def figure3(
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rules = limited(found, SWEPT, scale).constraints
-    texts = [a for a, _ in pairs_of(SWEPT, "single", scale, data)[: amount.timed]]
+    texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", scale, data), amount.timed)]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
 
     def system(name: str, projection: Projection) -> System:

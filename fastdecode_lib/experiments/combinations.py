@@ -13,10 +13,9 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.combining import Combination, Costs, combinations, costs, known_projections
 from fastdecode_lib.core import Measurement
-from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.experiments import Experiment, NoResult, Scale
 from fastdecode_lib.experiments.contexts_of import trained
-from fastdecode_lib.experiments.group_runs import spread_over
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.measure import (
     NOISY,

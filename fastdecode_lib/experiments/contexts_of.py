@@ -13,7 +13,7 @@ import numpy as np
 
 from fastdecode_lib.checkpoints import bundled
 from fastdecode_lib.contexts import Contexts
-from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder
+from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations, language_rows
@@ -176,7 +176,7 @@ def _texts(
             texts = _apart(lambda part, pairs=corpus_pairs: [a for a, _ in pairs(part)], split)  # type: ignore[misc]
         else:
             texts = [a for a, _ in own_pairs(source, target)[number::3]]
-        found[f"{source}-{target}"] = texts[: amount.sentences]
+        found[f"{source}-{target}"] = spread_over(texts, amount.sentences)
     return found
 
 

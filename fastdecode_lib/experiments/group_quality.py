@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.corpus import spread_over
 from fastdecode_lib.experiments import NoResult, Scale, paper_002
 from fastdecode_lib.experiments.group_runs import (
     BEAM,
@@ -20,7 +21,6 @@ from fastdecode_lib.experiments.group_runs import (
     model_of,
     pairs_of,
     session_of,
-    spread_over,
     timed,
 )
 from fastdecode_lib.experiments.own_sentences import own_pairs

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import OWN, Architecture, bundled
 from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Trace, Usage, drain
-from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
@@ -24,7 +24,6 @@ from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text import padded
 from fastdecode_lib.translation import Counted, Session, TranslationModel, load
 
-T = TypeVar("T")
 DIRECTION = ("en", "de")
 BEAM = 10
 """The paper's beam width."""
@@ -143,13 +142,6 @@ def pairs_of(which: str, scale: Scale, data: str | None, most: int, split: str =
     elif which == LONG:
         pairs = join_pairs(pairs, seed=0, sizes=(5, 8))
     return spread_over(pairs, most)
-
-
-def spread_over(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of some items, evenly from first to last: the corpus is sorted by length."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
 
 # --------------------------------------------------------------------------------------------------- forced lengths

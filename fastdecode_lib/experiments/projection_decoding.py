@@ -10,7 +10,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Projection, Source, drain
-from fastdecode_lib.corpus import Tatoeba, corpus_folder
+from fastdecode_lib.corpus import Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.cluster_tables import (
     NAME,
@@ -121,7 +121,7 @@ def end_to_end(
     import pandas as pd
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    pairs = pairs_of(DIRECTION, "single", scale, data)[: amount.sentences]
+    pairs = spread_over(pairs_of(DIRECTION, "single", scale, data), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rare = _rare(references, scale, data)
     rules = limited(found, DIRECTION, scale).constraints
@@ -135,7 +135,7 @@ def end_to_end(
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
             systems.append(_system("greedy", found, greedy, kinds["exact"][1], rules))
-        timed = measure(systems, parts[: -(-amount.timed // batch)], runs=amount.rounds, progress=progress)
+        timed = measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress)
         exact: list[Any] = []
         for m, one in zip(timed, systems, strict=True):
             if m.name not in kinds:
@@ -189,7 +189,7 @@ def step_share(
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rules = limited(found, DIRECTION, scale).constraints
-    texts = [a for a, _ in pairs_of(DIRECTION, "single", scale, data)[: amount.timed]]
+    texts = [a for a, _ in spread_over(pairs_of(DIRECTION, "single", scale, data), amount.timed)]
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
         protocol, spec = DECODERS[label]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.core import Projection, drain
-from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder
+from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.experiments import NoResult, Scale, paper_001
 from fastdecode_lib.experiments.contexts_of import Situation, arrays, situation
 from fastdecode_lib.experiments.own_sentences import EXAMPLES, own_pairs
@@ -148,9 +148,9 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
     """Rows of one model: every method with every beam."""
     found, amount = situation(name, scale, data, progress), AMOUNTS[scale]
     loaded, (source, target) = found.loaded, found.fit.directions[0].split("-")
-    pairs = _pairs(source, target, scale, data)[: amount.sentences]
+    pairs = spread_over(_pairs(source, target, scale, data), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-    sources = [loaded.encode([text], source, target) for text in texts[: amount.timed]]
+    sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
     chosen = {m: _decoding(name, m, scale, data, seed, progress) for m in ("exact", "fgd", "screened")}
     for beam in BEAMS:
         sessions = {

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastdecode_lib.cli_tools import UsageError, load, print_table, read_lines
 
 
@@ -40,7 +42,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     fit.add_argument("method", choices=("clustered", "screened"), help="by k-means (000), or learned (001)")
     fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
     fit.add_argument(
-        "--out", metavar="DIR", help="default: where the projection finds them, beside the model's weights"
+        "--out",
+        metavar="DIR",
+        help="default: beside the weights of a model of one's own, where the projection finds them",
     )
     fit.add_argument(
         "--per",
@@ -108,6 +112,8 @@ def _record_language(options: argparse.Namespace) -> int:
 
     if not options.source or options.reference:
         raise UsageError(f"{options.model} is a language model, which reads one text: give --source FILE alone.")
+    if options.source_language or options.target_language:
+        raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
     model = load_language(options.model)
     rows = model.text.encode(read_lines(options.source))
     return _recorded(options, language_rows(model), {"text": rows}, provenance(seed=options.seed))
@@ -145,12 +151,11 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import translation
     from fastdecode_lib.checkpoints import find_checkpoint
     from fastdecode_lib.contexts import Contexts
-    from fastdecode_lib.fitting import fit_screens
+    from fastdecode_lib.fitting import fit_screens, screens_beside
     from fastdecode_lib.language import load_language
     from fastdecode_lib.models.language_shape import LANGUAGE
     from fastdecode_lib.projections.screen import save_screens
     from fastdecode_lib.projections.screened import Learning
-    from fastdecode_lib.registry import screens_of
 
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:
@@ -179,14 +184,43 @@ def _fit(options: argparse.Namespace) -> int:
             if getattr(options, name) is not None:
                 raise ValueError(f"--{name} belongs to learned screens, got it with clustered. Leave it out.")
         knobs |= given
+    folder = _screens_folder(options, model.checkpoint)
+    kept = screens_beside(folder, options.method, model.checkpoint.fingerprint)
     screens = fit_screens(contexts, options.method, per=options.per, **knobs)
-    folder = Path(options.out or screens_of(model.checkpoint.folder, options.method))
-    save_screens(screens, folder)
+    save_screens(kept | screens, folder)
     for name, screen in screens.items():
-        share = screen.sets.sizes.mean() / screen.sets.vocabulary
-        print(f"{name}: {len(screen.sets)} clusters, on average {share:.1%} of the vocabulary active")
-    print(folder)
+        print(f"{name}: {_described(screen)}")
+    if others := [name for name in kept if name not in screens]:
+        print(f"kept as they were: {', '.join(others)}")
+    print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
+
+
+def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
+    """Where screens go: the folder named, or beside a model of one's own."""
+    from fastdecode_lib.checkpoints import bundled
+    from fastdecode_lib.registry import screens_of
+
+    if options.out:
+        return Path(options.out)
+    if Path(checkpoint.folder) in bundled().values():
+        raise UsageError(
+            f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "
+            f"--projection {options.method}:file=DIR."
+        )
+    return screens_of(checkpoint.folder, options.method)
+
+
+def _described(screen: Any) -> str:
+    """What fitting came to, and what in it may surprise."""
+    sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
+    scored, budget = screen.about["scored"], screen.about.get("budget")
+    said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
+    if empty := int((sizes == 0).sum()):
+        said += f"; {empty} cluster(s) got no token and score the whole vocabulary"
+    elif budget is not None and scored < 0.9 * budget:
+        said += f"; there is nothing more to fill the budget of {budget:g} with"
+    return said
 
 
 def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.projections.clustered import fit_clustered
-from fastdecode_lib.projections.screen import Method, Screen, save_screens
+from fastdecode_lib.projections.screen import Method, Screen, load_screens, save_screens
 from fastdecode_lib.projections.screened import fit_screened
 
 Per = Literal["direction", "target", "all"]
@@ -49,6 +49,26 @@ def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
         name = {"direction": direction, "target": direction.split("-")[-1], "all": "all"}[per]
         names.setdefault(name, []).append(direction)
     return names
+
+
+def screens_beside(folder: str | Path, method: Method, fingerprint: str) -> dict[str, Screen]:
+    """The screens that a folder has already, empty if it is not there.
+
+    Raises
+    ------
+    ValueError
+        If they are of another kind or model, or damaged: fitting more would end them.
+    """
+    if not (Path(folder) / "screens.json").is_file():
+        return {}
+    found = load_screens(folder)
+    for name, screen in found.items():
+        if (screen.method, screen.about.get("fingerprint")) != (method, fingerprint):
+            raise ValueError(
+                f"{folder} has screens of another kind or model: got {name}, {screen.method}, of "
+                f"{screen.about.get('fingerprint')}. Name another folder."
+            )
+    return found
 
 
 def fit_folder(folder: str | Path, out: str | Path, method: Method, *, per: Per = "direction", **knobs: Any) -> None:

@@ -182,12 +182,59 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
             ["fit", "clustered", "--contexts", str(tmp_path), "--out", said],
             "no recorded contexts|cannot be read|There are no",
         ),
-        (["fit", "clustered", "--contexts", said, "--clusters", "9999"], "at least as many vectors as clusters"),
+        (
+            ["fit", "clustered", "--contexts", said, "--clusters", "9999", "--out", str(tmp_path / "none")],
+            "at least as many vectors as clusters",
+        ),
+        (
+            ["fit", "clustered", "--contexts", said, "--clusters", "8"],
+            "comes with fastdecode, and what is beside it stays",
+        ),
+        (
+            ["fit", "clustered", "--contexts", said, "--clusters", "8", "--out", str(tmp_path / "screened")],
+            "has screens of another kind or model",
+        ),
         (["fit", "clustered", "--contexts", said, "--model", "sharp-s4"], "are of another model"),
     ):
         assert cli.main(wrong) == 2
         error = capsys.readouterr().err
         assert any(part in error for part in message.split("|")), error
+
+
+def test_fitting_one_direction_keeps_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], marian_folder: Path
+) -> None:
+    """Beside a model of one's own, by default; what a fit says of itself is what its contexts score."""
+    mine = tmp_path / "mine"
+    shutil.copytree(marian_folder, mine)
+    (tmp_path / "text").write_text("\n".join(TEXTS["en"][:12]), encoding="utf-8")
+    known = load(str(mine), device="cpu").directions
+    for source, target in known[:2]:
+        out = str(tmp_path / f"{source}-{target}")
+        told = ["--model", str(mine)]
+        recorded = [
+            "--from",
+            source,
+            "--to",
+            target,
+            "--source",
+            str(tmp_path / "text"),
+            "--out",
+            out,
+            "--max-length",
+            "9",
+        ]
+        assert cli.main(["record", *told, *recorded]) == 0
+        capsys.readouterr()
+        assert cli.main(["fit", "clustered", *told, "--contexts", out, "--clusters", "3"]) == 0
+        said = capsys.readouterr().out
+    first, second = ("-".join(pair) for pair in known[:2])
+    assert f"kept as they were: {first}" in said and "use it: --projection clustered" in said
+    found = load_screens(mine / "projections" / "clustered")
+    assert set(found) == {first, second}
+    screen, contexts = found[second], Contexts.open(tmp_path / second)
+    hidden = np.concatenate([block.hidden for block in contexts.blocks()])
+    assert screen.about["scored"] == pytest.approx(screen.sets.sizes[screen.assign(hidden)].mean())
 
 
 def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, marian_folder: Path) -> None:
@@ -265,6 +312,8 @@ def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, caps
     screen = load_screens(tmp_path / "screens")["text"]
     language = load_language("novels-small")
     assert len(screen.sets) == 4 and screen.about["fingerprint"] == language.checkpoint.fingerprint
+    assert cli.main(["record", *told, "--source", str(tmp_path / "text"), "--from", "en"]) == 2
+    assert "has no languages to choose: got --from or --to" in capsys.readouterr().err
     assert cli.main(["record", *told, "--out", str(tmp_path / "none")]) == 2
     assert "is a language model, which reads one text: give --source FILE alone" in capsys.readouterr().err
     assert cli.main([*fit[:3], "tatoeba-small", *fit[4:]]) == 2

@@ -70,10 +70,12 @@ def markdown(frame: "pd.DataFrame") -> str:
 def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) > 1:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and not (value.is_integer() and abs(value) > 1):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+    if isinstance(value, (int, float)):
         return f"{value:,.0f}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
     return str(value).replace("|", "\\|")
 
 
@@ -126,12 +128,6 @@ def measured(names: dict[str, str], after: str = "", shares: tuple[str, ...] = (
 
 
 def untrained(frame: "pd.DataFrame") -> str:
-    """A sentence on the rows whose model is not trained here."""
-    if "gap" not in frame or not frame["gap"].notna().any():
-        return ""
-    named = (
-        frame[frame["gap"].notna()].groupby("gap", sort=False)["name"].apply(lambda names: ", ".join(map(str, names)))
-    )
-    return " ".join(
-        f"*{names}*: {gap}." if not gap.endswith(".") else f"*{names}*: {gap}" for gap, names in named.items()
-    )
+    """Why rows are missing, each reason once: their models are not trained here."""
+    gaps = frame["gap"].dropna().drop_duplicates() if "gap" in frame else ()
+    return " ".join(gap if gap.endswith(".") else f"{gap}." for gap in gaps)

@@ -67,9 +67,11 @@ def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
     about = screen.about | changes
     top, vocabulary, clusters = about["top"], contexts.vocabulary, len(screen.sets)
     _check(contexts, top, about["least_count"])
-    keys, counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    keys, counts, members = (np.zeros(n, dtype=np.int64) for n in (0, 0, clusters))
     for block in contexts.blocks():
-        found, often = count_labels(screen.assign(block.hidden), block.labels[:, :top], clusters, vocabulary)
+        assigned = screen.assign(block.hidden)
+        members += np.bincount(assigned, minlength=clusters)
+        found, often = count_labels(assigned, block.labels[:, :top], clusters, vocabulary)
         keys, inverse = np.unique(np.concatenate([keys, found]), return_inverse=True)
         counts = np.bincount(inverse, np.concatenate([counts, often]), len(keys)).astype(np.int64)
     sets = ActiveSets.of_keys(keys[counts >= about["least_count"]], clusters, vocabulary)
@@ -77,7 +79,8 @@ def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
         sets = sets.with_always(about["always"])
     if about["at_least"]:
         sets = sets.at_least(about["at_least"], ranking(keys % vocabulary, counts, vocabulary))
-    return replace(screen, sets=sets, about=about | {"contexts": len(contexts)})
+    scored = float((members * sets.sizes).sum() / max(1, members.sum()))
+    return replace(screen, sets=sets, about=about | {"contexts": len(contexts), "scored": scored})
 
 
 def _check(contexts: Recorded, top: int, least_count: int) -> None:

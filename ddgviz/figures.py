@@ -149,7 +149,8 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
     color = colors.series[number % len(colors.series)]
     if kind == "measured" and number >= len(colors.series):
         dash = "longdash"
-    name = esc(rows[0][group]) + said
+    name = esc(rows[0][group])
+    name += "" if name.startswith(kind) else said
     return go.Scatter(
         x=[esc(row[x]) if isinstance(row[x], str) else row[x] for row in rows],
         y=[row[y] for row in rows],

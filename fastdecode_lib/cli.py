@@ -1,6 +1,7 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
+import difflib
 import os
 import re
 import sys
@@ -185,8 +186,10 @@ def _parser() -> argparse.ArgumentParser:
     cli_contexts.add_commands(commands, [model, numbers, table])
     cli_folding.add_commands(commands)
 
-    train = commands.add_parser("train", help="train a bundled model, or continue training it")
-    train.add_argument("names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small")
+    train = commands.add_parser("train", help="train one of our models, or continue training it")
+    train.add_argument(
+        "names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small; without any, they are listed"
+    )
     train.add_argument("--queue", nargs="+", default=[], metavar="NAME", help="presets to train one after another")
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
@@ -207,7 +210,9 @@ def _parser() -> argparse.ArgumentParser:
     experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
     experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
     experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
-    experiment.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
+    experiment.add_argument(
+        "--scale", default="laptop", help="tiny (shows that it runs), laptop or paper (default: laptop)"
+    )
     experiment.set_defaults(run=_experiment)
 
     check = commands.add_parser("check", parents=[table], help="show this machine and run the laws on random cases")
@@ -383,6 +388,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _draft_table(options: argparse.Namespace) -> int:
+    from fastdecode_lib.corpus import spread_over
     from fastdecode_lib.drafting import default_path, make_table, unlabelled
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
@@ -406,7 +412,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         texts = unlabelled(options.data, session.source, session.target) if given is None else given
         made = make_table(
             session,
-            texts[: options.sentences],
+            texts if options.sentences is None else spread_over(texts, options.sentences),
             least=options.least,
             folder=options.folder,
             progress=sys.stderr.isatty(),
@@ -428,10 +434,11 @@ def _draft_table(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from fastdecode_lib import bundling, presets, training
+
     names = [*options.names, *options.queue]
     if not names:
-        raise UsageError("train needs a name. Example: fastdecode train tatoeba-small")
-    from fastdecode_lib import bundling, training
+        raise UsageError(f"train needs a name. Use one of {', '.join(presets.PRESETS)}.")
 
     for name in names:
         if options.bundle:
@@ -463,8 +470,19 @@ def _experiment(options: argparse.Namespace) -> int:
         raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
     chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
     if not chosen:
-        raise UsageError(f"Unknown experiment: got {options.name!r}. Known: {', '.join(known)}.")
+        stems = dict.fromkeys(e.stem for e in known.values())
+        near = difflib.get_close_matches(options.name, [*known, *stems], n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Papers: {', '.join(stems)}."
+        raise UsageError(
+            f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
+        )
     scale = Scale.of(options.scale)
+    if scale is Scale.TINY:
+        print(
+            "fastdecode: at scale tiny a table only shows that it can be made: a few sentences, untrained models or others in "
+            "the place of those it is about. Its numbers mean nothing.",
+            file=sys.stderr,
+        )
     given: dict[str, Any] = {"seed": options.seed, "threads": options.threads, "progress": sys.stderr.isatty()}
     options.model = options.model or "tatoeba-small"
     given["model"] = load(options)
@@ -495,7 +513,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
     from fastdecode_lib.store import write_table
 
     rows: list[dict[str, Any]] = [
-        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": "runs"}
+        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": _state(e.name)}
         for e in experiments().values()
         if stem in ("", e.stem)
     ]
@@ -506,7 +524,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
             continue
         if not entry.experiment and stem:
             continue
-        state = "runs" if entry.experiment else str(entry.reason)
+        state = _state(entry.experiment) if entry.experiment else str(entry.reason)
         rows.append(
             {
                 "name": entry.experiment or "-",
@@ -522,6 +540,17 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
     if json_file:
         write_table(json_file, rows, provenance())
     return 0
+
+
+def _state(name: str) -> str:
+    """Whether the laptop's outcome of an experiment comes with fastdecode."""
+    from fastdecode_lib.experiments import NoResult, committed
+
+    try:
+        frame = committed(name)
+    except NoResult:
+        return "runs"
+    return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -107,7 +107,7 @@ def _record(options: argparse.Namespace) -> int:
 def _record_language(options: argparse.Namespace) -> int:
     """Record a language model on a text, each word fed the true one before it."""
     from fastdecode_lib.feeding import language_rows
-    from fastdecode_lib.language import load_language
+    from fastdecode_lib.language import RECORDED, load_language
     from fastdecode_lib.measure import provenance
 
     if not options.source or options.reference:
@@ -116,7 +116,7 @@ def _record_language(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
     model = load_language(options.model)
     rows = model.text.encode(read_lines(options.source))
-    return _recorded(options, language_rows(model), {"text": rows}, provenance(seed=options.seed))
+    return _recorded(options, language_rows(model), {RECORDED: rows}, provenance(seed=options.seed))
 
 
 def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], about: Any) -> int:

@@ -48,10 +48,11 @@ def read_lines(path: str) -> list[str]:
 
 
 def print_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows with their columns, leaving out those that are empty."""
+    """Print rows with their columns, leaving out those that are empty, and raw times."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
+    frame = frame[[name for name in frame if not frame[name].map(lambda value: isinstance(value, list)).any()]]
     counts = [column for column in ("calls", "positions") if column in frame]
     frame[counts] = frame[counts].astype("Int64")
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))

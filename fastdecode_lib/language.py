@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from fastdecode_lib.words import START, LanguageText
 
 BATCH = 64
 """Texts fed together."""
+RECORDED = "text"
+"""What `fastdecode record` calls the direction of a language model's contexts."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,38 @@ class LanguageModel:
                 found[i] = hidden[place, : len(rows[i])]
         return found
 
-    def log_probs(self, texts: Sequence[str], projection: Projection | None = None) -> list[np.ndarray]:
-        """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection."""
-        scorer = (projection or self.exact).bind(None)
+    def projection(self, spec: str | Projection) -> Projection:
+        """A projection from how it is written, as in ``"quantised"`` or ``"screened:file=DIR"``; one is returned as it is."""
+        folder, fingerprint = Path(self.checkpoint.folder), self.checkpoint.fingerprint
+        kept = registry.Kept(
+            folder=folder, fingerprint=fingerprint, direction=(None, RECORDED), end=self.constraints.end
+        )
+        return registry.projection(spec, self.network, kept)
+
+    def log_probs(self, texts: Sequence[str], projection: str | Projection = "exact") -> list[np.ndarray]:
+        """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection.
+
+        Parameters
+        ----------
+        projection : str or Projection
+            Under one that does not score every word, those it leaves out have -inf, and the others share all probability.
+        """
+        scorer = self.projection(projection).bind(None)
         rows = self.text.encode(texts)
         return [
             scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
         ]
 
-    def perplexity(self, texts: Sequence[str], projection: Projection | None = None) -> float:
-        """The exponential of the mean negative log-probability of a word, ends of texts included."""
+    def perplexity(self, texts: Sequence[str], projection: str | Projection = "exact") -> float:
+        """The exponential of the mean negative log-probability of a word, ends of texts included.
+
+        Raises
+        ------
+        ValueError
+            If there are no texts, or the projection cannot be had.
+        """
+        if isinstance(texts, str) or not texts:
+            raise ValueError(f"Perplexity is of a list of texts: got {texts!r}. Give at least one.")
         return float(np.exp(-np.concatenate(self.log_probs(texts, projection)).mean(dtype=np.float64)))
 
 

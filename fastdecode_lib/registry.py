@@ -181,18 +181,18 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
             f"fastdecode fit {name}; or name their folder: {name}:file=FOLDER."
         )
     screens = load_screens(folder)
+    made_of = {screen.about.get("fingerprint") for screen in screens.values()}
+    if kept.fingerprint is not None and made_of != {kept.fingerprint}:
+        raise ValueError(
+            f"The screens in {folder} were fitted on contexts of another model: its fingerprint is "
+            f"{', '.join(map(str, made_of))}, got {kept.fingerprint}. Fit them again for this model."
+        )
     source, target = kept.direction or (None, None)
     screen = next((screens[n] for n in (f"{source}-{target}", str(target), "all") if n in screens), None)
     if screen is None:
         raise ValueError(
             f"The screens in {folder} are of other directions: got {source}-{target}, there are {', '.join(screens)}. Fit them "
             "on contexts of this direction."
-        )
-    made_of = screen.about.get("fingerprint")
-    if kept.fingerprint is not None and made_of != kept.fingerprint:
-        raise ValueError(
-            f"The screens in {folder} were fitted on contexts of another model: its fingerprint is {made_of}, got "
-            f"{kept.fingerprint}. Fit them again for this model."
         )
     if screen.method != name:
         raise ValueError(f"The screens in {folder} are {screen.method}, not {name}. Use {screen.method}:file={folder}.")

@@ -484,7 +484,8 @@ class Session:
     ) -> "Session":
         """Check and complete the choices; see `translate`."""
         if not isinstance(model, TranslationModel):
-            raise ValueError(f"A loaded model is needed: got {model!r}. Use fastdecode_lib.load({model!r}) first.")
+            named = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
+            raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {named}.")
         if model.directions:
             source, target = check_direction(model.directions, source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder

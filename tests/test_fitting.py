@@ -312,6 +312,18 @@ def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, caps
     screen = load_screens(tmp_path / "screens")["text"]
     language = load_language("novels-small")
     assert len(screen.sets) == 4 and screen.about["fingerprint"] == language.checkpoint.fingerprint
+    exact, lossless, screened = (
+        language.log_probs(TEXTS["en"][:3], spec)
+        for spec in ("exact", "quantised", f"screened:file={tmp_path / 'screens'}")
+    )
+    assert all((a == b).all() for a, b in zip(exact, lossless, strict=True))
+    assert all((c >= a).all() or np.isneginf(c).any() for a, c in zip(exact, screened, strict=True))
+    assert language.perplexity(TEXTS["en"][:3], "quantised") == language.perplexity(TEXTS["en"][:3])
+    for nothing in ([], "a text"):
+        with pytest.raises(ValueError, match="Perplexity is of a list of texts"):
+            language.perplexity(nothing)
+    with pytest.raises(ValueError, match="fitted on contexts of another model"):
+        Session.of(load("tatoeba-small", device="cpu"), "en", "de", projection=f"screened:file={tmp_path / 'screens'}")
     assert cli.main(["record", *told, "--source", str(tmp_path / "text"), "--from", "en"]) == 2
     assert "has no languages to choose: got --from or --to" in capsys.readouterr().err
     assert cli.main(["record", *told, "--out", str(tmp_path / "none")]) == 2

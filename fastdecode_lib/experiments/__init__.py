@@ -138,8 +138,8 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
         frame.attrs["provenance"] = content["provenance"]
     except FileNotFoundError as error:
         raise NoResult(
-            f"There is no result of {name!r} at scale {scale!r} here. Make it: fastdecode experiment {name} --scale {scale} "
-            "--results DIR"
+            f"There is no result of {name!r} at scale {scale!r} here. Make it, from the folder of the repository and with the "
+            f"corpus: fastdecode experiment {name} --scale {scale} --data DIR --results fastdecode_lib/results"
         ) from error
     except (ValueError, KeyError) as error:
         raise ValueError(

@@ -79,8 +79,8 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     words = ["We", "will", "go", "to", "Tokyo", "."]
     ids = list(range(3, 3 + len(words)))
     rows: list[dict[str, Any]] = []
-    for preset in ("single-l2r", "bidirectional"):
-        model = model_of(preset, Scale.TINY)
+    for system in (L2R, BOTH):
+        model = model_of(SYSTEMS[system].preset, Scale.TINY)
         network: Any = model.network
         slots = folded(ids, 0, network.group, network.both_ends)
         fed = [2] * network.group + slots[: -network.group]
@@ -89,8 +89,8 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
         for query, key in np.ndindex(seen.shape):
             rows.append(
                 {
-                    "name": f"{preset}, {names[query]} sees {names[key]}",
-                    "system": preset,
+                    "name": f"{system}, {names[query]} sees {names[key]}",
+                    "system": system,
                     "query": query,
                     "key": key,
                     "query_token": names[query],

@@ -73,6 +73,10 @@ class Screen:
                 "again."
             )
 
+    def __repr__(self) -> str:
+        sizes = self.sets.sizes
+        return f"Screen({self.method!r}, {len(self.sets)} sets of {sizes.min()} to {sizes.max()} of {self.sets.vocabulary} tokens)"
+
     @property
     def router(self) -> Matrix:
         """What scores clusters, the highest being chosen.

@@ -24,7 +24,7 @@ def test_every_experiment_is_listed() -> None:
 
 def test_figure1_masks_are_triangular_over_groups() -> None:
     frame = quality.figure1(TINY)
-    for system, group in (("single-l2r", 1), ("bidirectional", 2)):
+    for system, group in (("single_token_l2r", 1), ("bidirectional", 2)):
         own = frame[frame.system == system]
         assert (own.sees == (own["query"] // group >= own["key"] // group)).all()
     assert list(own[own["query"] == 0].key_token) == ["BOS", "EOS", "We", ".", "will", "Tokyo", "go", "to"]

@@ -33,7 +33,9 @@ def test_every_long_run_is_there(name):
 
 
 def test_what_is_not_there_names_its_command():
-    with pytest.raises(ValueError, match=r"no result of 'nothing' at scale 'laptop'.*fastdecode experiment nothing"):
+    with pytest.raises(
+        ValueError, match=r"no result of 'nothing' at scale 'laptop'.*corpus: fastdecode experiment nothing"
+    ):
         committed("nothing")
 
 
@@ -106,7 +108,7 @@ def test_an_outcome_is_shown_under_its_command(capsys):
     command, machine = capsys.readouterr().out.splitlines()
     assert command.startswith("fastdecode experiment parallel_decoding") and "AMD" in machine
     assert shown("nothing", len) is None
-    assert "Make it: fastdecode experiment nothing" in capsys.readouterr().out
+    assert "fastdecode experiment nothing" in capsys.readouterr().out
 
 
 def test_the_papers_curve_stands_behind_ours():

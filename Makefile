@@ -21,7 +21,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app bench-ddgviz bench-cpu bench-projections test lint types tests notebooks format figures train clean install
+.PHONY: help lab app bench-ddgviz bench-cpu bench-projections bench-combinations test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -89,6 +89,10 @@ bench-cpu: install ## measure the engines against others on this CPU
 bench-projections: install ## measure the projections against numpy on trained contexts
 	$(call say,bench-projections: long, and needs FASTDECODE_DATA; BENCH_ARGS=--quick leaves out the baselines)
 	$(BIN)/python -m fastdecode_lib.experiments.bench_projections $(BENCH_ARGS)
+
+bench-combinations: install ## measure every decoder with every projection in every precision
+	$(call say,bench-combinations: half an hour, and needs FASTDECODE_DATA)
+	$(BIN)/fastdecode experiment combinations.cube --scale laptop --results build/bench $(BENCH_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

@@ -163,6 +163,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     tune.add_argument("--draft", default="auto", help="where drafts come from (default: auto)")
     tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
+    tune.add_argument(
+        "--combinations",
+        action="store_true",
+        help="choose among windows, projections and precisions: the fastest without loss, and with next to none",
+    )
+    tune.add_argument(
+        "--near", type=float, default=0.95, help="with it: share of outputs that must stay the same (default: 0.95)"
+    )
     tune.set_defaults(run=_tune)
 
     draft_table = commands.add_parser(
@@ -359,6 +367,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace) -> int:
     from fastdecode_lib.experiments import start_here
+    from fastdecode_lib.experiments.own_sentences import own_pairs
     from fastdecode_lib.store import write_table
     from fastdecode_lib.tuning import tune
 
@@ -366,7 +375,10 @@ def _tune(options: argparse.Namespace) -> int:
         raise UsageError(
             f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
         )
-    sentences = read_lines(options.source) if options.source else [english for english, _ in start_here.SENTENCES]
+    given = read_lines(options.source) if options.source else None
+    if options.combinations:
+        return _choose(options, given or [english for english, _ in own_pairs("en", "de")][::3])
+    sentences = given or [english for english, _ in start_here.SENTENCES]
     found = tune(
         load(options),
         sentences,
@@ -384,6 +396,33 @@ def _tune(options: argparse.Namespace) -> int:
     print(f"\n{found}")
     if options.json:
         write_table(options.json, rows, found.provenance | {"decoder": found.decoder})
+    return 0
+
+
+def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
+    from fastdecode_lib.combining import choose
+    from fastdecode_lib.store import write_table
+
+    models = {}
+    for precision in ("float32", "int16", "int8"):
+        models[precision] = load(argparse.Namespace(**vars(options) | {"precision": precision, "engine": "compiled"}))
+    found = choose(
+        models,
+        sentences,
+        source=options.source_language,
+        target=options.target_language,
+        near=options.near,
+        threads=options.threads or 1,
+        runs=options.runs,
+        seed=options.seed,
+        progress=sys.stderr.isatty(),
+        **limits(options),
+    )
+    rows = found.table.to_dict("records")
+    print_table(rows)
+    print(f"\n{found}")
+    if options.json:
+        write_table(options.json, rows, found.provenance | {"lossless": found.lossless, "near": found.near})
     return 0
 
 

@@ -53,6 +53,6 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
 
     frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
     frame = frame[[name for name in frame if not frame[name].map(lambda value: isinstance(value, list)).any()]]
-    counts = [column for column in ("calls", "positions") if column in frame]
+    counts = [name for name in ("calls", "positions") if name in frame and (frame[name].dropna() % 1 == 0).all()]
     frame[counts] = frame[counts].astype("Int64")
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))

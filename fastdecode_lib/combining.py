@@ -6,18 +6,23 @@ pass, and what is left of a pass may grow faster with w.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.measure import System, decoder_system, measure, synchroniser
+from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
 from fastdecode_lib.translation import Session, TranslationModel
 from fastdecode_lib.tuning import pass_systems
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 WIDTHS = (1, 2, 3, 5, 8, 12, 20)
 """Positions of the passes whose cost is measured."""
+CHECKED = 3
+"""Combinations of each kind that `choose` times, the best by prediction."""
 EXACT = ("exact", "quantised")
 """Projections that give the full vocabulary's best tokens."""
 
@@ -207,6 +212,141 @@ def costs(
         passes = np.array([seconds[f"{projection}, {precision}, {width}"] for width in WIDTHS])
         made_costs[projection, precision] = Costs(encoder, passes, beside)
     return made_costs
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `choose` found.
+
+    Attributes
+    ----------
+    lossless, near : str or None
+        The fastest combination whose outputs are plain decoding's by law, and the fastest of those that agree with it often
+        enough; None where plain decoding is faster.
+    table : DataFrame
+        A row per combination that runs: ``name, decoder, projection, precision, lossless, agreement, passes, positions,
+        predicted`` (speedup), and for those that were checked ``speedup, speedup_low, speedup_high``.
+    provenance : dict
+    """
+
+    lossless: str | None
+    near: str | None
+    table: "pd.DataFrame" = field(repr=False)
+    provenance: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        said = []
+        for what, name in (("Without any loss", self.lossless), ("With next to none", self.near)):
+            if name is None:
+                said.append(f"{what}: nothing found is faster than greedy decoding in float32.")
+                continue
+            row = self.table.set_index("name").loc[name]
+            same = "" if row.lossless else f", {row.agreement:.0%} of the outputs the same"
+            said.append(
+                f"{what}: {name}, {row.speedup:.2f} times as fast as greedy decoding in float32, measured{same}."
+            )
+        return "\n".join(said)
+
+
+WINDOWS = tuple(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8))
+OFFERED = (*EXACT, *registry.FITTED, *registry.OF_WORDS)
+"""Projections that `choose` looks at: the baselines of paper 001 are not among them."""
+
+
+def choose(
+    models: Mapping[str, TranslationModel],
+    sentences: Sequence[str],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    near: float = 0.95,
+    decoders: Iterable[str] = ("greedy", *WINDOWS),
+    projections: Iterable[str] = OFFERED,
+    threads: int = 1,
+    runs: int = 5,
+    seed: int = 0,
+    progress: bool = False,
+    **limits: Any,
+) -> Choice:
+    """The fastest combination for a model, a machine and text like some sentences: one without loss, one with next to none.
+
+    All combinations are counted and their time is predicted from what passes cost; the best by prediction are then timed
+    beside greedy decoding in float32, and that is what counts.
+
+    Parameters
+    ----------
+    models : mapping of precision to TranslationModel
+        The same weights; ``"float32"`` among them.
+    sentences : sequence of str
+        Text like that to be translated; never what results are reported on.
+    near : float
+        Share of outputs that must be greedy decoding's for a loss to be next to none.
+
+    Raises
+    ------
+    ValueError
+        If no sentence has content, or the model in float32 is missing.
+    """
+    import pandas as pd
+
+    if "float32" not in models:
+        raise ValueError(f"What is lossless is told by the model in float32: got {', '.join(models)}. Load it so too.")
+    texts = [text for text in sentences if text.strip()]
+    if not texts:
+        raise ValueError("There is nothing to choose by: got no sentence with content. Give some twenty like your own.")
+    found = combinations(models, source, target, decoders, projections, texts[0], **limits)
+    prices = costs(found, texts, runs=runs, threads=threads, seed=seed, progress=progress)
+    plain = next(c for c in found if c.name == Combination("greedy", "exact", "float32", None).name)
+    running = {c.name: c for c in found if c.session is not None and (c.projection, c.precision) in prices}
+    counts = {name: count(c.session, texts, batch=32 if c.alone else 1) for name, c in running.items()}  # type: ignore[arg-type]
+    whole = counts[plain.name]
+    base = prices["exact", "float32"].seconds(whole["passes"].mean(), whole["positions"].mean())
+    rows = []
+    for name, c in running.items():
+        own = counts[name]
+        passes, positions = float(own["passes"].mean()), float(own["positions"].mean())
+        same = [a == b for a, b in zip(own["ids"], whole["ids"], strict=True)]
+        rows.append(
+            {
+                "name": name,
+                "decoder": c.decoder,
+                "projection": c.projection,
+                "precision": c.precision,
+                "lossless": c.lossless,
+                "agreement": float(np.mean(same)),
+                "passes": passes,
+                "positions": positions,
+                "predicted": base / prices[c.projection, c.precision].seconds(passes, positions),
+            }
+        )
+    table = pd.DataFrame(rows).sort_values("predicted", ascending=False, ignore_index=True)
+    table[["speedup", "speedup_low", "speedup_high"]] = np.nan
+    groups = {"lossless": table[table["lossless"]], "near": table[~table["lossless"] & (table["agreement"] >= near)]}
+    asked = [str(name) for group in groups.values() for name in group["name"][:CHECKED] if name != plain.name]
+    chosen: dict[str, str | None] = dict.fromkeys(groups)
+    if asked:
+        first = models["float32"]
+        sources = [first.encode([text], source, target) for text in texts]
+        systems = [decoder_system(running[name].session, name) for name in (plain.name, *asked)]  # type: ignore[arg-type]
+        wait = synchroniser(first.device)
+        timed = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
+        for m in timed[1:]:
+            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+            ratio = float(np.median(timed[0].seconds) / np.median(m.seconds))
+            table.loc[table["name"] == m.name, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
+        for what in groups:
+            pays = table[
+                table["name"].isin(groups[what]["name"]) & (table["speedup"] > 1) & ~(table["speedup_low"] <= 1)
+            ]
+            if len(pays):
+                chosen[what] = str(pays.loc[pays["speedup"].idxmax()]["name"])
+    about = provenance(models["float32"], threads=threads, seed=seed) | {
+        "sentences": len(texts),
+        "runs": runs,
+        "near": near,
+    }
+    table.attrs["provenance"] = about
+    return Choice(chosen["lossless"], chosen["near"], table, about)
 
 
 def known_projections() -> tuple[str, ...]:

@@ -688,9 +688,11 @@ def _figures(options: argparse.Namespace) -> int:
     scale = Scale.of(options.scale)
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    figures: dict[Path, Any] = {}
     traces: dict[str, Any] = {}
-    for name, e in experiments().items():
+    browser, known = _has_browser(), experiments()
+    for number, (name, e) in enumerate(known.items(), 1):
+        print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
+        figures: dict[Path, Any] = {}
         try:
             frame = _result(e, scale)
         except (CorpusNotFound, NoResult) as error:
@@ -707,15 +709,14 @@ def _figures(options: argparse.Namespace) -> int:
             figures[stem] = ddgviz.speed_accuracy(frame)
             if frame.get("bleu") is not None and frame["bleu"].notna().any():
                 figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
-    browser = _has_browser()
-    for stem, figure in figures.items():
-        try:
-            paths = ddgviz.save_chart(figure, stem)
-        except ValueError:
-            if browser:
-                raise
-            paths = [Path(f"{stem}.html")]
-        print(*paths, sep="\n")
+        for path, figure in figures.items():
+            try:
+                paths = ddgviz.save_chart(figure, path)
+            except ValueError:
+                if browser:
+                    raise
+                paths = [Path(f"{path}.html")]
+            print(*paths, sep="\n")
     model = load()
     sentence = start_here.SENTENCES[-1][0]
     for decoder in DECODERS:

@@ -290,7 +290,7 @@ def _check_same(folder: Path, settings: dict[str, Any]) -> None:
     for name in sorted(settings.keys() | before.keys()):
         if settings.get(name) != before.get(name):
             raise ContextsError(
-                f"The recording in {folder} was begun with another {name}: got {settings.get(name)!r}, it has "
+                f"The recording in {folder} was begun with other settings: got {name} {settings.get(name)!r}, it has "
                 f"{before.get(name)!r}. Give the same again, or another folder."
             )
 

@@ -175,6 +175,10 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
     if "file" not in chosen and kept.folder is None:
         raise ValueError(f"The projection {name} needs a folder of screens: got none. Use {name}:file=FOLDER.")
     folder = Path(chosen["file"]).expanduser() if "file" in chosen else screens_of(Path(str(kept.folder)), name)
+    if "file" in chosen and not (folder / "screens.json").is_file():
+        raise ValueError(
+            f"{name}:file={folder} is not a folder that `fastdecode fit` wrote: got no screens.json there. Correct it."
+        )
     if not folder.is_dir():
         raise ValueError(
             f"There are no screens for {name} in {folder}. Fit them on contexts of this model: fastdecode record, then "

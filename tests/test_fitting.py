@@ -249,7 +249,7 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
         (f"clustered:{kept},shared=yes", "clustered: shared must be true or false, got 'yes'"),
         (f"clustered:{kept},precision=int4", "Unknown precision: got 'int4'"),
         (f"screened:{kept}", "are clustered, not screened. Use clustered:file="),
-        (f"clustered:file={tmp_path / 'none'}", "There are no screens for clustered in"),
+        (f"clustered:file={tmp_path / 'none'}", "is not a folder that `fastdecode fit` wrote"),
         ("quantised:k=1", "The projection quantised has no options"),
         ("svd:windw=3", "Unknown option of svd: got 'windw'. Did you mean 'window'"),
         ("svd:window=x", "svd: window must be a whole number, got 'x'"),

@@ -408,14 +408,14 @@ def test_only_damaged_shards_are_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"top": 4}, "begun with another top: got 4, it has 5. Give the same again, or another folder."),
-        ({"most": 7}, "another most: got 7, it has None"),
-        ({"seed": 1}, "another seed: got 1, it has 0"),
-        ({"float16": True}, "another hidden: got 'float16', it has 'float32'"),
-        ({"sentences_per_shard": 3}, "another sentences_per_shard: got 3"),
-        ({"inputs": {"text": [[3], [5]]}}, "another inputs: got"),
-        ({"inputs": {"else": [[3], [4]]}}, r"another directions: got \['else'\]"),
-        ({"feeder": language_model(1)}, "another fingerprint: got 'seed 1', it has 'seed 0'"),
+        ({"top": 4}, "other settings: got top 4, it has 5. Give the same again, or another folder."),
+        ({"most": 7}, "got most 7, it has None"),
+        ({"seed": 1}, "got seed 1, it has 0"),
+        ({"float16": True}, "got hidden 'float16', it has 'float32'"),
+        ({"sentences_per_shard": 3}, "got sentences_per_shard 3"),
+        ({"inputs": {"text": [[3], [5]]}}, "got inputs"),
+        ({"inputs": {"else": [[3], [4]]}}, r"got directions \['else'\]"),
+        ({"feeder": language_model(1)}, "got fingerprint 'seed 1', it has 'seed 0'"),
     ],
 )
 def test_other_settings_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -536,7 +536,7 @@ def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     rows = [
         {
             "name": f"slot {slot}",
-            "token": int(token),
+            "token": trace.pieces[int(token)],
             "cluster": int(cluster),
             "active": int(active),
             "kind": "measured",

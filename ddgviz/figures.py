@@ -150,7 +150,7 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
     if kind == "measured" and number >= len(colors.series):
         dash = "longdash"
     name = esc(rows[0][group])
-    name += "" if name.startswith(kind) else said
+    name += "" if name.startswith(f"{kind},") else said
     return go.Scatter(
         x=[esc(row[x]) if isinstance(row[x], str) else row[x] for row in rows],
         y=[row[y] for row in rows],
@@ -335,11 +335,19 @@ def _log_axis(figure: go.Figure, values: list[Any], x: str) -> None:
     """A logarithmic axis with a tick at each value of the table, or at 1, 2 and 5 where those are too many to read."""
     if wrong := [value for value in values if isinstance(value, str) or value <= 0]:
         raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", wrong[0], "Leave log_x out.")
-    apart = all(b / a >= _NEAREST_TICKS for a, b in pairwise(values))
-    if len(values) > _MOST_TICKS or not apart:
-        tens = range(math.floor(math.log10(values[0])) - 1, math.ceil(math.log10(values[-1])) + 1)
-        values = [float(f"{digit}e{ten}") for ten in tens for digit in (1, 2, 5)]
+    if len(values) > _MOST_TICKS or any(b / a < _NEAREST_TICKS for a, b in pairwise(values)):
+        values = _round_ticks(values[0], values[-1])
     figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:,.10g}" for value in values])
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Numbers from `low` to `high` for a logarithmic axis: 1, 2 and 5 of every power of ten, or as many as can be read."""
+    tens = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1,)):
+        ticks = [value for ten in tens for digit in digits if low <= (value := float(f"{digit}e{ten}")) <= high]
+        if 2 <= len(ticks) <= _MOST_TICKS:
+            return ticks
+    return ticks[:: -(-len(ticks) // _MOST_TICKS)] if len(ticks) > 1 else [low, high]
 
 
 def _whole_steps(values: Iterable[float]) -> dict[str, Any]:

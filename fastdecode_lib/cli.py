@@ -168,9 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="choose among windows, projections and precisions: the fastest without loss, and with next to none",
     )
-    tune.add_argument(
-        "--near", type=float, default=0.95, help="with it: share of outputs that must stay the same (default: 0.95)"
-    )
+    tune.add_argument("--near", type=float, help="with it: share of outputs that must stay the same (default: 0.95)")
     tune.set_defaults(run=_tune)
 
     draft_table = commands.add_parser(
@@ -184,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     draft_table.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
-    draft_table.add_argument("--sentences", type=int, help="use the first so many")
+    draft_table.add_argument("--sentences", type=int, help="use so many, evenly from the first to the last")
     draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
     draft_table.add_argument("--out", metavar="DIR", help="folder of the tables (default: where `window` finds them)")
     draft_table.add_argument("--vmap", metavar="FILE", help="also write the lexicon as a CTranslate2 vmap file")
@@ -366,6 +364,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _tune(options: argparse.Namespace) -> int:
+    from fastdecode_lib.corpus import spread_over
     from fastdecode_lib.experiments import start_here
     from fastdecode_lib.experiments.own_sentences import own_pairs
     from fastdecode_lib.store import write_table
@@ -377,8 +376,11 @@ def _tune(options: argparse.Namespace) -> int:
         )
     given = read_lines(options.source) if options.source else None
     if options.combinations:
-        return _choose(options, given or [english for english, _ in own_pairs("en", "de")][::3])
-    sentences = given or [english for english, _ in start_here.SENTENCES]
+        own = [english for english, _ in own_pairs("en", "de")]
+        return _choose(options, given if given is not None else spread_over(own, OWN))
+    if options.near is not None:
+        raise UsageError("--near belongs to --combinations: got it alone. Leave it out, or add --combinations.")
+    sentences = given if given is not None else [english for english, _ in start_here.SENTENCES]
     found = tune(
         load(options),
         sentences,
@@ -399,19 +401,28 @@ def _tune(options: argparse.Namespace) -> int:
     return 0
 
 
+OWN = 40
+"""Sentences of our own that combinations are chosen by where none are given."""
+
+
 def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
     from fastdecode_lib.combining import choose
     from fastdecode_lib.store import write_table
+    from fastdecode_lib.translation import PRECISIONS
 
+    if (options.engine, options.precision, options.dtype, options.draft) != ("auto", "float32", "float32", "auto"):
+        raise UsageError(
+            "--combinations tries every precision of the compiled engine: got another engine, number or draft."
+        )
     models = {}
-    for precision in ("float32", "int16", "int8"):
+    for precision in PRECISIONS:
         models[precision] = load(argparse.Namespace(**vars(options) | {"precision": precision, "engine": "compiled"}))
     found = choose(
         models,
         sentences,
         source=options.source_language,
         target=options.target_language,
-        near=options.near,
+        near=0.95 if options.near is None else options.near,
         threads=options.threads or 1,
         runs=options.runs,
         seed=options.seed,

@@ -151,7 +151,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import translation
     from fastdecode_lib.checkpoints import find_checkpoint
     from fastdecode_lib.contexts import Contexts
-    from fastdecode_lib.fitting import fit_screens, screens_beside
+    from fastdecode_lib.fitting import fit_screens, groups, screens_beside
     from fastdecode_lib.language import load_language
     from fastdecode_lib.models.language_shape import LANGUAGE
     from fastdecode_lib.projections.screen import save_screens
@@ -185,13 +185,14 @@ def _fit(options: argparse.Namespace) -> int:
                 raise ValueError(f"--{name} belongs to learned screens, got it with clustered. Leave it out.")
         knobs |= given
     folder = _screens_folder(options, model.checkpoint)
-    kept = screens_beside(folder, options.method, model.checkpoint.fingerprint)
+    names = groups(contexts.directions, options.per)
+    kept = screens_beside(folder, options.method, model.checkpoint.fingerprint, names)
     screens = fit_screens(contexts, options.method, per=options.per, **knobs)
     save_screens(kept | screens, folder)
     for name, screen in screens.items():
         print(f"{name}: {_described(screen)}")
-    if others := [name for name in kept if name not in screens]:
-        print(f"kept as they were: {', '.join(others)}")
+    if kept:
+        print(f"kept as they were: {', '.join(kept)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
 
@@ -203,7 +204,7 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
 
     if options.out:
         return Path(options.out)
-    if Path(checkpoint.folder) in bundled().values():
+    if Path(checkpoint.folder).resolve() in (path.resolve() for path in bundled().values()):
         raise UsageError(
             f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "
             f"--projection {options.method}:file=DIR."

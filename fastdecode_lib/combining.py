@@ -12,19 +12,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
+from fastdecode_lib.core import Measurement, Scorer, Source
+from fastdecode_lib.measure import (
+    System,
+    bootstrap_ratio,
+    count,
+    decoder_system,
+    measure,
+    provenance,
+    same_share,
+    synchroniser,
+)
 from fastdecode_lib.translation import Session, TranslationModel
-from fastdecode_lib.tuning import pass_systems
+from fastdecode_lib.tuning import contents
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTHS = (1, 2, 3, 5, 8, 12, 20)
+WIDTHS = (1, 2, 3, 5, 8, 12, 20, 32)
 """Positions of the passes whose cost is measured."""
 CHECKED = 3
 """Combinations of each kind that `choose` times, the best by prediction."""
 EXACT = ("exact", "quantised")
 """Projections that give the full vocabulary's best tokens."""
+
+
+def named(decoder: str, projection: str, precision: str) -> str:
+    """What a combination is called: ``DECODER + PROJECTION + PRECISION``."""
+    return f"{decoder} + {projection} + {precision}"
+
+
+PLAIN = named("greedy", "exact", "float32")
+"""The combination that all are compared with."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,7 @@ class Combination:
     @property
     def name(self) -> str:
         """``DECODER + PROJECTION + PRECISION``."""
-        return f"{self.decoder} + {self.projection} + {self.precision}"
+        return named(self.decoder, self.projection, self.precision)
 
     @property
     def lossless(self) -> bool:
@@ -147,8 +166,10 @@ class Costs:
     beside: float
 
     def seconds(self, passes: float, positions: float) -> float:
-        """Of a sentence that takes so many passes and positions."""
-        each = float(np.interp(positions / passes, WIDTHS, self.passes))
+        """Of a sentence that takes so many passes and positions; wider passes than were measured go on as the widest do."""
+        width, (second, widest) = positions / passes, WIDTHS[-2:]
+        beyond = max(0.0, width - widest) * (self.passes[-1] - self.passes[-2]) / (widest - second)
+        each = float(np.interp(width, WIDTHS, self.passes) + beyond)
         return self.encoder + passes * (each + self.beside)
 
 
@@ -161,57 +182,69 @@ def costs(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[tuple[str, str], Costs]:
-    """Measured costs by projection and precision, for the causal models of one token a step among some combinations.
+    """Measured costs by projection and precision, of those that greedy decoding runs with among some combinations.
 
-    Passes go over what greedy decoding puts out for the texts, one output behind the other; what a pass takes beside network
-    and projection is read off greedy decoding.
+    Passes of each width are timed amid every text: behind the first half of what greedy decoding puts out for it. What a pass
+    takes beside network and projection is read off greedy decoding under the same projection.
     """
-    plain = {c.precision: c.session for c in found if c.session and (c.decoder, c.projection) == ("greedy", "exact")}
-    bound: dict[tuple[str, str], Session] = {}
-    for c in found:
-        if c.session and c.precision in plain:
-            bound.setdefault((c.projection, c.precision), c.session)
-    if not bound:
+    greedy = {(c.projection, c.precision): c.session for c in found if c.session and c.decoder == "greedy"}
+    if not greedy:
         return {}
-    first = next(iter(plain.values()))
+    first = next(iter(greedy.values()))
     sources = [first.model.encode([text], first.source, first.target) for text in texts]
-    longest = max(sources, key=lambda one: int(one.lengths[0]))
     systems: list[System] = []
-    steps: dict[str, int] = {}
-    for precision, session in plain.items():
-        outputs = [hypothesis.tokens for hypothesis in session.decode(list(texts), threads=threads)]
-        steps[precision] = sum(map(len, outputs))
-        tokens = np.array([token for output in outputs for token in output[:-1]] or [0])
-        encode = session.model.network.encode
-        systems += [
-            decoder_system(session, f"greedy, {precision}"),
-            System(f"encoder, {precision}", lambda one, encode=encode: (encode(one), ())[1]),  # type: ignore[misc]
-        ]
-        for projection in (p for p, q in bound if q == precision):
-            own = bound[projection, precision]
-            made = pass_systems(
-                own.model.network,
-                WIDTHS,
-                own.constraints.prefix,
-                seed,
-                projection=own.projection,
-                source=longest,
-                tokens=tokens,
-            )
-            systems += [
-                replace(one, name=f"{projection}, {precision}, {w}") for w, one in zip(WIDTHS, made, strict=True)
-            ]
+    steps: dict[tuple[str, str], float] = {}
+    amid: dict[str, dict[int, Any]] = {}
+    for (projection, precision), session in greedy.items():
+        label = f"{projection}, {precision}"
+        outputs = [hypothesis.tokens for hypothesis in session.decode(list(texts), batch=1, threads=threads)]
+        steps[projection, precision] = float(np.mean([len(output) for output in outputs]))
+        if precision not in amid:
+            amid[precision] = {
+                id(one): _amid(session, one, tokens) for one, tokens in zip(sources, outputs, strict=True)
+            }
+            encode = session.model.network.encode
+            systems.append(System(f"encoder, {precision}", lambda one, encode=encode: (encode(one), ())[1]))  # type: ignore[misc]
+        systems.append(decoder_system(session, f"greedy, {label}"))
+        systems += [_pass(session, amid[precision], width, f"{label}, {width}") for width in WIDTHS]
     measured = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(first.model.device), progress=progress
     )
     seconds = {m.name: float(np.median(m.seconds)) / len(sources) for m in measured}
-    made_costs: dict[tuple[str, str], Costs] = {}
-    for projection, precision in bound:
-        encoder, each = seconds[f"encoder, {precision}"], steps[precision] / len(sources)
-        beside = (seconds[f"greedy, {precision}"] - encoder) / each - seconds[f"exact, {precision}, 1"]
-        passes = np.array([seconds[f"{projection}, {precision}, {width}"] for width in WIDTHS])
-        made_costs[projection, precision] = Costs(encoder, passes, beside)
-    return made_costs
+    made: dict[tuple[str, str], Costs] = {}
+    for projection, precision in greedy:
+        label, encoder = f"{projection}, {precision}", seconds[f"encoder, {precision}"]
+        passes = np.array([seconds[f"{label}, {width}"] for width in WIDTHS])
+        beside = (seconds[f"greedy, {label}"] - encoder) / steps[projection, precision] - passes[0]
+        made[projection, precision] = Costs(encoder, passes, beside)
+    return made
+
+
+def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any, np.ndarray]:
+    """The state behind the first half of an output, and the tokens (1, widest) that follow, from its beginning again if need be."""
+    network, prefix, widest = session.model.network, session.constraints.prefix, max(WIDTHS)
+    held = max(1, min(len(output) // 2, network.max_target - len(prefix) - widest))
+    fed = np.resize(np.array(output or prefix[-1:]), held + widest)[None]
+    state = network.start(network.encode(source), np.array([prefix]), held + widest + len(prefix))
+    network.step(state, fed[:, :held])
+    return state, fed[:, held:]
+
+
+def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: int, name: str) -> System:
+    """A pass of some width amid the sentence that is given: network, projection, and the cache put back."""
+    network, scorers = session.model.network, dict[int, Scorer]()
+
+    def decode(source: Source) -> tuple[int, ...]:
+        state, fed = amid[id(source)]
+        if id(source) not in scorers:
+            scorers[id(source)] = session.projection.bind(source)
+        scorer = scorers[id(source)]
+        lengths = state.lengths
+        best = scorer.top_k(network.step(state, fed[:, :width])[0], 1)
+        state.truncate(lengths)
+        return tuple(best.ids[:, 0].tolist())
+
+    return System(name, decode)
 
 
 @dataclass(frozen=True)
@@ -221,8 +254,8 @@ class Choice:
     Attributes
     ----------
     lossless, near : str or None
-        The fastest combination whose outputs are plain decoding's by law, and the fastest of those that agree with it often
-        enough; None where plain decoding is faster.
+        The fastest combination whose outputs are plain decoding's by law, None where plain decoding is faster; and one that is
+        faster still and agrees often enough, None where there is none.
     table : DataFrame
         A row per combination that runs: ``name, decoder, projection, precision, lossless, agreement, passes, positions,
         predicted`` (speedup), and for those that were checked ``speedup, speedup_low, speedup_high``.
@@ -235,17 +268,16 @@ class Choice:
     provenance: dict[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
-        said = []
-        for what, name in (("Without any loss", self.lossless), ("With next to none", self.near)):
-            if name is None:
-                said.append(f"{what}: nothing found is faster than greedy decoding in float32.")
-                continue
-            row = self.table.set_index("name").loc[name]
-            same = "" if row.lossless else f", {row.agreement:.0%} of the outputs the same"
-            said.append(
-                f"{what}: {name}, {row.speedup:.2f} times as fast as greedy decoding in float32, measured{same}."
-            )
-        return "\n".join(said)
+        rows, sentences = self.table.set_index("name"), self.provenance["sentences"]
+        said = "Without any loss: nothing found is faster than greedy decoding in float32."
+        if self.lossless is not None:
+            speedup = rows.loc[self.lossless, "speedup"]
+            said = f"Without any loss: {self.lossless}, {speedup:.2f} times as fast as greedy decoding in float32, measured."
+        if self.near is None:
+            return f"{said}\nWith next to none: nothing found is faster than that."
+        near = rows.loc[self.near]
+        same = f"{round(near.agreement * sentences)} of {sentences} outputs the same"
+        return f"{said}\nWith next to none: {self.near}, {near.speedup:.2f} times, {same}."
 
 
 WINDOWS = tuple(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8))
@@ -270,8 +302,8 @@ def choose(
 ) -> Choice:
     """The fastest combination for a model, a machine and text like some sentences: one without loss, one with next to none.
 
-    All combinations are counted and their time is predicted from what passes cost; the best by prediction are then timed
-    beside greedy decoding in float32, and that is what counts.
+    All combinations are counted and their time is predicted from what passes cost; the best by prediction are timed, and the
+    fastest of those is timed anew beside greedy decoding in float32, which is what counts.
 
     Parameters
     ----------
@@ -285,66 +317,76 @@ def choose(
     Raises
     ------
     ValueError
-        If no sentence has content, or the model in float32 is missing.
+        If no sentence has content, the model in float32 is missing, or greedy decoding cannot drive it.
     """
     import pandas as pd
 
     if "float32" not in models:
         raise ValueError(f"What is lossless is told by the model in float32: got {', '.join(models)}. Load it so too.")
-    texts = [text for text in sentences if text.strip()]
-    if not texts:
-        raise ValueError("There is nothing to choose by: got no sentence with content. Give some twenty like your own.")
+    if not 0 < near <= 1:
+        raise ValueError(f"near is a share of outputs, above 0 and at most 1: got {near}. Example: 0.95.")
+    plain = Session.of(models["float32"], source, target, "greedy", **limits)
+    texts = contents(plain, sentences)
+    if why := _refusal(plain, texts[0]):
+        raise ValueError(why)
+    decoders, projections = dict.fromkeys(("greedy", *decoders)), dict.fromkeys(("exact", *projections))
     found = combinations(models, source, target, decoders, projections, texts[0], **limits)
     prices = costs(found, texts, runs=runs, threads=threads, seed=seed, progress=progress)
-    plain = next(c for c in found if c.name == Combination("greedy", "exact", "float32", None).name)
-    running = {c.name: c for c in found if c.session is not None and (c.projection, c.precision) in prices}
-    counts = {name: count(c.session, texts, batch=32 if c.alone else 1) for name, c in running.items()}  # type: ignore[arg-type]
-    whole = counts[plain.name]
-    base = prices["exact", "float32"].seconds(whole["passes"].mean(), whole["positions"].mean())
+    running = {c.name: c.session for c in found if c.session is not None and (c.projection, c.precision) in prices}
     rows = []
-    for name, c in running.items():
-        own = counts[name]
+    whole = count(plain, texts)
+    for c in found:
+        if c.name not in running:
+            continue
+        own = count(running[c.name], texts, batch=32 if c.alone else 1)
         passes, positions = float(own["passes"].mean()), float(own["positions"].mean())
-        same = [a == b for a, b in zip(own["ids"], whole["ids"], strict=True)]
         rows.append(
             {
-                "name": name,
+                "name": c.name,
                 "decoder": c.decoder,
                 "projection": c.projection,
                 "precision": c.precision,
                 "lossless": c.lossless,
-                "agreement": float(np.mean(same)),
+                "agreement": same_share(own["ids"], whole["ids"]),
                 "passes": passes,
                 "positions": positions,
-                "predicted": base / prices[c.projection, c.precision].seconds(passes, positions),
+                "predicted": 1 / prices[c.projection, c.precision].seconds(passes, positions),
             }
         )
-    table = pd.DataFrame(rows).sort_values("predicted", ascending=False, ignore_index=True)
-    table[["speedup", "speedup_low", "speedup_high"]] = np.nan
-    groups = {"lossless": table[table["lossless"]], "near": table[~table["lossless"] & (table["agreement"] >= near)]}
-    asked = [str(name) for group in groups.values() for name in group["name"][:CHECKED] if name != plain.name]
-    chosen: dict[str, str | None] = dict.fromkeys(groups)
-    if asked:
-        first = models["float32"]
-        sources = [first.encode([text], source, target) for text in texts]
-        systems = [decoder_system(running[name].session, name) for name in (plain.name, *asked)]  # type: ignore[arg-type]
-        wait = synchroniser(first.device)
-        timed = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
-        for m in timed[1:]:
-            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
-            ratio = float(np.median(timed[0].seconds) / np.median(m.seconds))
-            table.loc[table["name"] == m.name, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
-        for what in groups:
-            pays = table[
-                table["name"].isin(groups[what]["name"]) & (table["speedup"] > 1) & ~(table["speedup_low"] <= 1)
-            ]
-            if len(pays):
-                chosen[what] = str(pays.loc[pays["speedup"].idxmax()]["name"])
-    about = provenance(models["float32"], threads=threads, seed=seed) | {
-        "sentences": len(texts),
-        "runs": runs,
-        "near": near,
+    table = pd.DataFrame(rows)
+    table["predicted"] /= float(table.set_index("name").loc[PLAIN, "predicted"])
+    table = table.sort_values("predicted", ascending=False, ignore_index=True)
+    sources = [plain.model.encode([text], source, target) for text in texts]
+
+    def timed(names: Sequence[str]) -> dict[str, Measurement]:
+        systems = [decoder_system(running[name], name) for name in names]
+        wait = synchroniser(plain.model.device)
+        measured = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
+        return dict(zip(names, measured, strict=True))
+
+    others = table[table["name"] != PLAIN]
+    kinds = {
+        "lossless": others[others["lossless"]],
+        "near": others[~others["lossless"] & (others["agreement"] >= near)],
     }
+    contenders = {what: kind["name"][:CHECKED].tolist() for what, kind in kinds.items()}
+    first = timed([name for names in contenders.values() for name in names])
+    winners = {
+        what: min(names, key=lambda name: float(np.median(first[name].seconds)))
+        for what, names in contenders.items()
+        if names
+    }
+    again = timed([PLAIN, *winners.values()])  # what chose them does not speak for them
+    table[["speedup", "speedup_low", "speedup_high"]] = np.nan
+    chosen: dict[str, str | None] = dict.fromkeys(kinds)
+    best = 1.0
+    for what, name in winners.items():
+        ratio = float(np.median(again[PLAIN].seconds) / np.median(again[name].seconds))
+        low, high = bootstrap_ratio(again[PLAIN].seconds, again[name].seconds, seed)
+        table.loc[table["name"] == name, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
+        if ratio > best and not low <= 1:
+            chosen[what], best = name, ratio
+    about = provenance(plain.model, threads=threads, seed=seed) | {"sentences": len(texts), "runs": runs, "near": near}
     table.attrs["provenance"] = about
     return Choice(chosen["lossless"], chosen["near"], table, about)
 

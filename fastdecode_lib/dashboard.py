@@ -8,6 +8,7 @@ from typing import Any
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import TRANSFORMERS
+from fastdecode_lib.draft_table import cache_folder
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
@@ -164,7 +165,11 @@ class Runner:
         return chosen | {name: settings.get(name) for name in ("from", "to")}
 
     def _has_lexicon(self) -> bool:
-        return getattr(self.model.tokenizer, "lexicon", None) is not None
+        """Whether there are candidate lists: of the words, or by draft tables."""
+        checkpoint = self.model.checkpoint
+        places = Path(checkpoint.folder) / "draft-tables", cache_folder(checkpoint.fingerprint)
+        tables = (table for place in places for table in place.glob("*.safetensors"))
+        return getattr(self.model.tokenizer, "lexicon", None) is not None or any(tables)
 
     def _numbers(self) -> dict[str, tuple[str, ...]]:
         """The engines that run this model where it is, and the numbers each computes in."""

@@ -1,6 +1,6 @@
 """Fit screens on recorded contexts, one for each direction, for each target language, or one for all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -51,8 +51,10 @@ def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
     return names
 
 
-def screens_beside(folder: str | Path, method: Method, fingerprint: str) -> dict[str, Screen]:
-    """The screens that a folder has already, empty if it is not there.
+def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
+    """The screens that a folder has already and keeps when others of some names come, empty if it is not there.
+
+    What is fitted anew takes the place of what it covers: one of a target language that of its directions, one of all, all.
 
     Raises
     ------
@@ -68,7 +70,12 @@ def screens_beside(folder: str | Path, method: Method, fingerprint: str) -> dict
                 f"{folder} has screens of another kind or model: got {name}, {screen.method}, of "
                 f"{screen.about.get('fingerprint')}. Name another folder."
             )
-    return found
+    return {name: screen for name, screen in found.items() if not any(_covers(new, name) for new in names)}
+
+
+def _covers(new: str, old: str) -> bool:
+    """Whether a screen is of all that another is of."""
+    return new in ("all", old) or old.endswith(f"-{new}")
 
 
 def fit_folder(folder: str | Path, out: str | Path, method: Method, *, per: Per = "direction", **knobs: Any) -> None:

@@ -78,6 +78,8 @@ class LanguageModel:
 
     def projection(self, spec: str | Projection) -> Projection:
         """A projection from how it is written, as in ``"quantised"`` or ``"screened:file=DIR"``; one is returned as it is."""
+        if spec == "exact":
+            return self.exact
         folder, fingerprint = Path(self.checkpoint.folder), self.checkpoint.fingerprint
         kept = registry.Kept(
             folder=folder, fingerprint=fingerprint, direction=(None, RECORDED), end=self.constraints.end
@@ -91,15 +93,6 @@ class LanguageModel:
         ----------
         projection : str or Projection
             Under one that does not score every word, those it leaves out have -inf, and the others share all probability.
-        """
-        scorer = self.projection(projection).bind(None)
-        rows = self.text.encode(texts)
-        return [
-            scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
-        ]
-
-    def perplexity(self, texts: Sequence[str], projection: str | Projection = "exact") -> float:
-        """The exponential of the mean negative log-probability of a word, ends of texts included.
 
         Raises
         ------
@@ -107,7 +100,15 @@ class LanguageModel:
             If there are no texts, or the projection cannot be had.
         """
         if isinstance(texts, str) or not texts:
-            raise ValueError(f"Perplexity is of a list of texts: got {texts!r}. Give at least one.")
+            raise ValueError(f"A language model scores a list of texts: got {texts!r}. Give at least one.")
+        scorer = self.projection(projection).bind(None)
+        rows = self.text.encode(texts)
+        return [
+            scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
+        ]
+
+    def perplexity(self, texts: Sequence[str], projection: str | Projection = "exact") -> float:
+        """The exponential of the mean negative log-probability of a word, ends of texts included; see `log_probs`."""
         return float(np.exp(-np.concatenate(self.log_probs(texts, projection)).mean(dtype=np.float64)))
 
 

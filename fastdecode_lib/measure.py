@@ -340,6 +340,11 @@ def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -
     return largest
 
 
+def same_share(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """The share of outputs that two systems have in common, sentence by sentence."""
+    return float(np.mean([tuple(a) == tuple(b) for a, b in zip(one, other, strict=True)]))
+
+
 def spread(seconds: np.ndarray) -> float:
     """Interquartile range over the median."""
     low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])

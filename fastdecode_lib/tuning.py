@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Measurement, Projection, Source
+from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
 from fastdecode_lib.translation import Session, TranslationModel, source_vocabulary
@@ -95,8 +95,6 @@ def tune(
     """
     import pandas as pd
 
-    if isinstance(sentences, str):
-        raise ValueError(f"tune needs several sentences: got one text, {sentences[:40]!r}. Give a list of them.")
     for width in widths:
         Window(width, draft)
     most = model.network.max_target - HELD_SLOTS - 1
@@ -107,9 +105,7 @@ def tune(
     windows = {
         width: Session.of(model, source, target, Window(width, draft), **limits) for width in widths if width > 1
     }
-    texts = [text for text in sentences if greedy.has_content(text)]
-    if not texts:
-        raise ValueError("There is nothing to tune on: got no sentence with content. Give some twenty like your own.")
+    texts = contents(greedy, sentences)
     sources = [model.encode([text], source, target) for text in texts]
     wait = synchroniser(model.device)
     encoding = System("encoder", lambda one: (model.network.encode(one), ())[1])
@@ -169,40 +165,39 @@ def tune(
     return Tuning(decoder, speedup, table, about)
 
 
-def pass_systems(
-    network: Any,
-    widths: Sequence[int],
-    prefix: Sequence[int] = (0,),
-    seed: int = 0,
-    *,
-    projection: Projection | None = None,
-    source: Source | None = None,
-    tokens: np.ndarray | None = None,
-) -> list[System]:
+def contents(session: Session, sentences: Sequence[str]) -> list[str]:
+    """The sentences that have content.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or one text stands in the place of a list.
+    """
+    if isinstance(sentences, str):
+        raise ValueError(f"tune needs several sentences: got one text, {sentences[:40]!r}. Give a list of them.")
+    texts = [text for text in sentences if session.has_content(text)]
+    if not texts:
+        raise ValueError("There is nothing to tune on: got no sentence with content. Give some twenty like your own.")
+    return texts
+
+
+def pass_systems(network: Any, widths: Sequence[int], prefix: Sequence[int] = (0,), seed: int = 0) -> list[System]:
     """Systems that run one pass of a given width for each source: network, projection, and the cache put back.
 
-    They stand behind `HELD_SLOTS` slots of target, so that only the number of sources counts.
-
-    Parameters
-    ----------
-    projection : Projection, optional
-        The exact one by default.
-    source : Source of one row, optional
-    tokens : int array (T,), optional
-        What the passes go over, from its beginning on as often as needed. Source and tokens are random by default.
+    They stand behind `HELD_SLOTS` slots of random target and a random source, so that only the number of sources counts.
     """
     random = np.random.default_rng(seed)
-    projection = projection or registry.projection("exact", network)
-    vocabulary, most = network.outputs[0].vocabulary, HELD_SLOTS + max(widths)
-    source = source or Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
-    fed = (random.integers(0, vocabulary, most) if tokens is None else np.resize(tokens, most))[None]
-    state = network.start(network.encode(source), np.array([prefix]), most + len(prefix))
-    network.step(state, fed[:, :HELD_SLOTS])
-    lengths, scorer = state.lengths, projection.bind(source)
+    projection = registry.projection("exact", network)
+    vocabulary = network.outputs[0].vocabulary
+    source = Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
+    tokens = random.integers(0, vocabulary, (1, HELD_SLOTS + max(widths)))
+    state = network.start(network.encode(source), np.array([prefix]), HELD_SLOTS + max(widths) + len(prefix))
+    network.step(state, tokens[:, :HELD_SLOTS])
+    lengths = state.lengths
 
     def system(width: int) -> System:
         def decode(_: Source) -> tuple[int, ...]:
-            best = scorer.top_k(network.step(state, fed[:, HELD_SLOTS : HELD_SLOTS + width])[0], 1)
+            best = projection.bind(source).top_k(network.step(state, tokens[:, HELD_SLOTS : HELD_SLOTS + width])[0], 1)
             state.truncate(lengths)
             return tuple(best.ids[:, 0].tolist())
 

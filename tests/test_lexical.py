@@ -323,7 +323,7 @@ def test_a_draft_table_is_a_lexicon() -> None:
     session = Session.of(model, "en", "de", projection="lexical:top=3,frequent=40")
     lexical: Any = session.projection
     listed = set(lexical.candidates(source.ids[0]).tolist())
-    likely = set(np.argsort(-table.ngrams.unigrams)[:40].tolist())
+    likely = set(np.argsort(-table.ngrams.unigrams, kind="stable")[:40].tolist())
     assert likely | set(model.constraints("de").end) | set(table.lexicon.pruned(3).candidates(source.ids[0])) == listed
     assert set(session.translate(text).tokens) <= listed
     other = registry.Kept(folder=folder, fingerprint=fingerprint, direction=("de", "xx"))

@@ -178,6 +178,8 @@ def neat(frame: "pd.DataFrame", *columns: str) -> "Styler":
     """
     from pandas.api.types import is_numeric_dtype
 
+    if not (named := any(frame.index.names)) or not frame.index.is_unique:
+        frame = frame.reset_index(drop=not named)
     wanted = columns or [name for name in frame if name not in ("kind", "gap")]
     table = frame[[name for name in wanted if name in frame]]
     if "kind" in frame:
@@ -196,7 +198,7 @@ def _figure(value: Any) -> Any:
     if isinstance(value, (bool, np.bool)) or not isinstance(value, Real):
         return value
     number = float(value)
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    return f"{number:,.0f}" if abs(number) >= 999.95 else f"{number:.4g}"
 
 
 _SPELLED = {"bleu": "BLEU", "chrf": "chrF", "p_at_1": "P@1", "p_at_5": "P@5"}

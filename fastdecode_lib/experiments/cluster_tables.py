@@ -22,7 +22,7 @@ from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation,
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import Captured
 from fastdecode_lib.fitting import groups
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, spread
+from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, same_share, spread
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer
 from fastdecode_lib.ratings import ScriptedRater, Study, power, sample_pairs
@@ -513,18 +513,14 @@ def sharing(
                     "name": f"{direction}, {'union' if shared else 'own sets'}",
                     "direction": direction,
                     "method": "union" if shared else "own sets",
-                    "together_as_alone": _same(together, alone),
-                    "otherwise_together_as_alone": _same([h.tokens for h in moved], [alone[i] for i in order]),
-                    "window_as_greedy": _same(drafted, alone),
+                    "together_as_alone": same_share(together, alone),
+                    "otherwise_together_as_alone": same_share([h.tokens for h in moved], [alone[i] for i in order]),
+                    "window_as_greedy": same_share(drafted, alone),
                     "sentences": len(texts),
                     "kind": "measured",
                 }
             )
     return told(pd.DataFrame(rows), seed)
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
-    return float(np.mean([a == b for a, b in zip(one, other, strict=True)]))
 
 
 def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":

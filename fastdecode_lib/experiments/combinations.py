@@ -4,14 +4,15 @@ For each model that is bundled or trained here, all that the registry holds: it 
 plain decoding's by law, or how often they are; and how fast it is beside what its parts promise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.combining import Combination, Costs, combinations, costs, known_projections
+from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib.combining import Combination, Costs, combinations, costs, known_projections, named
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.experiments import Experiment, NoResult, Scale
@@ -25,6 +26,7 @@ from fastdecode_lib.measure import (
     measure,
     provenance,
     quality,
+    same_share,
     signatures,
     spread,
 )
@@ -72,15 +74,17 @@ def cube(
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
+    fingerprints: dict[str, str] = {}
     for name, direction in MODELS.items():
         try:
             place = trained(name)
         except NoResult as missing:
             rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
             continue
+        fingerprints[name] = find_checkpoint(place).fingerprint
         rows += _of_model(name, place, direction, scale, data, seed, progress)
     frame = pd.DataFrame(rows)
-    about = {"engine": "compiled", "device": "cpu", "sentences": AMOUNTS[scale].sentences}
+    about = {"engine": "compiled", "device": "cpu", "sentences": AMOUNTS[scale].sentences, "fingerprints": fingerprints}
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | about | signatures()
     return frame
 
@@ -133,22 +137,18 @@ def _pairs(source: str, target: str, scale: Scale, data: str | None) -> list[tup
     return spread_over(pairs if scale is Scale.TINY else join_pairs(pairs, seed=0), AMOUNTS[scale].sentences)
 
 
-def _name(decoder: str, projection: str, precision: str) -> str:
-    return Combination(decoder, projection, precision, None).name
-
-
 def _measured(
     c: Combination, counts: Mapping[str, Any], timed: Mapping[str, Measurement], plain: str, seed: int
 ) -> dict[str, Any]:
     """Agreement, passes and speed of one that runs."""
-    own, m, base = counts[c.name], timed[c.name], _name(plain, "exact", "float32")
-    under = _name(plain, c.projection, c.precision)
+    own, m, base = counts[c.name], timed[c.name], named(plain, "exact", "float32")
+    under = named(plain, c.projection, c.precision)
     low, high = bootstrap_ratio(timed[base].seconds, m.seconds, seed)
     return {
         "lossless": c.lossless,
         "keeps_outputs": c.keeps_outputs,
-        "agreement": _same(own["ids"], counts[base]["ids"]),
-        "as_plain": _same(own["ids"], counts[under]["ids"]) if under in counts else None,
+        "agreement": same_share(own["ids"], counts[base]["ids"]),
+        "as_plain": same_share(own["ids"], counts[under]["ids"]) if under in counts else None,
         "passes": float(own["passes"].mean()),
         "positions": float(own["positions"].mean()),
         "tokens_a_pass": float(own["tokens"].sum() / own["passes"].sum()),
@@ -168,11 +168,11 @@ def _expected(
     plain: str,
 ) -> dict[str, float]:
     """What the parts promise: the product of their own gains, and the time of so many passes at what they cost."""
-    base = _name(plain, "exact", "float32")
+    base = named(plain, "exact", "float32")
     alone = (
-        _name(c.decoder, "exact", "float32"),
-        _name(plain, c.projection, "float32"),
-        _name(plain, "exact", c.precision),
+        named(c.decoder, "exact", "float32"),
+        named(plain, c.projection, "float32"),
+        named(plain, "exact", c.precision),
     )
     found: dict[str, float] = {}
     if all(name in timed for name in alone):
@@ -187,10 +187,6 @@ def _expected(
 
 def _ratio(baseline: Measurement, m: Measurement) -> float:
     return float(np.median(baseline.seconds) / np.median(m.seconds))
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
-    return float(np.mean([a == b for a, b in zip(one, other, strict=True)]))
 
 
 def _beside(c: Combination) -> int:

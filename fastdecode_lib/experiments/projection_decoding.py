@@ -25,7 +25,7 @@ from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import GRIDS, beside, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
-from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, measure, quality, spread
+from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, measure, quality, same_share, spread
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import ScreenScorer
 from fastdecode_lib.projections.screened import Learning, fit_screened
@@ -160,8 +160,8 @@ def end_to_end(
                     "sentences": len(texts),
                     "bleu": bleu,
                     "chrf": chrf,
-                    "identical": _same(outputs, exact),
-                    "as_greedy": _same(outputs, company),
+                    "identical": same_share(outputs, exact),
+                    "as_greedy": same_share(outputs, company),
                     "rare_recall": _recall(said, references, rare),
                     "rare_words": sum(rare.values()),
                     "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
@@ -250,7 +250,3 @@ def _recall(said: Sequence[str], references: Sequence[str], rare: Counter[str]) 
         wanted = Counter(word for word in split_words(reference, target) if word in rare)
         hits += sum((wanted & Counter(split_words(output, target))).values())
     return hits / max(1, sum(rare.values()))
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> float:
-    return float(np.mean([tuple(a) == tuple(b) for a, b in zip(one, other, strict=True)]))

@@ -327,7 +327,7 @@ def figure8(
         screens.starts = starts
         budgets = [budget for budget in grid.budgets if budget < size]
         settings = [learned(screens, budget, grid.learning, seed, clusters=clusters) for budget in budgets]
-        frame = _screened(screens.situation, settings, scale, progress)
+        frame = distinct(_screened(screens.situation, settings, scale, progress))
         best = fastest(frame, "screened", at_1, 0.0)
         assert best is not None
         row = {"name": f"{size} words", "vocabulary": size, "active_share": best["rows_scored"] / size}

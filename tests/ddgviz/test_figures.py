@@ -194,6 +194,25 @@ def test_counts_have_whole_ticks_and_shares_have_not() -> None:
     assert ddgviz.curves(table, "width", "calls").layout.xaxis.dtick is None, "too many for one at each"
 
 
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([0.5 * 1.06**i for i in range(60)], [0.5, 1, 2, 5, 10]),
+        ([110 + 6 * i for i in range(14)], [110, 188]),
+        ([2.0**i for i in range(20)], [1, 10, 100, 1_000, 10_000, 100_000]),
+    ],
+)
+def test_a_logarithmic_axis_of_many_values_has_round_ticks(values: list[float], ticks: list[float]) -> None:
+    axis = ddgviz.curves(settings_table("x", values, "y"), "x", "y", log_x=True).layout.xaxis
+    assert list(axis.tickvals) == ticks
+
+
+def test_heights_begin_at_zero_unless_asked_not_to() -> None:
+    table = settings_table("block", [1, 2], "calls")
+    assert ddgviz.curves(table, "block", "calls").layout.yaxis.rangemode == "tozero"
+    assert ddgviz.curves(table, "block", "calls", from_zero=False).layout.yaxis.rangemode == "normal"
+
+
 def test_groups_differ_in_more_than_colour() -> None:
     figure = ddgviz.curves(settings_table("block", [1, 2], "calls"), "block", "calls", theme="print")
     assert len({trace.marker.symbol for trace in figure.data}) == 2

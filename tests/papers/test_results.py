@@ -6,10 +6,12 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
+from fastdecode_lib.corpus import spread_over
 from fastdecode_lib.experiments import (
     beside,
     committed,
     experiments,
+    neat,
     page_000,
     page_001,
     page_002,
@@ -18,6 +20,7 @@ from fastdecode_lib.experiments import (
     with_paper,
 )
 from fastdecode_lib.experiments.pages import PAGE
+from fastdecode_lib.experiments.screening_tables import distinct
 
 LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
 
@@ -117,3 +120,45 @@ def test_the_papers_curve_stands_behind_ours():
     both = with_paper(frame, "factor", "set")
     assert both["factor"].tolist() == [1, 3, 5, 2] and both["kind"].tolist()[2:] == ["measured", "paper"]
     assert both["set"].iloc[-1] == "paper" and both["name"].iloc[-1] == "a"
+
+
+def test_tables_are_read_without_what_is_empty():
+    rows = [
+        {"name": "a", "p_at_1": 0.98765, "paper_speedup": 12345.6, "note": "<b>x</b>", "kind": "measured", "gap": None},
+        {"name": "b", "p_at_1": None, "paper_speedup": None, "note": None, "kind": "gap", "gap": "not trained"},
+        {"name": "c", "p_at_1": None, "paper_speedup": 2.0, "note": None, "kind": "gap", "gap": "not trained"},
+    ]
+    frame = pd.concat([pd.DataFrame(rows), pd.DataFrame(rows[:1])]).assign(nothing=None)
+    shown_html = neat(frame).to_html()
+    assert shown_html.count("<tr>") == 1 + 3 and ">b<" not in shown_html and "nothing" not in shown_html
+    assert ">P@1<" in shown_html and ">paper: speedup<" in shown_html and ">gap<" not in shown_html
+    assert "0.9877" in shown_html and "12,346" in shown_html and "<b>x" not in shown_html
+    assert ">P@1<" not in neat(frame, "name", "paper_speedup", "lacking").to_html()
+    assert ">a<" in neat(frame.set_index("name")).to_html(), "an index that has a name is shown"
+
+
+def test_screens_over_again_count_once():
+    rows = [
+        {
+            "method": m,
+            "precision": q,
+            "rows_scored": r,
+            "dev_p_at_1": 1.0,
+            "dev_p_at_5": 1.0,
+            "p_at_1": 1.0,
+            "p_at_5": 1.0,
+        }
+        for m, q, r in (
+            ("screened", "float32", 5.0),
+            ("screened", "float32", 5.0),
+            ("screened", "int8", 5.0),
+            ("kmeans", "float32", 5.0),
+            ("svd", "float32", 5.0),
+            ("svd", "float32", 5.0),
+        )
+    ]
+    assert distinct(pd.DataFrame(rows))["method"].tolist() == ["screened", "screened", "kmeans", "svd", "svd"]
+
+
+def test_samples_go_from_first_to_last():
+    assert spread_over(range(10), 4) == [0, 3, 6, 9] and spread_over(range(3), 4) == [0, 1, 2]

@@ -150,7 +150,7 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
     if kind == "measured" and number >= len(colors.series):
         dash = "longdash"
     name = esc(rows[0][group])
-    name += "" if name.startswith(f"{kind},") else said
+    name += "" if name.startswith((f"{kind},", f"{kind}:")) else said
     return go.Scatter(
         x=[esc(row[x]) if isinstance(row[x], str) else row[x] for row in rows],
         y=[row[y] for row in rows],

@@ -186,12 +186,17 @@ def neat(frame: "pd.DataFrame", *columns: str) -> "Styler":
         numbers = table.select_dtypes("number").notna().any(axis=1)
         table = table[(frame["kind"] != "gap") | numbers]
     table = table.dropna(axis=1, how="all")
-    text = [name for name in table if not is_numeric_dtype(table[name])]
     style = table.style.format(_figure, na_rep="", escape="html").format_index(_heading, axis=1, escape="html")
-    style.set_properties(
-        subset=text, **{"text-align": "left", "min-width": "5em", "max-width": "26em", "overflow-wrap": "anywhere"}
-    )
+    for name in (name for name in table if not is_numeric_dtype(table[name])):
+        short = table[name].astype(str).str.len().max() <= SHORT
+        cells = {"white-space": "nowrap"} if short else {"max-width": "26em", "overflow-wrap": "anywhere"}
+        style.set_properties(subset=[name], **{"text-align": "left"} | cells)
+        style.set_table_styles({name: [{"selector": "th", "props": "text-align: left"}]}, overwrite=False)
     return style if any(table.index.names) else style.hide(axis="index")
+
+
+SHORT = 26
+"""Characters of a text that stays on one line of a table."""
 
 
 def _figure(value: Any) -> Any:

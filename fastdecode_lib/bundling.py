@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import cards, registry
-from fastdecode_lib.checkpoints import quantised
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.int8_files import quantised
 from fastdecode_lib.language import load_language
 from fastdecode_lib.measure import quality, signatures, versions
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset

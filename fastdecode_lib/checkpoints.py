@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdecode_lib.int8_files import dequantised
 from fastdecode_lib.models.language_shape import LANGUAGE, LanguageShape
 from fastdecode_lib.models.recurrent_shape import RECURRENT, RecurrentShape
 
@@ -301,6 +302,13 @@ class Checkpoint:
         """Shape of a language model; only for the family `LANGUAGE`."""
         return self._shape(LanguageShape)
 
+    @staticmethod
+    def _dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return dequantised(stored)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+
     def _shape(self, kind: Any) -> Any:
         try:
             return kind.from_config(self.config)
@@ -334,10 +342,10 @@ class Checkpoint:
         architecture: Architecture | RecurrentShape | LanguageShape
         if self.family in (RECURRENT, LANGUAGE):
             architecture = self.recurrent if self.family == RECURRENT else self.language
-            stored = dequantised(stored)
+            stored = self._dequantised(stored)
         else:
             architecture = self.architecture
-            stored = dequantised(stored) if self.family == OWN else stored
+            stored = self._dequantised(stored) if self.family == OWN else stored
         chosen: dict[str, Any] = {}
         used: set[str] = set()
         for name, shape in architecture.tensors.items():
@@ -367,8 +375,6 @@ class Checkpoint:
 
     def arrays(self) -> dict[str, Any]:
         """All tensors of the architecture, validated, as float32 numpy arrays; tied ones are one array."""
-        import numpy as np
-
         try:
             tensors = self.tensors("np")
         except (TypeError, AttributeError):  # numpy has no bfloat16
@@ -417,49 +423,6 @@ class Checkpoint:
                     f"{file} is not a readable safetensors file: {error}. It may be cut short; copy it again."
                 ) from error
         return stored
-
-
-SCALE = ".scale"
-"""After the name of an int8 matrix, the tensor of its rows' scales."""
-
-
-def quantised(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Matrices as int8 with a float32 scale for each row, to the nearest; vectors as they are.
-
-    A row's largest value becomes 127; the error of a value is at most half its row's scale.
-    """
-    stored: dict[str, np.ndarray] = {}
-    for name, tensor in tensors.items():
-        if tensor.ndim != 2:
-            stored[name] = tensor
-            continue
-        scales = np.maximum(np.abs(tensor).max(1), 1e-12).astype(np.float32) / np.float32(127)
-        stored[name] = np.rint(tensor / scales[:, None]).astype(np.int8)
-        stored[name + SCALE] = scales
-    return stored
-
-
-def dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `quantised`, on numpy arrays or torch tensors; what has no scales is left as it is.
-
-    Raises
-    ------
-    CheckpointError
-        If there are not as many scales as rows.
-    """
-    scales_of = {name + SCALE for name in stored}
-    tensors = {name: tensor for name, tensor in stored.items() if name not in scales_of}
-    for name in tensors:
-        scales = stored.get(name + SCALE)
-        if scales is None:
-            continue
-        if tuple(scales.shape) != tuple(stored[name].shape[:1]):
-            raise CheckpointError(
-                f"The tensor {name!r} of shape {tuple(stored[name].shape)} has scales of shape {tuple(scales.shape)}. It needs "
-                "one for each row; copy the checkpoint again."
-            )
-        tensors[name] = stored[name] * scales[:, None]
-    return tensors
 
 
 def find_checkpoint(name: str | Path) -> Checkpoint:

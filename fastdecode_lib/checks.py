@@ -15,12 +15,26 @@ import torch
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import FAMILIES, ORDERS, OWN, Architecture
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, Trace, drain
+from fastdecode_lib.core import (
+    Constraints,
+    Decoder,
+    Hypothesis,
+    Iteration,
+    Model,
+    Output,
+    Projection,
+    Source,
+    Trace,
+    drain,
+)
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
+from fastdecode_lib.decoding.scores import BoundHead
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.draft_head import ANY, DraftHead
+from fastdecode_lib.draft_head import Shape as DraftHeadShape
 from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.models.compiled import CompiledTransformer
@@ -173,15 +187,27 @@ DRAFTS = (
     "pad", "recycled", "recycled/pad", "source", "prompt/recycled", "ngram", "lexicon", "ngram+lexicon", "lexicon/recycled/pad",
     "recycled|pool", "ngram+lexicon|recycled|pool", "source|recycled", "pool",
 )  # fmt: skip
-"""Every source of drafts, alone and combined."""
+"""Every source of drafts that needs no training, alone and combined."""
+HEAD_DRAFTS = ("head", "ngram+lexicon+head", "prompt/head|pool")
+"""Those with a draft head."""
 
 
 def random_window(random: np.random.Generator, draft: str | None = None) -> Window:
-    """A window with random settings and a draft table counted on random sentences."""
+    """A window with random settings, a draft table counted on random sentences, and a random draft head."""
     sentences = [random.integers(0, 13, size=int(random.integers(1, 9))) for _ in range(12)]
     table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
     width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
-    return Window(width, draft or str(random.choice(DRAFTS)), candidates, loaded=table)
+    chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS))
+    return Window(width, chosen, candidates, loaded=table, bound=random_head(random))
+
+
+def random_head(random: np.random.Generator) -> BoundHead:
+    """A head of random weights, bound to random output rows of the size of `tiny_architecture`'s."""
+    shape = DraftHeadShape(hidden=8, source=8, tokens=13, embedding=4, width=8, inner=12)
+    tensors = {name: random.normal(size=size).astype(np.float32) for name, size in shape.tensors.items()}
+    words = np.flatnonzero(random.random(13) < 0.7)
+    head = DraftHead(shape, tensors, {ANY: words if len(words) else np.arange(13)})
+    return BoundHead(head, Output(torch.from_numpy(random.normal(size=(13, 8)))), None)
 
 
 # --------------------------------------------------------------------------------------------------- laws of decoders

@@ -167,9 +167,10 @@ def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGener
     chosen = random_decoder(
         name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "window"])), random
     )
-    if isinstance(chosen, Window) and KINDS[seed % len(KINDS)] not in FUNCTIONAL:  # these run without trees
-        single = [draft for draft in DRAFTS if "|" not in draft]
-        chosen = Window(chosen.width, str(random.choice(single)), 1, loaded=chosen.loaded)
+    if isinstance(chosen, Window):
+        trees = KINDS[seed % len(KINDS)] in FUNCTIONAL
+        fit = [draft for draft in DRAFTS if trees or "|" not in draft]
+        chosen = Window(chosen.width, str(random.choice(fit)), chosen.candidates if trees else 1, loaded=chosen.loaded)
     return hf.decoder(chosen, packed=random.random() < 0.2)
 
 

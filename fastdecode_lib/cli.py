@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastdecode_lib import __version__, cli_contexts, cli_folding
+from fastdecode_lib import __version__, cli_contexts, cli_drafts, cli_folding
 from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
@@ -171,24 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--near", type=float, help="with it: share of outputs that must stay the same (default: 0.95)")
     tune.set_defaults(run=_tune)
 
-    draft_table = commands.add_parser(
-        "draft-table",
-        parents=[model, numbers, table],
-        help="count what a model says, so that a window can guess its next tokens",
-    )
-    draft_table.add_argument(
-        "--file", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
-    )
-    draft_table.add_argument(
-        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
-    )
-    draft_table.add_argument("--sentences", type=int, help="use so many, evenly from the first to the last")
-    draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
-    draft_table.add_argument("--out", metavar="DIR", help="folder of the tables (default: where `window` finds them)")
-    draft_table.add_argument("--vmap", metavar="FILE", help="also write the lexicon as a CTranslate2 vmap file")
-    draft_table.add_argument("--folder", default="build/draft-table", help="translations (default: build/draft-table)")
-    draft_table.set_defaults(run=_draft_table)
-
+    cli_drafts.add_commands(commands, [model, numbers, table])
     cli_contexts.add_commands(commands, [model, numbers, table])
     cli_folding.add_commands(commands)
 
@@ -434,52 +417,6 @@ def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
     print(f"\n{found}")
     if options.json:
         write_table(options.json, rows, found.provenance | {"lossless": found.lossless, "near": found.near})
-    return 0
-
-
-def _draft_table(options: argparse.Namespace) -> int:
-    from fastdecode_lib.corpus import spread_over
-    from fastdecode_lib.drafting import default_path, make_table, unlabelled
-    from fastdecode_lib.measure import provenance
-    from fastdecode_lib.store import write_table
-    from fastdecode_lib.translation import Session
-
-    if options.least < 1 or (options.sentences is not None and options.sentences < 1):
-        raise UsageError(
-            f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
-        )
-    given = read_lines(options.file) if options.file else None
-    model = load(options)
-    asked = (options.source_language, options.target_language)
-    directions: Sequence[tuple[str | None, str | None]] = [asked]
-    if options.file is None and asked == (None, None) and model.directions:
-        directions = model.directions
-    if options.vmap and len(directions) > 1:
-        raise UsageError(f"--vmap writes one direction: got {len(directions)}. Add --from and --to.")
-    rows = []
-    for source, target in directions:
-        session = Session.of(model, source, target, "greedy", "exact", **limits(options))
-        texts = unlabelled(options.data, session.source, session.target) if given is None else given
-        made = make_table(
-            session,
-            texts if options.sentences is None else spread_over(texts, options.sentences),
-            least=options.least,
-            folder=options.folder,
-            progress=sys.stderr.isatty(),
-        )
-        path = Path(options.out) / default_path(session).name if options.out else default_path(session)
-        made.save(path)
-        if options.vmap:
-            tokenizer, vocabulary = model.tokenizer, made.vocabulary
-            sources = tokenizer.source_tokens(range(made.lexicon.source_vocabulary))
-            made.lexicon.to_vmap(options.vmap, sources, tokenizer.pieces(range(vocabulary)), session.constraints.end)
-        size = path.stat().st_size
-        rows.append({"name": f"{session.source}-{session.target}", **made.about, "bytes": size, "file": str(path)})
-        print(
-            f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
-        )
-    if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
     return 0
 
 

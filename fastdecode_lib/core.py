@@ -144,6 +144,15 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class Vectors(Protocol):
+    """What a model offers beside `Model` so that a draft head can attend to its source."""
+
+    def source_vectors(self, encoded: Any) -> list[np.ndarray]:
+        """For each sentence its source's vectors (S, E), float32 on the host."""
+        ...
+
+
+@runtime_checkable
 class MaskedModel(Model, Protocol):
     """A network that fills in a whole target at once, every slot seeing every other."""
 

@@ -41,9 +41,7 @@ def make_table(
         If no text has content and fits the model.
     """
     model = session.model
-    lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
-    fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
-    kept = [text for text, good in zip(texts, fits, strict=True) if good]
+    kept = fitting(session, texts)
     if not kept:
         raise ValueError(
             f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
@@ -65,6 +63,14 @@ def make_table(
             "least": least,
         },
     )
+
+
+def fitting(session: Session, texts: Sequence[str]) -> list[str]:
+    """The texts that have content and fit the model."""
+    model = session.model
+    lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
+    fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
+    return [text for text, good in zip(texts, fits, strict=True) if good]
 
 
 def translations(

@@ -83,7 +83,7 @@ def train(
         recover(work)
         corpus = corpus_folder(data)
         _check_same_run(work, preset, corpus / preset.corpus, seed)
-        run = _Run(preset, _learner(preset, corpus, work, device, seed), work, device, seed)
+        run = Run(preset, _learner(preset, corpus, work, device, seed), work, device, seed)
         run.resume()
         run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
     return work / "best"
@@ -197,7 +197,7 @@ def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int)
     return Examples.of(sources, targets, preset.max_positions)
 
 
-class _Run:
+class Run:
     """One training run: parameters, running average, optimiser and the position in the data."""
 
     def __init__(self, preset: Recipe, learner: Learner, work: Path, device: str, seed: int):
@@ -242,6 +242,7 @@ class _Run:
         self.seconds, self.history = state["seconds"], state["history"]
 
     def save(self) -> None:
+        """Write everything that a later process needs to go on."""
         from safetensors.torch import save_file
 
         tensors = {}
@@ -258,6 +259,7 @@ class _Run:
     # -- the loop
 
     def train(self, updates: int, minutes_between_checkpoints: float, progress: bool) -> None:
+        """Go on to this update at the latest, and leave a checkpoint."""
         preset, saved_at = self.preset, time.monotonic()
         bar = tqdm(total=updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
         while self.update < updates and not self.finished:

@@ -11,10 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import OWN, Architecture, quantised
+from fastdecode_lib.checkpoints import OWN, Architecture
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
+from fastdecode_lib.int8_files import quantised
 from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples, new_marian
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import GroupPreset

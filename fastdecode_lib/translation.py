@@ -491,9 +491,8 @@ class Session:
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
         if isinstance(chosen, Window):
-            vocabulary = model.network.outputs[0].vocabulary
             folder = Path(model.checkpoint.folder)
-            chosen = chosen.for_model(folder, model.checkpoint.fingerprint, vocabulary, source, target)
+            chosen = chosen.for_model(model.network, folder, model.checkpoint.fingerprint, source, target)
             if chosen.model is not None and chosen.outputs is None:
                 chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
         kept = registry.Kept(

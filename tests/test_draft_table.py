@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fastdecode_lib.decoding import drafts
+from fastdecode_lib.decoding import scores as constants
+from fastdecode_lib.decoding.scores import Scores
 from fastdecode_lib.draft_table import DraftTable, DraftTableError, NGrams, find_table, table_name
 from fastdecode_lib.kernels.drafts import align, best_token
 from fastdecode_lib.lexicon import Lexicon
@@ -135,27 +136,29 @@ def test_best_token_is_the_argmax_of_the_sum(name):
         table = DraftTable.count(sources, targets, source_vocabulary=9, vocabulary=9, start=START, least=1)
         lexicon, bigrams, trigrams, totals = dense(table)
         source = random.integers(0, 9, size=5)
-        scores = drafts.TableScores(name, table, source, START)
+        scores = Scores(name, table, source, START)
         scores.ahead.aligned, scores.ahead.covered[0] = int(random.integers(-1, 5)), random.random(5) * 1.5
         a, b = (int(i) for i in random.integers(0, 9, size=2))
-        near = np.exp(-abs(np.arange(5) - scores.ahead.aligned - 1) / drafts.REACH)
-        near *= 1 - drafts.DISCOUNT * np.minimum(1, scores.ahead.covered[0])
+        near = np.exp(-abs(np.arange(5) - scores.ahead.aligned - 1) / constants.REACH)
+        near *= 1 - constants.DISCOUNT * np.minimum(1, scores.ahead.covered[0])
         near[near < 1e-4] = 0
         translated = near @ lexicon[source]
-        probability = (bigrams[b] + drafts.BIGRAM_PRIOR * table.ngrams.unigrams) / (
-            table.ngrams.bigram_totals[b] + drafts.BIGRAM_PRIOR
+        probability = (bigrams[b] + constants.BIGRAM_PRIOR * table.ngrams.unigrams) / (
+            table.ngrams.bigram_totals[b] + constants.BIGRAM_PRIOR
         )
-        probability = (trigrams[a, b] + drafts.TRIGRAM_PRIOR * probability) / (totals[a, b] + drafts.TRIGRAM_PRIOR)
+        probability = (trigrams[a, b] + constants.TRIGRAM_PRIOR * probability) / (
+            totals[a, b] + constants.TRIGRAM_PRIOR
+        )
         total, known = np.zeros(9), np.zeros(9, dtype=bool)
         if "ngram" in name:
-            total += drafts.NGRAM_WEIGHT * np.log(probability + 1e-12)
+            total += constants.NGRAM_WEIGHT * np.log(probability + 1e-12)
             known |= (bigrams[b] > 0) | (trigrams[a, b] > 0)
         if "lexicon" in name:
-            total += drafts.LEXICON_WEIGHT * np.log(translated + drafts.FLOOR)
+            total += constants.LEXICON_WEIGHT * np.log(translated + constants.FLOOR)
             known |= translated > 0
         found = best_token(
-            b, a, source, scores.ahead.covered, scores.ahead.aligned, scores.weights, scores.scratch, scores.touched,
-            *scores.arrays,
+            b, a, source, scores.ahead.covered, scores.ahead.aligned, scores.weights, *scores.told, 0.0,
+            scores.scratch, scores.touched, *scores.arrays,
         )  # fmt: skip
         if not known.any():
             assert found == -1
@@ -170,7 +173,7 @@ def test_best_token_is_the_argmax_of_the_sum(name):
 def test_equal_scores_give_the_lowest_id():
     lexicon = Lexicon.of_entries(np.array([0, 0]), np.array([4, 2]), np.array([0.5, 0.5]), 1, 6)
     empty = NGrams.count([np.array([5])], vocabulary=6, start=START, least=9)
-    scores = drafts.TableScores("lexicon", DraftTable(empty, lexicon), np.array([0]), START)
+    scores = Scores("lexicon", DraftTable(empty, lexicon), np.array([0]), START)
     assert scores.token([], 0) == 2
 
 
@@ -260,7 +263,7 @@ def test_another_vocabulary_is_refused(table):
     with pytest.raises(
         DraftTableError, match=r"another vocabulary: it knows 9 source tokens, got the id 11.*draft-table"
     ):
-        drafts.TableScores("lexicon", table, np.array([1, 11]), START)
+        Scores("lexicon", table, np.array([1, 11]), START)
 
 
 # -------------------------------------------------------------------------------------------------------------- vmap
@@ -304,11 +307,11 @@ def test_wrong_vmap(tmp_path, text, message):
 
 
 def test_ids_outside_the_table_are_no_drafts(table):
-    scores = drafts.TableScores("ngram+lexicon", table, np.array([1, 2]), START)
+    scores = Scores("ngram+lexicon", table, np.array([1, 2]), START)
     assert scores.token([50_000_000], 1) == -1 and scores.token([-3], 1) == -1
-    assert drafts.TableScores("ngram", table, np.array([1]), 50_000_000).token([], 0) == -1
+    assert Scores("ngram", table, np.array([1]), 50_000_000).token([], 0) == -1
     with pytest.raises(DraftTableError, match="another vocabulary: it knows 9 source tokens, got the id -1"):
-        drafts.TableScores("lexicon", table, np.array([1, -1]), START)
+        Scores("lexicon", table, np.array([1, -1]), START)
 
 
 def test_offsets_that_go_back_are_refused(table, tmp_path):
@@ -344,13 +347,13 @@ def test_a_table_behind_another_source_reads_what_is_there(table):
     """Asked late, or about another candidate, a table answers as a fresh one does."""
     random = np.random.default_rng(7)
     source = random.integers(0, 9, size=6)
-    scores = drafts.TableScores("ngram+lexicon", table, source, START)
+    scores = Scores("ngram+lexicon", table, source, START)
     output: list[int] = []
     for _ in range(40):
         settled = len(output)
         for _ in range(3):
             ahead = random.integers(0, 9, size=int(random.integers(0, 4))).tolist()
-            fresh = drafts.TableScores("ngram+lexicon", table, source, START)
+            fresh = Scores("ngram+lexicon", table, source, START)
             assert scores.token(output + ahead, settled) == fresh.token(output + ahead, settled)
         output += random.integers(0, 9, size=int(random.integers(1, 3))).tolist()
 

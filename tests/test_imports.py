@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "store", "folding"}
+FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "draft_head", "int8_files", "store", "folding"}
 LAYERS = {  # a part of the library: what of the library it may import besides itself and the foundation
     "models": {"text", "checkpoints"},
     "projections": set(),
@@ -33,6 +33,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.learning",
     "fastdecode_lib.training",
     "fastdecode_lib.training_recurrent",
+    "fastdecode_lib.training_heads",
     "fastdecode_lib.checks",
     "fastdecode_lib.checks_generate",
 }

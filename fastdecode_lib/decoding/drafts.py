@@ -8,29 +8,27 @@ which the first that has a token for a slot gives it; a source is a name, or sev
     source            the source token at the same position, for vocabularies that both languages share
     prompt            the source token behind the latest place where the output's last tokens stand in the source
     ngram, lexicon    scores of a draft table (`fastdecode_lib.draft_table`); ``ngram+lexicon`` is their product of probabilities
+    head              scores of a draft head (`fastdecode_lib.draft_head`), alone or added to the others
     pool              continuations of the last token seen in earlier passes of the same sentence; several candidates
     model             what another model of the same vocabulary put out for the sentence, whole, before the first pass
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Model, Source
-from fastdecode_lib.draft_table import DraftTable, DraftTableError
+from fastdecode_lib.core import Constraints, Model, Source, Vectors
+from fastdecode_lib.decoding.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Room, Scores, scratch_of
+from fastdecode_lib.draft_table import DraftTable
 
 AUTO = "auto"
 MODEL = "model"
 SLOTWISE = ("pad", "recycled", "source", "prompt", MODEL)
-SCORES = ("ngram", "lexicon")
 POOL = "pool"
 NAMES = (AUTO, *SLOTWISE, *SCORES, POOL)
-
-Room = tuple[np.ndarray, np.ndarray]
-"""What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
 
 Outputs = Callable[[Source], Sequence[Sequence[int]]]
 """What another model puts out for each sentence of a batch."""
@@ -50,6 +48,14 @@ class DraftSource(Protocol):
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """See what a pass chose: `settled` tokens, which now end `output`, and behind them what stands there for now."""
+        return
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Take the source's vectors (S, E) before the first pass; only where the draft asks for them."""
+        return
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Take the hidden vector (D,) behind which the last settled token was chosen; only where the draft asks for it."""
         return
 
 
@@ -127,93 +133,6 @@ class Given(DraftSource):
         return PromptLookup(self.output).token(before, settled)
 
 
-NGRAM_WEIGHT, LEXICON_WEIGHT = 1.0, 1.8
-REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
-BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
-
-
-class TableScores(DraftSource):
-    """The token with the highest sum of log-probabilities under a draft table's n-grams and lexicon.
-
-    The n-grams are interpolated with Dirichlet priors. The lexicon is asked about the source tokens near the one behind
-    that which the previous token translates, less about those that are translated already; both follow from the
-    output so far by the lexicon itself.
-    """
-
-    def __init__(self, name: str, table: DraftTable, source: np.ndarray, start: int, room: Room | None = None):
-        from fastdecode_lib.kernels import drafts
-
-        outside = source[(source < 0) | (source >= table.lexicon.source_vocabulary)]
-        if len(outside):
-            raise DraftTableError(
-                f"The draft table is of another vocabulary: it knows {table.lexicon.source_vocabulary} source tokens, got the "
-                f"id {outside[0]}. Make one for this model with `fastdecode draft-table`."
-            )
-        self.name, self.start, self.source = name, start, source
-        self.align, self.best_token = drafts.align, drafts.best_token
-        scores = name.split("+")
-        self.weights = np.array([
-            NGRAM_WEIGHT * ("ngram" in scores), LEXICON_WEIGHT * ("lexicon" in scores), REACH, DISCOUNT, FLOOR,
-            BIGRAM_PRIOR, TRIGRAM_PRIOR,
-        ])  # fmt: skip
-        n, x = table.ngrams, table.lexicon
-        self.lexicon = (x.offsets, x.ids, x.probabilities)
-        self.arrays = (
-            *self.lexicon, n.unigrams, n.bigram_offsets, n.bigram_ids, n.bigram_counts, n.bigram_totals,
-            n.context_offsets, n.contexts, n.trigram_offsets, n.trigram_ids, n.trigram_counts, n.trigram_totals,
-        )  # fmt: skip
-        self.scratch, self.touched = room or scratch_of(table)
-        self.settled = _Reading(np.zeros((2, len(source))))
-        self.ahead = self.settled.copy()
-
-    def token(self, before: list[int], settled: int) -> int:
-        """The best token of the table, -1 where it knows none."""
-        previous = before[-1] if before else self.start
-        if not 0 <= previous < len(self.touched):
-            return -1
-        if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
-            self._read(self.settled, before[:settled])
-            self.ahead = self.settled.copy()
-        self._read(self.ahead, before)
-        return int(
-            self.best_token(
-                previous,
-                before[-2] if len(before) > 1 else self.start,
-                self.source,
-                self.ahead.covered,
-                self.ahead.aligned,
-                self.weights,
-                self.scratch,
-                self.touched,
-                *self.arrays,
-            )
-        )
-
-    def _read(self, reading: "_Reading", before: list[int]) -> None:
-        """Find the source tokens that the output's new tokens translate."""
-        for token in before[len(reading.read) :]:
-            reading.aligned = self.align(token, self.source, reading.covered, reading.aligned, REACH, *self.lexicon)
-        reading.read = before.copy()
-
-
-def scratch_of(table: DraftTable) -> Room:
-    """Room for `kernels.drafts.best_token`, which leaves it as it was: one is enough for a batch."""
-    return np.zeros((4, table.vocabulary), dtype=np.float32), np.zeros(table.vocabulary, dtype=np.int64)
-
-
-@dataclass
-class _Reading:
-    """The tokens of an output that are aligned with its source; `covered` is described at `kernels.drafts.align`."""
-
-    covered: np.ndarray
-    aligned: int = -1
-    read: list[int] = field(default_factory=list)
-
-    def copy(self) -> "_Reading":
-        """The same, to go on from."""
-        return _Reading(self.covered.copy(), self.aligned, self.read)
-
-
 class Pool:
     """Continuations seen in the sentence's own passes, by the token they follow; the least recently used leaves first."""
 
@@ -230,6 +149,12 @@ class Pool:
         for continuation in reversed(chosen):
             known.move_to_end(continuation)
         return [[(token, self.name) for token in continuation[:count]] for continuation in chosen]
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Nothing is asked of the source."""
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Nothing is asked of the model."""
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """Remember what stood behind each token of the pass."""
@@ -266,6 +191,16 @@ class Drafter:
         for source in self.sources:
             source.learn(output, chosen, settled)
 
+    def begin(self, vectors: np.ndarray) -> None:
+        """Show every source the source's vectors (S, E)."""
+        for source in self.sources:
+            source.begin(vectors)
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Show every source the hidden vector (D,) behind which the last settled token was chosen."""
+        for source in self.sources:
+            source.see(hidden)
+
     @staticmethod
     def _chain(sources: Sequence[DraftSource], output: list[int], count: int) -> Candidate:
         before, candidate, settled = output.copy(), [], len(output)
@@ -293,12 +228,15 @@ class Draft:
     pool_candidates : int
     outputs : callable or None
         For ``model``.
+    head : BoundHead or None
+        For ``head``.
     """
 
     candidates: tuple[tuple[str, ...], ...]
     table: DraftTable | None
     pool_candidates: int
     outputs: Outputs | None = None
+    head: BoundHead | None = None
 
     @property
     def branches(self) -> int:
@@ -306,9 +244,19 @@ class Draft:
         return sum(self.pool_candidates if sources == (POOL,) else 1 for sources in self.candidates) - 1
 
     @property
+    def parts(self) -> set[str]:
+        """Everything that it names."""
+        return {part for sources in self.candidates for name in sources for part in name.split("+")}
+
+    @property
     def needs_table(self) -> bool:
         """Whether a draft table is used."""
-        return any(part in SCORES for sources in self.candidates for name in sources for part in name.split("+"))
+        return not self.parts.isdisjoint((NGRAM, LEXICON))
+
+    @property
+    def needs_head(self) -> bool:
+        """Whether a draft head is used."""
+        return HEAD in self.parts
 
     @property
     def needs_model(self) -> bool:
@@ -334,6 +282,8 @@ class Draft:
             raise ValueError(
                 f"The draft {written!r} needs a model that drafts, got none. Name it: window:draft=model,model=bidirectional."
             )
+        if self.needs_head:
+            self._check_head(model, written)
         if not self.needs_table:
             return
         if self.table is None:
@@ -343,9 +293,22 @@ class Draft:
             )
         self.table.check_vocabulary(model.outputs[0].vocabulary)
 
+    def _check_head(self, model: Model, written: str) -> None:
+        if not isinstance(model, Vectors):
+            raise ValueError(
+                f"The draft {written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
+                "draft=ngram+lexicon."
+            )
+        if self.head is None:
+            raise ValueError(
+                f"The draft {written!r} needs a draft head, got none for this model. Train one with `fastdecode draft-head`, or "
+                "use draft=recycled."
+            )
+        self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
+
     def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Drafter]:
         """The drafts of each sentence of a batch for a target vocabulary."""
-        room = scratch_of(self.table) if self.needs_table and self.table is not None else None
+        room = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
         given: Sequence[Sequence[int]] = [()] * len(source)
         if self.needs_model and self.outputs is not None:
             given = self.outputs(source)
@@ -381,12 +344,17 @@ class Draft:
             return SourceCopy(ids)
         if name == "prompt":
             return PromptLookup(ids)
-        assert self.table is not None
-        return TableScores(name, self.table, source, constraints.prefix[-1], room)
+        parts = name.split("+")
+        table = None if parts == [HEAD] else self.table
+        return Scores(name, table, source, constraints.prefix[-1], room, self.head if HEAD in parts else None)
 
 
 def parse(
-    written: str, table: DraftTable | None = None, pool_candidates: int = 3, outputs: Outputs | None = None
+    written: str,
+    table: DraftTable | None = None,
+    pool_candidates: int = 3,
+    outputs: Outputs | None = None,
+    head: BoundHead | None = None,
 ) -> Draft:
     """A draft from how it is written.
 
@@ -413,4 +381,4 @@ def parse(
             raise ValueError(
                 f"A pool proposes whole candidates: got {'/'.join(sources)!r} in {written!r}. Set it apart, as in recycled|pool."
             )
-    return Draft(candidates, table, pool_candidates, outputs)
+    return Draft(candidates, table, pool_candidates, outputs, head)

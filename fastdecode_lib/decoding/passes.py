@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Projection, Source, State, Status
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Projection, Source, State, Status, Vectors
 from fastdecode_lib.decoding.choosing import Choice, choose
 
 
@@ -96,6 +96,18 @@ class Sentence(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """What looks at the network's vectors while a sentence is decoded: its drafts, where they need them."""
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Take the source's vectors (S, E), before the first pass."""
+        ...
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Take the hidden vector (D,) behind which the last settled token was chosen."""
+        ...
+
+
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
 
@@ -128,19 +140,27 @@ def decode_rows(
     constraints: Constraints,
     observe: bool,
     spare: int = 0,
+    watchers: Sequence[Watcher] = (),
 ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
     """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
 
-    `spare` is the room a state needs beyond the longest output, for candidates that stand side by side.
+    `spare` is the room a state needs beyond the longest output, for candidates that stand side by side. `watchers`, one for
+    each sentence, are shown the vectors of a model that is `core.Vectors`.
     """
     call = 0
     for first, batch in row_batches(model, source):
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
-        state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit + spare)
+        encoded = model.encode(batch)
+        state = model.start(encoded, prefix, len(constraints.prefix) + constraints.limit + spare)
         chooser = constrained(projection, batch, constraints, observe)
         part = sentences[first : first + len(batch)]
-        call = yield from passes(part, model, state, chooser, first, call, clock)
+        watching = watchers[first : first + len(batch)] if watchers else ()
+        if watching:
+            assert isinstance(model, Vectors)
+            for watcher, vectors in zip(watching, model.source_vectors(encoded), strict=True):
+                watcher.begin(vectors)
+        call = yield from passes(part, model, state, chooser, first, call, clock, watching)
     return tuple(_finished(sentence) for sentence in sentences)
 
 
@@ -152,6 +172,7 @@ def passes(
     first_row: int = 0,
     call: int = 0,
     clock: float | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.
 
@@ -176,6 +197,8 @@ def passes(
             for row, feed, start in zip(rows, feeds, starts[:-1], strict=True)
         ]
         going = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
+        for i in going if watchers else ():
+            watchers[rows[i]].see(_host(hidden[i, int(taken[i].keep[-1])]))
         if going:
             state.keep(_padded([made.keep for made in taken]))
             if len(going) < len(rows):
@@ -198,6 +221,11 @@ def passes(
         call += 1
         rows = [rows[i] for i in going]
     return call
+
+
+def _host(hidden: Any) -> np.ndarray:
+    """A hidden vector of any engine in float32 on the host."""
+    return np.ascontiguousarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
 
 
 def _finished(sentence: Sentence) -> Hypothesis:

@@ -18,6 +18,8 @@ from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model,
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, Outputs, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
+from fastdecode_lib.decoding.scores import BoundHead
+from fastdecode_lib.draft_head import DraftHead, DraftHeadError, find_head
 from fastdecode_lib.draft_table import DraftTable, DraftTableError, cache_folder, find_table
 
 
@@ -41,6 +43,8 @@ class Window:
     model : str, optional
         For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies, such as
         one that puts out two tokens a step (paper 002).
+    head : str, optional
+        File of the draft head, as ``fastdecode draft-head`` writes it; looked for beside the model otherwise.
     """
 
     width: int = 8
@@ -48,7 +52,9 @@ class Window:
     candidates: int = 3
     table: str | None = None
     model: str | None = None
+    head: str | None = None
     loaded: DraftTable | None = field(default=None, repr=False, compare=False)
+    bound: BoundHead | None = field(default=None, repr=False, compare=False)
     outputs: Outputs | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "window"
@@ -67,6 +73,11 @@ class Window:
                 "or use draft=ngram+lexicon."
             )
 
+        if self.head is not None and not self.drafts.needs_head:
+            raise ValueError(
+                f"A head is used by the draft head only: got draft={self.draft!r} with head={self.head!r}. Leave head out, or use "
+                "draft=ngram+lexicon+head."
+            )
         if self.model is not None and not self.drafts.needs_model:
             raise ValueError(
                 f"A model drafts for draft=model only: got draft={self.draft!r} with model={self.model!r}. Leave model out, or use "
@@ -76,7 +87,7 @@ class Window:
     @cached_property
     def drafts(self) -> Draft:
         """The draft as written, taken apart."""
-        return parse(self.draft, self.loaded, self.candidates, self.outputs)
+        return parse(self.draft, self.loaded, self.candidates, self.outputs, self.bound)
 
     @property
     def wants_table(self) -> bool:
@@ -91,21 +102,46 @@ class Window:
         """The same with what another model puts out, for ``draft="model"``."""
         return replace(self, outputs=outputs)
 
+    def with_head(self, head: DraftHead, model: Model, target: str | None) -> "Window":
+        """The same with a draft head for its ``head``, bound to the model's output rows for a target language."""
+        return replace(self, bound=BoundHead(head, model.outputs[0], target))
+
     def for_model(
-        self, folder: Path, fingerprint: str, vocabulary: int, source: str | None, target: str | None
+        self, model: Model, folder: Path, fingerprint: str, source: str | None, target: str | None
     ) -> "Window":
-        """The same with the draft table that it names, or else the one at hand for the model and direction.
+        """The same with the draft table and the draft head that it names, or else those at hand for the model and direction.
 
         Parameters
         ----------
-        folder, fingerprint, vocabulary
-            Of the model: where its weights are, what identifies them, and how many target tokens it has.
+        folder, fingerprint
+            Of the model: where its weights are and what identifies them.
 
         Raises
         ------
         DraftTableError
-            If the table it names cannot be used, or was made for another model or direction.
+            If a table or head that it names cannot be used, or was made for another model or direction.
         """
+        return self._with_found_head(model, folder, fingerprint, target)._with_found_table(
+            model.outputs[0].vocabulary, folder, fingerprint, source, target
+        )
+
+    def _with_found_head(self, model: Model, folder: Path, fingerprint: str, target: str | None) -> "Window":
+        if not self.drafts.needs_head or self.bound is not None:
+            return self
+        path = Path(self.head) if self.head else find_head(folder, fingerprint)
+        if path is None:
+            return self
+        found = DraftHead.load(path)
+        if found.about.get("fingerprint") != fingerprint:
+            raise DraftHeadError(
+                f"The draft head was trained on the model {found.about.get('fingerprint')}: got {fingerprint}. Name that model's "
+                "head, or leave it out to have it found."
+            )
+        return self.with_head(found, model, target)
+
+    def _with_found_table(
+        self, vocabulary: int, folder: Path, fingerprint: str, source: str | None, target: str | None
+    ) -> "Window":
         if not self.wants_table:
             return self
         if self.loaded is None and self.table is None:
@@ -137,7 +173,8 @@ class Window:
         self.drafts.check(model)
         spare = self.spare(model, constraints)
         rows = self.sentences(model, source, constraints)
-        return (yield from decode_rows(rows, model, projection, source, constraints, observe, spare))
+        watchers = [row.drafter for row in rows] if self.drafts.needs_head else []
+        return (yield from decode_rows(rows, model, projection, source, constraints, observe, spare, watchers))
 
     def spare(self, model: Model, constraints: Constraints) -> int:
         """The room beyond the longest output that candidates standing side by side get."""

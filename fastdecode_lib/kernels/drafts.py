@@ -1,10 +1,19 @@
-"""Kernels of draft tables: expectation-maximisation of the lexicon, and the best next token of a sentence."""
+"""Kernels of drafts: expectation-maximisation of a lexicon, a step of a draft head, and the best next token of a sentence."""
 
 from math import exp, log
 
 import numpy as np
 
+from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.matrices import multiply
+from fastdecode_lib.kernels.recurrent import POLYNOMIAL, gru, tangent
+
+ENTER, STATE, TOKEN, QUERY, INNER, OUTER, ROWS = range(7)
+"""The matrices of a draft head, in the order its kernels are given them."""
+
+_NONE = np.zeros(0, dtype=np.bool_)
 
 
 @kernel
@@ -83,6 +92,54 @@ def align(
 
 
 @kernel
+def head_enter(hidden, matrices, rounded, state):  # type: ignore[no-untyped-def]
+    """A draft head's first state (1, ...) from the model's hidden vector (1, D)."""
+    multiply(hidden, 1, matrices[ENTER], rounded, state)
+    tangent(state[0], POLYNOMIAL)
+
+
+@kernel
+def head_step(token, state, width, words, embedding, matrices, keys, values, rounded, work, logits):  # type: ignore[no-untyped-def]
+    """Feed a token to a draft head and score its vocabulary.
+
+    Parameters
+    ----------
+    state : float32 array (1, ...)
+        The first `width` entries are the state; replaced by the next one.
+    words : int
+        Of the draft vocabulary.
+    embedding : float32 array (V, E)
+    matrices : int64 array (7, FIELDS)
+        `matrices.Matrix.record` of each.
+    keys, values : float32 arrays (heads, S, width / heads)
+    rounded : int16 array (1, ...)
+        From `matrices.room`, for the widest input.
+    work : float32 array (4, ...)
+        Room as wide as the widest result, or as there are words in the source.
+    logits : float32 array (1, ...)
+        Of the draft vocabulary.
+
+    Returns
+    -------
+    float
+        The logarithm of the sum of the logits' exponentials.
+    """
+    multiply(embedding[token : token + 1], 1, matrices[TOKEN], rounded, work[0:1])
+    multiply(state, 1, matrices[STATE], rounded, work[1:2])
+    gates = 3 * width
+    gru(state[0, :width], work[1, :gates], work[0, :gates], work[2, :width], work[3, :gates], POLYNOMIAL)
+    state[0, :width] = work[2, :width]
+    multiply(state, 1, matrices[QUERY], rounded, work[0:1])
+    attend(work[0], keys, values, keys.shape[1], _NONE, work[1], work[2, width:])
+    multiply(work[2:3], 1, matrices[INNER], rounded, work[0:1])
+    for i in range(work.shape[1]):
+        work[0, i] = max(work[0, i], np.float32(0.0))
+    multiply(work[0:1], 1, matrices[OUTER], rounded, work[1:2])
+    multiply(work[1:2], 1, matrices[ROWS], rounded, logits)
+    return log_sum(logits, 0, words)
+
+
+@kernel
 def best_token(
     previous: int,
     before_previous: int,
@@ -90,6 +147,10 @@ def best_token(
     covered: np.ndarray,
     aligned: int,
     weights: np.ndarray,
+    words: np.ndarray,
+    places: np.ndarray,
+    logits: np.ndarray,
+    log_normaliser: float,
     scratch: np.ndarray,
     touched: np.ndarray,
     lexicon_offsets: np.ndarray,
@@ -110,10 +171,13 @@ def best_token(
     """The token with the highest sum of scores behind two others, the lowest id first; -1 where no score knows any.
 
     `weights`: of the n-grams and of the lexicon (0 leaves one out), reach in source tokens, discount of covered source
-    tokens, floor of the lexicon, prior counts of bigrams and trigrams. `scratch` (4, V) is zero before and after.
+    tokens, floor of the lexicon, prior counts of bigrams and trigrams; of the draft head (0 leaves it out), how far below its
+    best token others are looked at, and its floor as a logarithm. `words` (W,), `places` (V,), -1 elsewhere, `logits` (W,) and
+    `log_normaliser` are the head's. `scratch` (4, V) is zero before and after.
     """
     ngram_weight, lexicon_weight, reach, discount, floor = weights[0], weights[1], weights[2], weights[3], weights[4]
     bigram_prior, trigram_prior = weights[5], weights[6]
+    head_weight, head_reach, head_floor = weights[7], weights[8], weights[9]
     number = 0
     if lexicon_weight > 0:
         for position in range(len(source)):
@@ -145,6 +209,16 @@ def best_token(
                     touched[number] = token
                     number += 1
                 scratch[3, token] = trigram_counts[entry]
+    if head_weight > 0:
+        highest = np.float32(-np.inf)
+        for place in range(len(words)):
+            highest = max(highest, logits[place])
+        for place in range(len(words)):
+            token = words[place]
+            if logits[place] >= highest - head_reach and scratch[0, token] == 0:
+                scratch[0, token] = 1
+                touched[number] = token
+                number += 1
     trigram_total = trigram_totals[context] if context >= 0 else 0.0
     best, chosen = -1e300, -1
     for index in range(number):
@@ -157,6 +231,9 @@ def best_token(
             score += ngram_weight * log(probability + 1e-12)
         if lexicon_weight > 0:
             score += lexicon_weight * log(scratch[1, token] + floor)
+        if head_weight > 0:
+            told = logits[places[token]] - log_normaliser if places[token] >= 0 else head_floor
+            score += head_weight * max(told, head_floor)
         if score > best or (score == best and token < chosen):
             best, chosen = score, token
         scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0

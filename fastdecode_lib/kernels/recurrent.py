@@ -63,7 +63,7 @@ def tangent(x, way):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _gru(before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
+def gru(before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
     """One row of a GRU: u h + (1 - u) tanh(r * (W h) + inputs); gates in the order update, reset, candidate."""
     width = len(after)
     for i in range(2 * width):
@@ -95,7 +95,7 @@ def _lstm(before, from_state, from_input, after, work, way):  # type: ignore[no-
 @njit(nogil=True, error_model="numpy")
 def _cell(kind, before, from_state, from_input, after, work, way):  # type: ignore[no-untyped-def]
     if kind == GRU:
-        _gru(before, from_state, from_input, after, work, way)
+        gru(before, from_state, from_input, after, work, way)
     else:
         _lstm(before, from_state, from_input, after, work, way)
 

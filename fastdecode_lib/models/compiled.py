@@ -280,6 +280,11 @@ class CompiledTransformer:
             self.step(state, before)
         return state
 
+    def source_vectors(self, encoded: CompiledMemory) -> list[np.ndarray]:
+        """See `core.Vectors`: the values of the last decoder layer's cross-attention."""
+        values = encoded.values[-1].transpose(0, 2, 1, 3).reshape(encoded.rows, -1, self.architecture.width)
+        return [row[:length] for row, length in zip(values, encoded.lengths, strict=True)]
+
     def length_log_probs(self, encoded: CompiledMemory) -> np.ndarray:
         """See `core.MaskedModel`."""
         assert self.lengths is not None and encoded.mean is not None

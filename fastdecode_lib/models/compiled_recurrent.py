@@ -308,6 +308,10 @@ class CompiledRecurrent:
 
     # -- target
 
+    def source_vectors(self, encoded: RecurrentMemory) -> list[np.ndarray]:
+        """See `core.Vectors`: the keys of the attention."""
+        return [row[:length] for row, length in zip(encoded.keys, encoded.lengths, strict=True)]
+
     def start(
         self, encoded: RecurrentMemory, prefix: np.ndarray, capacity: int | None = None
     ) -> CompiledRecurrentState:

@@ -89,6 +89,10 @@ class HuggingFaceModel:
         encoded = self.module.get_encoder()(input_ids=ids, attention_mask=mask, return_dict=True)
         return {"encoder_outputs": encoded, "attention_mask": mask}
 
+    def source_vectors(self, encoded: Any) -> list[np.ndarray]:
+        """See `core.Vectors`: the encoder's output."""
+        return [encoded["encoder_outputs"].last_hidden_state[0].float().cpu().numpy()]
+
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> HuggingFaceState:
         """A state fed with all but the last of the prefix ids (1, P)."""
         from transformers.cache_utils import DynamicCache, EncoderDecoderCache

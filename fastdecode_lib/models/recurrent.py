@@ -339,6 +339,12 @@ class Recurrent:
             torch.from_numpy(ids).to(self.device), torch.from_numpy(source.lengths).to(self.device)
         )
 
+    def source_vectors(self, encoded: Memory) -> list[np.ndarray]:
+        """See `core.Vectors`: the keys of the attention."""
+        keys = encoded.keys.float().cpu().numpy()
+        real = None if encoded.mask is None else (encoded.mask == 0).cpu().numpy()
+        return [row if real is None else row[real[i]] for i, row in enumerate(keys)]
+
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> RecurrentState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         check_prefix(prefix, encoded.rows)

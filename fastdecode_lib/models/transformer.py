@@ -403,6 +403,12 @@ class Transformer:
             self.step(state, before)
         return state
 
+    def source_vectors(self, encoded: Memory) -> list[np.ndarray]:
+        """See `core.Vectors`: the values of the last decoder layer's cross-attention."""
+        values = _merge(encoded.values[-1]).float().cpu().numpy()
+        real = None if encoded.mask is None else encoded.mask[:, 0, 0].cpu().numpy()
+        return [row if real is None else row[real[i]] for i, row in enumerate(values)]
+
     @torch.inference_mode()
     def length_log_probs(self, encoded: Memory) -> np.ndarray:
         """See `core.MaskedModel`."""

@@ -48,7 +48,7 @@ def test_decoder_law(law, name):
     holds()
 
 
-@pytest.mark.parametrize("draft", checks.DRAFTS)
+@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS)
 def test_every_draft_is_lossless(draft):
     @settings(max_examples=MANY)
     @given(seeds)

@@ -217,13 +217,14 @@ _ORIGINS = {
     "prompt": "copied from the source",
     "ngram": "n-gram",
     "lexicon": "lexicon",
+    "head": "draft head",
     "pool": "seen earlier in the sentence",
     "model": "another model's output",
 }
 
 
-TABLES = frozenset({"ngram", "lexicon", "ngram+lexicon"})
-"""Origins that are tables, which draft rather than copy."""
+SCORES = frozenset({"ngram", "lexicon", "head"})
+"""Origins that score tokens, alone or added up, and so draft rather than copy."""
 
 
 def origin(name: str) -> str:
@@ -233,7 +234,7 @@ def origin(name: str) -> str:
 
 def origin_legend(name: str) -> str:
     """What the legend says of drafts that came from there."""
-    return f"drafted by {origin(name)}" if name in TABLES else origin(name)
+    return f"drafted by {origin(name)}" if SCORES.issuperset(name.split("+")) else origin(name)
 
 
 def lane_name(index: int) -> str:

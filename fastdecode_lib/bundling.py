@@ -48,6 +48,8 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
         "language": (_copy_quantised, _language_scores, cards.language_card),
         "group": (_copy_own, _translation_scores, cards.group_card),
     }
+    if preset.kind not in kinds:
+        raise ValueError(f"{name} is trained to be measured, not to be bundled. Load it from its folder: {best}")
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
     history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))

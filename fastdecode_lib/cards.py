@@ -57,7 +57,9 @@ def marian_card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str
         "",
         "Draft tables (`draft-tables/`) are n-gram counts and a lexicon of the model's own translations of joined training "
         "sources; the sliding window guesses from them. They hold for these weights only: "
-        "`fastdecode draft-table --data DIR --sentences 32000 --out FOLDER` makes them.",
+        "`fastdecode draft-table --data DIR --sentences 32000 --out FOLDER` makes them. The draft head (`draft-head.safetensors`, "
+        "int8) is a small network that guesses the tokens behind the one just verified, trained on the model's own translations "
+        "with the model frozen: `fastdecode draft-head --data DIR --seed 1 --updates 1600 --out FOLDER/draft-head.safetensors`.",
         "",
         *(f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()),
     ]

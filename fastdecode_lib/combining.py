@@ -280,7 +280,10 @@ class Choice:
         return f"{said}\nWith next to none: {self.near}, {near.speedup:.2f} times, {same}."
 
 
-WINDOWS = tuple(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8))
+WINDOWS = (
+    *(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8)),
+    *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 5)),
+)
 OFFERED = (*EXACT, *registry.FITTED, *registry.OF_WORDS)
 """Projections that `choose` looks at: the baselines of paper 001 are not among them."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.draft_table import DraftTableError, cache_folder
-from fastdecode_lib.int8_files import dequantised, quantised
+from fastdecode_lib.int8_files import SCALE, dequantised, quantised
 from fastdecode_lib.store import atomic_file
 
 FORMAT, VERSION = "fastdecode-draft-head", 1
@@ -129,13 +129,16 @@ class DraftHead:
             )
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, its matrices as int8 with a scale for each row."""
+        """Write a safetensors file, its matrices as int8 with a float16 scale for each row."""
         from safetensors.numpy import save_file
 
-        ids = {f"vocabulary.{name}": ids.astype(np.int32) for name, ids in self.vocabularies.items()}
+        narrow = np.uint16 if self.shape.tokens <= 1 << 16 else np.int32
+        ids = {f"vocabulary.{name}": ids.astype(narrow) for name, ids in self.vocabularies.items()}
+        tensors = quantised(self.tensors)
+        tensors |= {name: tensor.astype(np.float16) for name, tensor in tensors.items() if name.endswith(SCALE)}
         header = {"version": VERSION, "shape": vars(self.shape), "about": self.about}
         with atomic_file(path) as temporary:
-            save_file(quantised(self.tensors) | ids, temporary, metadata={FORMAT: json.dumps(header, sort_keys=True)})
+            save_file(tensors | ids, temporary, metadata={FORMAT: json.dumps(header, sort_keys=True)})
 
     @classmethod
     def load(cls, path: str | Path) -> "DraftHead":
@@ -163,7 +166,8 @@ class DraftHead:
                 for name in list(tensors)
                 if name.startswith("vocabulary.")
             }
-            return cls(Shape(**header["shape"]), dequantised(tensors), vocabularies, dict(header["about"]))
+            wide = {name: t.astype(np.float32) if t.dtype == np.float16 else t for name, t in tensors.items()}
+            return cls(Shape(**header["shape"]), dequantised(wide), vocabularies, dict(header["about"]))
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DraftHeadError):
                 raise

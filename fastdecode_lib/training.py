@@ -102,6 +102,10 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
         from fastdecode_lib.training_groups import GroupLearner
 
         return GroupLearner(preset, Tatoeba(corpus), work, device, seed)
+    if preset.kind == "drafting":
+        from fastdecode_lib.training_drafts import DraftingLearner
+
+        return DraftingLearner(preset, Tatoeba(corpus), work, device, seed)
     return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 

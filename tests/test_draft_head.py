@@ -155,7 +155,9 @@ def _by_table(name: str, table: DraftTable, source: np.ndarray, before: list[int
 
 def test_before_the_first_pass_the_table_speaks_alone() -> None:
     random = np.random.default_rng(2)
-    table = DraftTable.count([np.array([5, 6])] * 3, [np.array([7, 8])] * 3, source_vocabulary=30, vocabulary=30, start=2)
+    table = DraftTable.count(
+        [np.array([5, 6])] * 3, [np.array([7, 8])] * 3, source_vocabulary=30, vocabulary=30, start=2
+    )
     bound = BoundHead(random_head(random), random_output(random), "de")
     with_head = Scores("ngram+lexicon+head", table, np.array([5, 6]), 2, head=bound)
     assert with_head.token([], 0) == Scores("ngram+lexicon", table, np.array([5, 6]), 2).token([], 0) == 7
@@ -175,10 +177,12 @@ def test_a_head_survives_its_file(tmp_path: Path) -> None:
     }
     for name, tensor in head.tensors.items():
         step = np.abs(tensor).max(1, keepdims=True) / 127 if tensor.ndim == 2 else 0
-        assert (np.abs(again.tensors[name] - tensor) <= step / 2 + 1e-7).all()
+        assert (np.abs(again.tensors[name] - tensor) <= 0.6 * step + 1e-7).all(), (
+            "half a step, and float16's rounding of 127"
+        )
     again.save(tmp_path / "twice.safetensors")
     twice = DraftHead.load(tmp_path / "twice.safetensors")
-    assert all(np.allclose(twice.tensors[name], again.tensors[name], atol=1e-7) for name in again.tensors)
+    assert all(np.allclose(twice.tensors[name], again.tensors[name], rtol=2e-3) for name in again.tensors)
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
@@ -226,7 +230,9 @@ def test_a_head_of_another_model_or_language_is_refused(model: Any, tmp_path: Pa
 
 def test_a_model_without_a_head_says_how_to_make_one() -> None:
     other = load("sharp-s4", device="cpu")
-    with pytest.raises(ValueError, match="needs a draft head, got none for this model. Train one with `fastdecode draft-head`"):
+    with pytest.raises(
+        ValueError, match="needs a draft head, got none for this model. Train one with `fastdecode draft-head`"
+    ):
         translate(other, "Hello.", decoder="window:draft=head")
 
 

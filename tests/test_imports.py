@@ -34,6 +34,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.training",
     "fastdecode_lib.training_recurrent",
     "fastdecode_lib.training_heads",
+    "fastdecode_lib.training_drafts",
     "fastdecode_lib.checks",
     "fastdecode_lib.checks_generate",
 }

@@ -13,7 +13,7 @@ from fastdecode_lib.kernels.matrices import Matrix, padded, room
 NGRAM, LEXICON, HEAD = "ngram", "lexicon", "head"
 SCORES = (NGRAM, LEXICON, HEAD)
 
-NGRAM_WEIGHT, LEXICON_WEIGHT, HEAD_WEIGHT = 1.0, 1.8, 2.0
+NGRAM_WEIGHT, LEXICON_WEIGHT, HEAD_WEIGHT = 1.0, 1.8, 6.0
 REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
 BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 HEAD_REACH, HEAD_FLOOR = 6.0, -9.0

@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.combining import Combination, Costs, combinations, costs, known_projections, named
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
-from fastdecode_lib.experiments import Experiment, NoResult, Scale
+from fastdecode_lib.experiments import Experiment, NoResult, Scale, draft_runs
 from fastdecode_lib.experiments.contexts_of import trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.measure import (
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
 """Models and the direction that each is measured in."""
-DECODERS = (*registry.DECODERS, "window:draft=recycled/pad")
-"""Every decoder as it is without options; the window with the drafts of a table where there is one, and without any."""
+DECODERS = (*registry.DECODERS, "window:draft=recycled/pad", "window:width=5,draft=ngram+lexicon+head")
+"""Every decoder as it is without options, and the window without a draft table and with a head beside it."""
 
 
 @dataclass(frozen=True)
@@ -196,4 +196,7 @@ def _beside(c: Combination) -> int:
     return own - whole if c.projection in registry.PROJECTIONS else own
 
 
-EXPERIMENTS = (Experiment("combinations", "cube", "Every decoder with every projection in every precision", cube),)
+EXPERIMENTS = (
+    Experiment("combinations", "cube", "Every decoder with every projection in every precision", cube),
+    *draft_runs.EXPERIMENTS,
+)

@@ -85,6 +85,7 @@ def test_right_drafts_are_credited() -> None:
     said = [words.caption(read(simulate.drafted()), row) for row in range(6)]
     assert said[3] == "settled “im Garten hinter” in one pass: the drafts “im Garten” were right (lexicon)."
     assert words.origin_legend("ngram+lexicon") == "drafted by n-gram + lexicon"
+    assert words.origin_legend("ngram+lexicon+head") == "drafted by n-gram + lexicon + draft head"
     assert words.origin_legend("a\u202eb") == "a⟨U+202E⟩b"
 
 

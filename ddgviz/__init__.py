@@ -29,6 +29,7 @@ __all__ = [
     "svg",
     "tikz",
     "to_networkx",
+    "together",
 ]
 
 _LATER = {
@@ -38,6 +39,7 @@ _LATER = {
     "rate": "ddgviz.rating",
     "Rating": "ddgviz.rating",
     "explore": "ddgviz.panel",
+    "together": "ddgviz.linked",
     "speed_accuracy": "ddgviz.figures",
     "curves": "ddgviz.figures",
     "frontier": "ddgviz.figures",

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import TRANSFORMERS
+from fastdecode_lib.core import Source
 from fastdecode_lib.draft_table import cache_folder
+from fastdecode_lib.measure import System, bootstrap_ratio, decoder_system, measure, synchroniser
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
 
@@ -20,6 +24,9 @@ WIDTHS = ("width", "block", "size")
 
 NARROW = {"window": 5}
 """Usual widths that are not a decoder's own default: of a window of 8, few drafts hold on a single sentence."""
+
+WEIGHED, WEIGHED_WIDTHS, ROUNDS = ("exact", "quantised", "clustered", "lexical"), (1, 2, 3, 4, 5, 8), 5
+"""Projections, widths and rounds of `Runner.weigh`."""
 
 SETTINGS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
 
@@ -127,6 +134,67 @@ class Runner:
         )
         yield from session.events(text, verify=True, stop=stop)
 
+    def weigh(
+        self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
+    ) -> list[dict[str, Any]]:
+        """Time windows of some widths under the projections that are at hand on one sentence, in turns.
+
+        Parameters
+        ----------
+        text : str
+        stop : callable
+            Asked between rounds; once it is true nothing is returned.
+        told : callable
+            Is given the share that is done.
+
+        Returns
+        -------
+        list of dict
+            ``width`` (1 is greedy decoding), ``projection``, ``decoder``; ``speedup`` over greedy decoding with the exact
+            projection, with its interval over rounds, ``passes``, ``kept`` (share of greedy decoding's tokens), whether the
+            projection has ``clusters``, and the ``settings`` of `run`.
+
+        Raises
+        ------
+        ValueError
+            If the sentence has no content, or the model is not decoded token by token from the left.
+        """
+        source, target = next(iter(self.model.directions), (None, None))
+        names = [name for name in WEIGHED if name in self.choices()["projection"]]
+        settings: list[dict[str, Any]] = [
+            {"decoder": "window", "width": width, "projection": name}
+            if width > 1
+            else {"decoder": "greedy", "projection": name}
+            for name in names
+            for width in WEIGHED_WIDTHS
+        ]
+        sessions = [
+            Session.of(self.model, source, target, spec(one["decoder"], one.get("width")), one["projection"])
+            for one in settings
+        ]
+        if not sessions[0].has_content(text):
+            raise ValueError(f"A sentence with content is needed: got {text!r}. Type some words.")
+        batch = self.model.encode([text], source, target)
+        counted = [decoder_system(session) for session in sessions]
+        systems = [System(system.name, system.decode) for system in counted]
+        wait, rounds = synchroniser(self.model.device), []
+        for number in range(ROUNDS + 1):  # the first warms up
+            if stop():
+                return []
+            found = measure(systems, [batch], runs=1, warm_up=0, synchronise=wait)
+            rounds.append([float(m.seconds[0]) for m in found])
+            told((number + 1) / (ROUNDS + 1))
+        seconds = np.array(rounds[1:]).T
+        return [
+            one
+            | {"settings": one}
+            | {"width": one.get("width", 1)}
+            | {"passes": system.count(batch).passes}
+            | _weighed(session, sessions[0], batch, own, seconds[0])
+            for one, system, session, own in zip(settings, counted, sessions, seconds, strict=True)
+            if system.count is not None
+        ]
+
     def code(self, settings: Mapping[str, Any]) -> str:
         """Python that reproduces a run.
 
@@ -214,6 +282,22 @@ class Runner:
                 again = load(folder, device=self.model.device, engine=chosen, **numbers)
                 self._loaded[chosen, precision] = replace(again, name=self.model.name)
             return self._loaded[chosen, precision]
+
+
+def _weighed(session: Session, plain: Session, batch: Source, own: np.ndarray, base: np.ndarray) -> dict[str, Any]:
+    """What came of one of the ways that are weighed."""
+    (found,), (wanted,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
+    kept = sum(a == b for a, b in zip(found.tokens, wanted.tokens, strict=False)) / max(
+        len(found.tokens), len(wanted.tokens)
+    )
+    low, high = bootstrap_ratio(base, own)
+    return {
+        "speedup": float(np.median(base) / np.median(own)),
+        "speedup_low": low,
+        "speedup_high": high,
+        "kept": kept,
+        "clusters": hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe"),
+    }
 
 
 def _call(chosen: Mapping[str, Any]) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 import fakes
 import pytest
 
-from fastdecode_lib import registry
+from fastdecode_lib import load, registry
 from fastdecode_lib.core import Trace
-from fastdecode_lib.dashboard import DECODERS, SETTINGS, Runner, runner, spec
+from fastdecode_lib.dashboard import DECODERS, SETTINGS, WEIGHED, WEIGHED_WIDTHS, Runner, runner, spec
 from fastdecode_lib.translation import TranslationModel
 
 TEXTS = fakes.own_sentences()["en"][:6]
@@ -130,3 +130,22 @@ def test_it_stops_when_asked(run: Runner) -> None:
     assert [e["event"] for e in events] == ["start", "iteration", "end"]
     assert events[-1]["hypotheses"][0]["stop"] == "interrupted"
     assert events[0]["settings"]["decoder"] == "window:width=5"
+
+
+def test_widths_and_projections_are_weighed_in_turns() -> None:
+    run, told = runner(load("tatoeba-small", device="cpu")), []
+    rows = run.weigh(TEXTS[0], told=told.append)
+    assert {row["projection"] for row in rows} == set(WEIGHED) and {row["width"] for row in rows} == set(WEIGHED_WIDTHS)
+    assert len(rows) == len(WEIGHED) * len(WEIGHED_WIDTHS) and told[-1] == 1 and told == sorted(told)
+    first = rows[0]
+    assert (first["decoder"], first["projection"], first["speedup"], first["kept"]) == ("greedy", "exact", 1, 1)
+    assert all(row["kept"] == 1 for row in rows if row["projection"] in ("exact", "quantised"))
+    assert {row["projection"] for row in rows if row["clusters"]} == {"clustered"}
+    passes = {row["width"]: row["passes"] for row in rows if row["projection"] == "exact"}
+    assert passes[1] >= passes[2] >= passes[8]
+    for row in rows[:: len(WEIGHED_WIDTHS)]:
+        start, *_, _ = run.run(TEXTS[0], row["settings"])
+        assert start["settings"]["projection"] == row["projection"]
+    assert run.weigh(TEXTS[0], stop=lambda: True) == []
+    with pytest.raises(ValueError, match="A sentence with content is needed: got ' '"):
+        run.weigh(" ")

@@ -90,6 +90,21 @@ def open_page(voila: str, browser: Any) -> Iterator[Any]:
     assert len(requests) > 20 and complaints == []
 
 
+def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
+    page = open_page("app")
+    page.get_by_text("What pays").click()
+    page.get_by_role("button", name="Measure").click()
+    page.wait_for_selector(".js-plotly-plot .scatterlayer .point", timeout=60_000)
+    page.wait_for_function("document.querySelectorAll('.ddgviz:not([hidden])').length >= 3", timeout=20_000)
+    said = page.locator(".ddg-verdict:visible").first
+    assert re.match(r"A window of \d, \w+: \d+ passes, \d+\.\d\d times as fast", said.inner_text())
+    page.get_by_label("Projection", exact=True).last.select_option("exact")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.ddg-verdict')].some(e => e.textContent.includes(', exact: '))"
+    )
+    assert page.get_by_text("cluster 1").first.is_visible(), "active sets stand below the passes"
+
+
 def test_the_app_translates_compares_and_remembers(open_page: Any) -> None:
     page = open_page("app")
     result, verdict = page.locator(".ddg-result"), page.locator(".ddg-verdict")

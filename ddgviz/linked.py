@@ -1,0 +1,223 @@
+"""One sentence, three pictures: what each width and projection costs, its passes, and its active sets, with one cursor."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import ipywidgets
+import pandas as pd
+import plotly.graph_objects as go
+
+from ddgviz.comparison import Comparison
+from ddgviz.controls import menu
+from ddgviz.figures import curves
+from ddgviz.panel import FIRST
+from ddgviz.plain import Plain
+from ddgviz.schema import fail
+
+HINT = "Choose a point: its passes stand below, and under them the same width with another projection."
+
+
+class Weigher(Protocol):
+    """What the pictures drive, beside `panel.Runner.run`."""
+
+    def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
+        """Decode a sentence by windows of several widths under several projections, timed in turns.
+
+        Returns
+        -------
+        list of dict
+            ``width, projection``; ``speedup`` over greedy decoding, with ``speedup_low`` and ``speedup_high``; ``passes``;
+            ``kept``, the share of tokens that are greedy decoding's; ``clusters``, whether the projection has any; and
+            ``settings``, which `run` takes. Empty if `stop` became true. `told` is called with the share that is done.
+        """
+        ...
+
+    def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """As `panel.Runner.run`."""
+        ...
+
+
+class Together(ipywidgets.VBox):
+    """A chart of widths and projections, and the decodings of the point that is chosen in it.
+
+    Attributes
+    ----------
+    rows : list of dict
+        What was weighed, as `Weigher.weigh` gives it.
+    chart : plotly.graph_objects.FigureWidget
+        Time over the window's width, a curve for each projection; a click chooses a point.
+    comparison : Comparison
+        The chosen decoding, and that of the same width under another projection: with clusters if the chosen one has none.
+    error : str
+        Why the last run failed; empty if it did not.
+    """
+
+    def __init__(self, runner: Weigher, text: str, start: bool) -> None:
+        self.runner = runner
+        self.rows: list[dict[str, Any]] = []
+        self.error = ""
+        self.comparison = Comparison()
+        self.chart = go.FigureWidget()
+        self._stopped = threading.Event()
+        self._worker: threading.Thread | None = None
+        self._lock = threading.RLock()
+        self._box = ipywidgets.Text(value=text, placeholder="A sentence to measure")
+        self._box.add_class("ddg-sentence")
+        self._go = ipywidgets.Button(description="Measure", button_style="primary")
+        self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, description="Measuring")
+        self._said = Plain("verdict", HINT)
+        self.choice = {"width": menu("Width", "width"), "projection": menu("Projection", "projection")}
+        menus = ipywidgets.HBox(list(self.choice.values()))
+        menus.add_class("ddg-controls")
+        self._below = ipywidgets.VBox([self._said, menus, self.comparison])
+        first = ipywidgets.HBox([self._box, self._go])
+        first.add_class("ddg-first")
+        self._middle = ipywidgets.VBox([])
+        super().__init__([first, self._middle])
+        self.add_class("ddg-panel")
+        self._go.on_click(lambda _: self._press())
+        self._box.on_msg(lambda _, content, __: self._press() if content.get("event") == "submit" else None)
+        for one in self.choice.values():
+            one.observe(lambda change: self._draw() if change["owner"].value is not None else None, "value")
+        if start and text.strip():
+            self.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being measured."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def start(self) -> None:
+        """Measure in the background; what was under way is stopped first."""
+        self.stop()
+        self._stopped = threading.Event()
+        self._worker = threading.Thread(target=self._work, args=(self._box.value, self._stopped), daemon=True)
+        self._go.description = "Stop"
+        self._bar.value = 0.0
+        self._middle.children = (self._bar,)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Ask the measurement under way to end, and wait for it."""
+        self._stopped.set()
+        if self._worker is not None and self._worker is not threading.current_thread():
+            self._worker.join()
+
+    def run(self, text: str) -> list[dict[str, Any]]:
+        """Measure `text` and wait for it; the rows."""
+        self._box.value = text
+        self.start()
+        assert self._worker is not None
+        self._worker.join()
+        return self.rows
+
+    def choose(self, width: int, projection: str) -> None:
+        """Draw the decoding of a window of this width under this projection, and the one beside it."""
+        with self._lock, self.hold_sync():
+            self.choice["width"].value, self.choice["projection"].value = width, projection
+
+    def _press(self) -> None:
+        if self.busy:
+            self.stop()
+        else:
+            self.start()
+
+    def _work(self, text: str, stopped: threading.Event) -> None:
+        self.error = ""
+        try:
+            if not text.strip():
+                raise ValueError("A sentence is needed, got an empty one. Type one above.")
+            rows = self.runner.weigh(text, stopped.is_set, self._tell)
+            if rows and not stopped.is_set():
+                self._show(text, rows)
+        except Exception as error:  # the panel is where its reader looks
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            self.error = f"{kind}{error}"
+            self._middle.children = (Plain("verdict", self.error),)
+        finally:
+            self._go.description = "Measure"
+            if stopped.is_set():
+                self._middle.children = (self._below,) if self.rows else ()
+
+    def _tell(self, share: float) -> None:
+        self._bar.value = share
+
+    def _show(self, text: str, rows: list[dict[str, Any]]) -> None:
+        with self._lock:
+            self.rows, self._text = rows, text
+            frame = pd.DataFrame(rows)
+            drawn = curves(
+                frame, "width", "speedup", "projection", reference=1.0,
+                x_title="width of the window (1: greedy decoding)", y_title="times as fast as greedy decoding",
+            )  # fmt: skip
+            self.chart = go.FigureWidget(drawn.update_layout(autosize=True))
+            self.chart._config = self.chart._config | {"responsive": True}
+            for curve in self.chart.data:
+                curve.on_click(self._clicked)
+            windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
+            best = max(windows, key=lambda row: row["speedup"], default=rows[0])
+            for name, one in self.choice.items():
+                one.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
+            self._middle.children = (self.chart, self._below)
+            self.choose(best["width"], best["projection"])
+            self._draw()
+
+    def _clicked(self, curve: Any, points: Any, _: Any) -> None:
+        if points.point_inds:
+            self.choose(int(points.xs[0]), str(curve.name))
+
+    def _row(self, width: Any, projection: Any) -> dict[str, Any] | None:
+        return next((row for row in self.rows if (row["width"], row["projection"]) == (width, projection)), None)
+
+    def _draw(self) -> None:
+        """Decode what is chosen, and what stands beside it."""
+        with self._lock:
+            chosen = self._row(self.choice["width"].value, self.choice["projection"].value)
+            if chosen is None:
+                return
+            width = chosen["width"]
+            others = [row for row in self.rows if row["width"] == width and row["clusters"] != chosen["clusters"]]
+            shown = [chosen, *others[:1]]
+            self.comparison.reset(two=len(shown) == 2)
+            for picture, row in zip((self.comparison.a, self.comparison.b), shown, strict=False):
+                for event in self.runner.run(self._text, row["settings"], lambda: False):
+                    picture.append(event)
+                picture.layout.visibility = "visible"
+            if len(shown) == 2:
+                self.comparison.match()
+            self._said.value = " ".join(_sentence(row) for row in shown)
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    kept = "every token greedy decoding's" if row["kept"] == 1 else f"{row['kept']:.0%} of the tokens greedy decoding's"
+    name = "Greedy decoding" if row["width"] == 1 else f"A window of {row['width']}"
+    return f"{name}, {row['projection']}: {row['passes']} passes, {row['speedup']:.2f} times as fast, {kept}."
+
+
+def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Together:
+    """A chart of what widths and projections cost on one sentence, linked with the passes and active sets of each.
+
+    Parameters
+    ----------
+    runner : Weigher
+        ``weigh(text, stop, told)`` and ``run(text, settings, stop)``.
+    text : str
+        The first sentence.
+    start : bool
+        Whether to measure it at once.
+
+    Returns
+    -------
+    Together
+        ``rows`` are what was measured, and ``run(text)`` measures and waits.
+
+    Raises
+    ------
+    ValueError
+        If `runner` is none.
+    """
+    if not all(callable(getattr(runner, name, None)) for name in ("weigh", "run")):
+        wanted = "Linked pictures drive a runner: an object with weigh() and run()"
+        raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
+    return Together(runner, text, start)

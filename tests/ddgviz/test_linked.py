@@ -1,0 +1,130 @@
+"""Chart, passes and active sets of one sentence: what is measured is drawn, what is chosen is decoded, and what fails is said."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import simulate
+
+import ddgviz
+from ddgviz.linked import HINT, Together
+
+SPEEDS = {("exact", 1): 1.0, ("exact", 3): 1.2, ("clustered", 1): 1.6, ("clustered", 3): 1.9}
+
+
+class Weigher:
+    """Says what was written down, and plays simulated runs."""
+
+    def __init__(self, kept: float = 1.0) -> None:
+        self.kept, self.asked = kept, []
+        self.gate, self.waiting = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
+        if text == "refuse":
+            raise ValueError("Nothing to weigh: got <b>nothing. Type some words.")
+        told(0.5)
+        self.waiting.set()
+        self.gate.wait(10)
+        if stop():
+            return []
+        return [
+            {
+                "projection": projection,
+                "width": width,
+                "speedup": speedup,
+                "speedup_low": speedup - 0.1,
+                "speedup_high": speedup + 0.1,
+                "passes": 9 if width == 1 else 5,
+                "kept": self.kept if projection == "clustered" else 1.0,
+                "clusters": projection == "clustered",
+                "settings": {"projection": projection, "width": width},
+            }
+            for (projection, width), speedup in SPEEDS.items()
+        ]
+
+    def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        self.asked.append((settings["projection"], settings["width"]))
+        yield from simulate.events(simulate.clustered() if settings["projection"] == "clustered" else simulate.garden())
+
+
+@pytest.fixture
+def weigher() -> Weigher:
+    return Weigher()
+
+
+@pytest.fixture
+def together(weigher: Weigher) -> Together:
+    return ddgviz.together(weigher, start=False)
+
+
+def test_what_was_measured_is_a_curve_for_each_projection(together: Together) -> None:
+    rows = together.run("A sentence.")
+    assert [curve.name for curve in together.chart.data] == ["exact", "clustered"]
+    drawn = {(c.name, int(x)): y for c in together.chart.data for x, y in zip(c.x, c.y, strict=True)}
+    assert drawn == SPEEDS and rows == together.rows
+    assert list(together.chart.data[0].error_y.array) == pytest.approx([0.1, 0.1])
+
+
+def test_the_fastest_window_that_keeps_the_output_comes_first(together: Together, weigher: Weigher) -> None:
+    together.run("A sentence.")
+    assert weigher.asked[-2:] == [("clustered", 3), ("exact", 3)]
+    assert together.comparison.a.model.clusters and not together.comparison.b.model.clusters
+    assert together.comparison.a.group == together.comparison.b.group != ""
+    assert together._said.value.startswith("A window of 3, clustered: 5 passes, 1.90 times as fast, every token")
+
+    lossy = Weigher(kept=0.5)
+    other = ddgviz.together(lossy, start=False)
+    other.run("A sentence.")
+    assert lossy.asked[-2:] == [("exact", 3), ("clustered", 3)]
+    assert "50% of the tokens greedy decoding's" in other._said.value
+
+
+def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
+    together.run("A sentence.")
+
+    class Points:
+        point_inds, xs = (0,), (1,)
+
+    together._clicked(together.chart.data[0], Points(), None)
+    assert (together.choice["width"].value, together.choice["projection"].value) == (1, "exact")
+    assert weigher.asked[-2:] == [("exact", 1), ("clustered", 1)]
+    assert together._said.value.startswith("Greedy decoding, exact: 9 passes, 1.00 times as fast")
+    together.choice["width"].value = 3
+    assert weigher.asked[-2:] == [("exact", 3), ("clustered", 3)]
+
+
+def test_what_fails_is_said_as_text(together: Together) -> None:
+    together.run("refuse")
+    assert together.error == "Nothing to weigh: got <b>nothing. Type some words."
+    assert together._middle.children[0].value == together.error
+    together.run("   ")
+    assert together.error == "A sentence is needed, got an empty one. Type one above."
+    together.run("A sentence.")
+    assert together.error == "" and len(together._middle.children) == 2
+
+
+def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -> None:
+    weigher.gate.clear()
+    together._go.click()
+    assert weigher.waiting.wait(10) and together.busy and together._bar.value == 0.5
+    assert together._go.description == "Stop"
+    threading.Timer(0.1, weigher.gate.set).start()
+    together._go.click()
+    assert not together.busy and together.rows == [] and together._go.description == "Measure"
+    assert together.run("A sentence.") != []
+
+
+def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:
+    begun = ddgviz.together(weigher)
+    assert begun._worker is not None
+    begun._worker.join(10)
+    assert begun.rows
+    waiting = ddgviz.together(weigher, start=False)
+    assert waiting._worker is None and waiting._said.value == HINT
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"an object with weigh\(\) and run\(\).*pass fastdecode_lib.runner\(model\)"):
+        ddgviz.together("text")  # type: ignore[arg-type]

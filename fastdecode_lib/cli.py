@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastdecode_lib import __version__, cli_contexts, cli_drafts, cli_folding
+from fastdecode_lib import __version__, cli_contexts, cli_drafts, cli_evaluate, cli_folding
 from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
@@ -171,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--near", type=float, help="with it: share of outputs that must stay the same (default: 0.95)")
     tune.set_defaults(run=_tune)
 
+    cli_evaluate.add_commands(commands, [model, numbers, table])
     cli_drafts.add_commands(commands, [model, numbers, table])
     cli_contexts.add_commands(commands, [model, numbers, table])
     cli_folding.add_commands(commands)

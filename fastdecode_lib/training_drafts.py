@@ -1,5 +1,6 @@
 """Models trained for parallel decoding: trunk and draft head together, Jacobi-consistency, and a control that is neither."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ class DraftingLearner(MarianLearner):
 
     def _translate_own(self, corpus: Tatoeba, work: Path) -> None:
         texts = spread_over(unlabelled(corpus.folder, *self.preset.directions[0]), self.preset.own_sentences)
-        sources, outputs = translations(self.session, fitting(self.session, texts), folder=work, progress=True)
+        sources, outputs = translations(
+            self.session, fitting(self.session, texts), folder=work, progress=sys.stderr.isatty()
+        )
         ended = [i for i, ids in enumerate(outputs) if len(ids) < self.preset.max_positions // 2]
         held = set(np.linspace(0, len(ended) - 1, HELD_OUT).astype(int).tolist())
         pairs = [(sources[i].astype(np.int64), outputs[i].astype(np.int64)) for i in ended]

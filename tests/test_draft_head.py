@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_a_head_follows_the_tokens_it_is_given() -> None:
         other = fresh()
         assert one.read(before, 2) == other.read(before, 2)
         assert (one.logits == other.logits).all()
+
+
+def test_a_copy_stands_on_its_own() -> None:
+    random = np.random.default_rng(1)
+    bound = BoundHead(random_head(random), random_output(random), "de")
+    copied = pickle.loads(pickle.dumps(bound))
+    assert (copied.matrices != bound.matrices).any()
+    told = []
+    for one in (bound, copied):
+        reading = HeadReading(one)
+        reading.begin(np.ones((4, SHAPE.source), dtype=np.float32))
+        reading.see(np.ones(SHAPE.hidden, dtype=np.float32))
+        told.append((reading.read([3, 5], 1), reading.logits.tolist()))
+        bound = None  # type: ignore[assignment]
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("name", ["head", "ngram+head", "lexicon+head", "ngram+lexicon+head"])

@@ -193,6 +193,11 @@ class BoundHead:
         self.matrices = np.stack([matrix.record for matrix in self.packed])
         self.key, self.value = self._matrix("key", "float32"), self._matrix("value", "float32")
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has arrays, and so addresses, of its own."""
+        self.__dict__.update(state)
+        self.matrices = np.stack([matrix.record for matrix in self.packed])
+
     def _matrix(self, name: str, precision: Any) -> Matrix:
         tensors = self.head.tensors
         return Matrix.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), precision, name=name)

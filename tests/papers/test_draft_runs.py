@@ -119,9 +119,10 @@ def test_training_goes_on_from_the_bundled_model(
     monkeypatch.setitem(presets.PRESETS, f"micro-{objective}", micro(objective))
     best = training.train(f"micro-{objective}", data=corpus, folder=tmp_path, threads=1, progress=False)
     history = json.loads((best.parent / "history.json").read_text())
-    assert history[0]["dev_chrf"] > 20, "it begins as a trained model"
     tuned, base = load(str(best), device="cpu"), load("tatoeba-small", device="cpu")
-    assert tuned.checkpoint.fingerprint != base.checkpoint.fingerprint
+    assert tuned.checkpoint.fingerprint != base.checkpoint.fingerprint and history[-1]["update"] == 2
+    outputs = [[h.tokens for h in Session.of(one, "en", "de", "greedy").decode(TEXTS)] for one in (tuned, base)]
+    assert np.mean([a == b for a, b in zip(*outputs, strict=True)]) > 0.5, "it begins as the bundled model"
     if objective == "head":
         assert history[-1]["tokens_a_pass"] > 1.5, "the head begins as the bundled one"
         session = Session.of(tuned, "en", "de", "window:width=4,draft=head")

@@ -16,6 +16,8 @@ from fastdecode_lib.experiments import (
     page_001,
     page_002,
     page_004,
+    page_combinations,
+    page_cost,
     shown,
     with_paper,
 )
@@ -93,10 +95,20 @@ def test_the_papers_values_stand_beside_ours():
     assert len(ours) == 6 and row["ours", "mean"] == pytest.approx(ours.mean())
 
 
-@pytest.mark.parametrize("module", [page_000, page_001, page_002, page_004])
+@pytest.mark.parametrize("module", [page_000, page_001, page_002, page_004, page_combinations])
 def test_the_page_says_what_the_results_say(module):
     text = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
     assert f"\n{module.SECTION.text()}\n" in text, f"run python -m {module.__name__}"
+
+
+def test_the_page_of_costs_follows_from_measured_throughput():
+    text = (Path(__file__).parents[2] / page_cost.PAGE).read_text(encoding="utf-8")
+    assert text == page_cost.text(), f"run python -m {page_cost.__name__}"
+    row = committed("sharp_models.throughput").set_index("name").loc["compiled int8"]
+    minutes = 1e6 / (row.sentences_per_second / row.threads) / 60
+    assert (
+        f"| compiled int8 | {row.sentences_per_second / row.threads:.0f} | {minutes:.1f} | {minutes / 10:.2f} |" in text
+    )
 
 
 def test_the_page_is_written_in_place(tmp_path):

@@ -1,0 +1,101 @@
+"""The section of docs/results.md on combinations, written from the committed results by running this module."""
+
+from typing import TYPE_CHECKING
+
+from fastdecode_lib.experiments.pages import Section, interval, markdown, measured, untrained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INTRODUCTION = """\
+Everything of the five papers together, and what is trained for it. One thread, one sentence at a time, all systems of a table in
+turns in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test
+sentences, intervals over sentences. Every output marked the same was compared token for token. Raw:
+`fastdecode_lib/results/combinations.*.laptop.json`; the notebook `06_combinations` shows them with what they mean. This section
+is written from the results by `python -m fastdecode_lib.experiments.page_combinations`."""
+
+
+def _cube(frame: "pd.DataFrame") -> str:
+    """The ten fastest of each model, and how far the product of the parts and the prediction are off."""
+    rows = frame[frame["speedup"].notna()] if "speedup" in frame else frame.head(0)
+    best = (
+        rows.sort_values("speedup", ascending=False)
+        .groupby("model", sort=False)
+        .head(10)
+        .sort_values("model", kind="stable")
+    )
+    names = {
+        "model": "model", "decoder": "decoder", "projection": "projection", "precision": "precision", "lossless": "lossless",
+        "agreement": "same outputs", "passes": "passes", "speedup": "speedup", "product": "product of parts",
+        "predicted": "predicted", "chrf": "chrF",
+    }  # fmt: skip
+    shown = best.assign(speedup=interval(best, "speedup")).reindex(columns=list(names)).rename(columns=names)
+    off = {
+        name: ((rows[column] / rows["speedup"]).clip(lower=1e-9).apply(lambda r: max(r, 1 / r)).median())
+        for name, column in (("The product of the parts", "product"), ("The prediction", "predicted"))
+    }
+    refused = int(frame["refused"].notna().sum()) if "refused" in frame else 0
+    told = f"The ten fastest of each model, of {len(rows)} combinations that run; {refused} are refused, each for a stated reason. "
+    told += " ".join(f"{name} is off by a factor of {factor:.2f} in the median." for name, factor in off.items())
+    return "\n\n".join(part for part in (markdown(shown), told, untrained(frame)) if part)
+
+
+def _drafts(frame: "pd.DataFrame") -> str:
+    """Tokens a pass at a width of 5, by model and draft."""
+    rows = frame[(frame["width"] == 5) & frame["tokens_per_pass"].notna()]
+    rows = rows.assign(tokens_per_pass=interval(rows, "tokens_per_pass"))
+    table = rows.pivot_table(
+        index=["model", "draft"], columns="set", values="tokens_per_pass", aggfunc="first", sort=False
+    )
+    same = frame["identical"].dropna()
+    told = f"A window of 5. Of {len(same)} settings, outputs are all greedy decoding's in {int((same == 1).sum())}."
+    return "\n\n".join(part for part in (markdown(table.reset_index()), told, untrained(frame)) if part)
+
+
+SECTION = Section(
+    "## Combinations",
+    INTRODUCTION,
+    "combinations",
+    (
+        ("Everything with everything", "cube", _cube),
+        ("Drafts that are learned", "drafts", _drafts),
+        (
+            "What training for parallel decoding does to quality",
+            "tuned",
+            measured(
+                {
+                    "model": "model",
+                    "set": "sentences",
+                    "bleu": "BLEU",
+                    "bleu_p": "p",
+                    "chrf": "chrF",
+                    "not_ended": "not ended",
+                },
+                "p: how likely the distance in BLEU to the untouched model is by chance (paired bootstrap).",
+            ),
+        ),
+        (
+            "Learned drafts in time",
+            "draft_time",
+            measured(
+                {
+                    "shape": "shape",
+                    "precision": "precision",
+                    "draft": "draft",
+                    "width": "width",
+                    "tokens_per_pass": "tokens a pass",
+                    "cost": "cost of a pass",
+                    "predicted": "predicted",
+                    "speedup": "speedup",
+                },
+                "Over greedy decoding of the same shape in the same precision. Grown: the bundled model with every feature twice, "
+                "layers that add nothing and tokens that never win, which says the same at the cost of opus-mt's shape. The "
+                "prediction is from counted passes and measured costs of passes, drafting at nothing. This processor has no "
+                "products of bytes (VNNI): in int8 a pass over several positions computes, and costs accordingly.",
+            ),
+        ),
+    ),
+)
+
+if __name__ == "__main__":
+    SECTION.write()

@@ -321,17 +321,11 @@ def _compare(options: argparse.Namespace) -> int:
     frame = compare(
         load(options),
         sentences,
-        source=options.source_language,
-        target=options.target_language,
         decoders=options.decoder,
         projections=options.projection or ("exact",),
         baselines=options.baseline,
         references=references,
-        runs=options.runs,
-        threads=options.threads or 1,
-        seed=options.seed,
-        progress=sys.stderr.isatty(),
-        **limits(options),
+        **_measuring(options),
     )
     rows = frame.to_dict("records")
     print_table(rows)
@@ -351,7 +345,6 @@ def _tune(options: argparse.Namespace) -> int:
     from fastdecode_lib.corpus import spread_over
     from fastdecode_lib.experiments import start_here
     from fastdecode_lib.experiments.own_sentences import own_pairs
-    from fastdecode_lib.store import write_table
     from fastdecode_lib.tuning import tune
 
     if options.source is None and options.source_language not in (None, "en"):
@@ -365,24 +358,8 @@ def _tune(options: argparse.Namespace) -> int:
     if options.near is not None:
         raise UsageError("--near belongs to --combinations: got it alone. Leave it out, or add --combinations.")
     sentences = given if given is not None else [english for english, _ in start_here.SENTENCES]
-    found = tune(
-        load(options),
-        sentences,
-        source=options.source_language,
-        target=options.target_language,
-        draft=options.draft,
-        threads=options.threads or 1,
-        runs=options.runs,
-        seed=options.seed,
-        progress=sys.stderr.isatty(),
-        **limits(options),
-    )
-    rows = found.table.to_dict("records")
-    print_table(rows)
-    print(f"\n{found}")
-    if options.json:
-        write_table(options.json, rows, found.provenance | {"decoder": found.decoder})
-    return 0
+    found = tune(load(options), sentences, draft=options.draft, **_measuring(options))
+    return _tell(options, found, {"decoder": found.decoder})
 
 
 OWN = 40
@@ -391,7 +368,6 @@ OWN = 40
 
 def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
     from fastdecode_lib.combining import choose
-    from fastdecode_lib.store import write_table
     from fastdecode_lib.translation import PRECISIONS
 
     if (options.engine, options.precision, options.dtype, options.draft) != ("auto", "float32", "float32", "auto"):
@@ -401,23 +377,32 @@ def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
     models = {}
     for precision in PRECISIONS:
         models[precision] = load(argparse.Namespace(**vars(options) | {"precision": precision, "engine": "compiled"}))
-    found = choose(
-        models,
-        sentences,
-        source=options.source_language,
-        target=options.target_language,
-        near=0.95 if options.near is None else options.near,
-        threads=options.threads or 1,
-        runs=options.runs,
-        seed=options.seed,
-        progress=sys.stderr.isatty(),
+    found = choose(models, sentences, near=0.95 if options.near is None else options.near, **_measuring(options))
+    return _tell(options, found, {"lossless": found.lossless, "near": found.near})
+
+
+def _measuring(options: argparse.Namespace) -> dict[str, Any]:
+    """Direction, limits and rounds, as what measures takes them."""
+    return {
+        "source": options.source_language,
+        "target": options.target_language,
+        "threads": options.threads or 1,
+        "runs": options.runs,
+        "seed": options.seed,
+        "progress": sys.stderr.isatty(),
         **limits(options),
-    )
+    }
+
+
+def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> int:
+    """Print what was tried and what came of it; write it where that was asked for."""
+    from fastdecode_lib.store import write_table
+
     rows = found.table.to_dict("records")
     print_table(rows)
     print(f"\n{found}")
     if options.json:
-        write_table(options.json, rows, found.provenance | {"lossless": found.lossless, "near": found.near})
+        write_table(options.json, rows, found.provenance | chosen)
     return 0
 
 

@@ -5,7 +5,7 @@ make a sentence. So a fast projection and a wide window do not simply multiply: 
 pass, and what is left of a pass may grow faster with w.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -322,8 +322,6 @@ def choose(
     ValueError
         If no sentence has content, the model in float32 is missing, or greedy decoding cannot drive it.
     """
-    import pandas as pd
-
     if "float32" not in models:
         raise ValueError(f"What is lossless is told by the model in float32: got {', '.join(models)}. Load it so too.")
     if not 0 < near <= 1:
@@ -336,12 +334,31 @@ def choose(
     found = combinations(models, source, target, decoders, projections, texts[0], **limits)
     prices = costs(found, texts, runs=runs, threads=threads, seed=seed, progress=progress)
     running = {c.name: c.session for c in found if c.session is not None and (c.projection, c.precision) in prices}
-    rows = []
-    whole = count(plain, texts)
-    for c in found:
-        if c.name not in running:
-            continue
-        own = count(running[c.name], texts, batch=32 if c.alone else 1)
+    table = _predicted([c for c in found if c.name in running], plain, texts, prices)
+    sources = [plain.model.encode([text], source, target) for text in texts]
+
+    def timed(names: Sequence[str]) -> dict[str, Measurement]:
+        systems = [decoder_system(running[name], name) for name in names]
+        wait = synchroniser(plain.model.device)
+        measured = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
+        return dict(zip(names, measured, strict=True))
+
+    chosen = _fastest(table, near, timed, seed)
+    about = provenance(plain.model, threads=threads, seed=seed) | {"sentences": len(texts), "runs": runs, "near": near}
+    table.attrs["provenance"] = about
+    return Choice(chosen["lossless"], chosen["near"], table, about)
+
+
+def _predicted(
+    running: Sequence[Combination], plain: Session, texts: Sequence[str], prices: Mapping[tuple[str, str], Costs]
+) -> "pd.DataFrame":
+    """What each combination is expected to gain, the best first, and how many outputs are the plain ones."""
+    import pandas as pd
+
+    rows, whole = [], count(plain, texts)
+    for c in running:
+        assert c.session is not None
+        own = count(c.session, texts, batch=32 if c.alone else 1)
         passes, positions = float(own["passes"].mean()), float(own["positions"].mean())
         rows.append(
             {
@@ -358,15 +375,13 @@ def choose(
         )
     table = pd.DataFrame(rows)
     table["predicted"] /= float(table.set_index("name").loc[PLAIN, "predicted"])
-    table = table.sort_values("predicted", ascending=False, ignore_index=True)
-    sources = [plain.model.encode([text], source, target) for text in texts]
+    return table.sort_values("predicted", ascending=False, ignore_index=True)
 
-    def timed(names: Sequence[str]) -> dict[str, Measurement]:
-        systems = [decoder_system(running[name], name) for name in names]
-        wait = synchroniser(plain.model.device)
-        measured = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
-        return dict(zip(names, measured, strict=True))
 
+def _fastest(
+    table: "pd.DataFrame", near: float, timed: Callable[[Sequence[str]], Mapping[str, Measurement]], seed: int
+) -> dict[str, str | None]:
+    """Time the best by prediction, and those that come out best anew; their speedups are put into the table."""
     others = table[table["name"] != PLAIN]
     kinds = {
         "lossless": others[others["lossless"]],
@@ -389,9 +404,7 @@ def choose(
         table.loc[table["name"] == name, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
         if ratio > best and not low <= 1:
             chosen[what], best = name, ratio
-    about = provenance(plain.model, threads=threads, seed=seed) | {"sentences": len(texts), "runs": runs, "near": near}
-    table.attrs["provenance"] = about
-    return Choice(chosen["lossless"], chosen["near"], table, about)
+    return chosen
 
 
 def known_projections() -> tuple[str, ...]:

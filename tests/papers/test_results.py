@@ -87,6 +87,26 @@ def test_what_the_readme_says_of_clusters_and_screens():
     assert round(sized.speedup["quantised"], 1) == 4.4
 
 
+def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
+    drafts = committed("combinations.drafts")
+    assert (drafts["identical"].dropna() == 1).all()
+    ours = drafts[(drafts["model"] == "untouched") & (drafts["draft"] == "ngram+lexicon+head") & (drafts["width"] == 5)]
+    assert ours.set_index("set")["tokens_per_pass"].round(1).to_dict() == {
+        "joined": 2.3,
+        "single": 2.1,
+        "technical": 1.8,
+    }
+    timed = committed("combinations.draft_time")
+    assert (timed["identical"] == 1).all()
+    large = timed[timed["shape"] != "tatoeba-small"].groupby("precision")["speedup"].max().round(1)
+    assert large.to_dict() == {"float32": 1.5, "int8": 1.3}
+    assert timed[timed["shape"] == "tatoeba-small"]["speedup"].max() < 1.05
+    systems = committed("double_token_decoding.table2").set_index("name")
+    for which in ("single", "joined"):
+        both, plain = (systems.loc[f"{name}, {which}"] for name in ("bidirectional", "single_token_l2r"))
+        assert round(both["speedup"], 1) == 1.4 and 6 <= plain["bleu"] - both["bleu"] <= 8
+
+
 def test_the_papers_values_stand_beside_ours():
     table = beside(committed("parallel_decoding.table1"), "speedup")
     row = table.loc[("hybrid:block=3", "joined", "honest")]
@@ -105,9 +125,12 @@ def test_the_page_of_costs_follows_from_measured_throughput():
     text = (Path(__file__).parents[2] / page_cost.PAGE).read_text(encoding="utf-8")
     assert text == page_cost.text(), f"run python -m {page_cost.__name__}"
     row = committed("sharp_models.throughput").set_index("name").loc["compiled int8"]
-    minutes = 1e6 / (row.sentences_per_second / row.threads) / 60
-    assert (
-        f"| compiled int8 | {row.sentences_per_second / row.threads:.0f} | {minutes:.1f} | {minutes / 10:.2f} |" in text
+    each = row.sentences_per_second / row.threads
+    (line,) = (line for line in text.splitlines() if line.startswith("| compiled int8"))
+    cells = [float(cell) for cell in line.strip("| ").split(" | ")[1:]]
+    minutes = 1e6 / each / 60
+    assert cells == pytest.approx(
+        [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * page_cost.PRICE], rel=0.02
     )
 
 

@@ -15,6 +15,9 @@ from ddgviz.panel import FIRST
 from ddgviz.plain import Plain
 from ddgviz.schema import fail
 
+WIDE = 960
+"""Pixels of the chart, which does not know how wide its page is."""
+
 HINT = "Choose a point: its passes stand below, and under them the same width with another projection."
 
 
@@ -77,9 +80,10 @@ class Together(ipywidgets.VBox):
         super().__init__([first, self._middle])
         self.add_class("ddg-panel")
         self._go.on_click(lambda _: self._press())
-        self._box.on_msg(lambda _, content, __: self._press() if content.get("event") == "submit" else None)
+        self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
+        self._quiet = False
         for one in self.choice.values():
-            one.observe(lambda change: self._draw() if change["owner"].value is not None else None, "value")
+            one.observe(lambda _: self._draw(), "value")
         if start and text.strip():
             self.start()
 
@@ -105,8 +109,8 @@ class Together(ipywidgets.VBox):
             self._worker.join()
 
     def run(self, text: str) -> list[dict[str, Any]]:
-        """Measure `text` and wait for it; the rows."""
-        self._box.value = text
+        """Measure `text` and wait for it; the rows, none if it failed."""
+        self._box.value, self.rows = text, []
         self.start()
         assert self._worker is not None
         self._worker.join()
@@ -114,8 +118,13 @@ class Together(ipywidgets.VBox):
 
     def choose(self, width: int, projection: str) -> None:
         """Draw the decoding of a window of this width under this projection, and the one beside it."""
-        with self._lock, self.hold_sync():
-            self.choice["width"].value, self.choice["projection"].value = width, projection
+        with self._lock:
+            self._quiet = True
+            try:
+                self.choice["width"].value, self.choice["projection"].value = width, projection
+            finally:
+                self._quiet = False
+            self._draw()
 
     def _press(self) -> None:
         if self.busy:
@@ -138,7 +147,7 @@ class Together(ipywidgets.VBox):
         finally:
             self._go.description = "Measure"
             if stopped.is_set():
-                self._middle.children = (self._below,) if self.rows else ()
+                self._middle.children = (self.chart, self._below) if self.rows else ()
 
     def _tell(self, share: float) -> None:
         self._bar.value = share
@@ -151,21 +160,21 @@ class Together(ipywidgets.VBox):
                 frame, "width", "speedup", "projection", reference=1.0,
                 x_title="width of the window (1: greedy decoding)", y_title="times as fast as greedy decoding",
             )  # fmt: skip
-            self.chart = go.FigureWidget(drawn.update_layout(autosize=True))
-            self.chart._config = self.chart._config | {"responsive": True}
+            self.chart = go.FigureWidget(drawn.update_layout(width=WIDE))
             for curve in self.chart.data:
                 curve.on_click(self._clicked)
             windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
             best = max(windows, key=lambda row: row["speedup"], default=rows[0])
+            self._quiet = True
             for name, one in self.choice.items():
                 one.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
             self._middle.children = (self.chart, self._below)
             self.choose(best["width"], best["projection"])
-            self._draw()
 
     def _clicked(self, curve: Any, points: Any, _: Any) -> None:
         if points.point_inds:
-            self.choose(int(points.xs[0]), str(curve.name))
+            projections = list(dict.fromkeys(row["projection"] for row in self.rows))
+            self.choose(int(points.xs[0]), projections[points.trace_index])
 
     def _row(self, width: Any, projection: Any) -> dict[str, Any] | None:
         return next((row for row in self.rows if (row["width"], row["projection"]) == (width, projection)), None)
@@ -174,16 +183,20 @@ class Together(ipywidgets.VBox):
         """Decode what is chosen, and what stands beside it."""
         with self._lock:
             chosen = self._row(self.choice["width"].value, self.choice["projection"].value)
-            if chosen is None:
+            if chosen is None or self._quiet:
                 return
             width = chosen["width"]
             others = [row for row in self.rows if row["width"] == width and row["clusters"] != chosen["clusters"]]
             shown = [chosen, *others[:1]]
             self.comparison.reset(two=len(shown) == 2)
-            for picture, row in zip((self.comparison.a, self.comparison.b), shown, strict=False):
-                for event in self.runner.run(self._text, row["settings"], lambda: False):
-                    picture.append(event)
-                picture.layout.visibility = "visible"
+            try:
+                for picture, row in zip((self.comparison.a, self.comparison.b), shown, strict=False):
+                    for event in self.runner.run(self._text, row["settings"], lambda: False):
+                        picture.append(event)
+                    picture.layout.visibility = "visible"
+            except ValueError as error:
+                self._said.value = self.error = str(error)
+                return
             if len(shown) == 2:
                 self.comparison.match()
             self._said.value = " ".join(_sentence(row) for row in shown)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fastdecode_lib.cli_tools import limits, print_table, read_lines
+from fastdecode_lib.cli_tools import UsageError, limits, print_table, read_lines
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -30,6 +30,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from fastdecode_lib.evaluation import evaluate
     from fastdecode_lib.store import write_table
 
+    if options.threads is not None:
+        raise UsageError(f"Evaluation runs on one thread a worker: got --threads {options.threads}. Use --workers.")
     found = evaluate(
         options.model,
         read_lines(options.source),

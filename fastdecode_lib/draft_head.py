@@ -100,6 +100,7 @@ class DraftHead:
         wanted = self.shape.tensors
         wrong = [name for name, size in wanted.items() if getattr(self.tensors.get(name), "shape", None) != size]
         wrong += sorted(set(self.tensors) - set(wanted))
+        wrong += ["width, no multiple of the heads"] if self.shape.width % HEADS else []
         wrong += [n for n, tensor in self.tensors.items() if n not in wrong and not np.isfinite(tensor).all()]
         for language, ids in self.vocabularies.items():
             ascending = ids.ndim == 1 and len(ids) and (np.diff(ids) > 0).all()
@@ -112,8 +113,10 @@ class DraftHead:
             )
 
     def vocabulary_of(self, target: str | None) -> np.ndarray | None:
-        """The draft vocabulary of a target language; None where the head was not trained for it."""
-        return self.vocabularies.get(target or ANY)
+        """The draft vocabulary of a target language, or of a model that names none; None where the head was not trained for it."""
+        found = self.vocabularies.get(target or ANY, self.vocabularies.get(ANY))
+        only = next(iter(self.vocabularies.values())) if target is None and len(self.vocabularies) == 1 else None
+        return only if found is None else found
 
     def check_fits(self, hidden: int, tokens: int) -> None:
         """Refuse a model of other sizes.

@@ -10,7 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib import __version__
+from fastdecode_lib.checkpoints import bundled, find_checkpoint
+from fastdecode_lib.draft_head import FILE as DRAFT_HEAD
+from fastdecode_lib.draft_table import cache_folder
 from fastdecode_lib.measure import count, provenance, quality, same_share, signatures
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.translation import Session, TranslationModel, load
@@ -137,12 +140,19 @@ def evaluate(
         raise ValueError(f"A chunk needs at least one sentence: got chunk={chunk}. Leave it out.")
     check_workers(workers, scheduler)
     job = Job(model, tuple(sorted((settings or {}).items())), (source, target), tuple(sorted(limits.items())))
-    ways: list[Way] = list(product(decoders, projections))
-    sessions = {way: job.session(way) for way in ways}
-    fingerprint = find_checkpoint(model).fingerprint
+    sessions: dict[Way, Session] = {}
+    for way in product(decoders, projections):
+        session = job.session(way)
+        if _name(session) not in map(_name, sessions.values()):
+            sessions[way] = session
+    ways, checkpoint = list(sessions), find_checkpoint(model)
+    fingerprint, parts = (
+        checkpoint.fingerprint,
+        _parts(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections)),
+    )
     tasks = {
         way: [
-            Task(way, part, Path(folder) / fingerprint / f"{_key(job, fingerprint, way, part)}.json")
+            Task(way, part, Path(folder) / fingerprint / f"{_key(job, (fingerprint, parts), way, part)}.json")
             for part in (tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk))
         ]
         for way in ways
@@ -196,9 +206,23 @@ def _name(session: Session) -> str:
     return f"{session.decoder_name} + {session.projection_name}"
 
 
-def _key(job: Job, fingerprint: str, way: Way, texts: Sequence[str]) -> str:
+def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
+    """A hash of this version and of what is fitted beside the weights: screens, draft tables and heads, files and models named."""
+    places = [folder / "projections", folder / "draft-tables", folder / DRAFT_HEAD, cache_folder(fingerprint)]
+    named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
+    for name in filter(None, named):
+        places.append(bundled().get(name, Path(name)))
+    digest = hashlib.sha256(__version__.encode())
+    for place in places:
+        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+        for file in (file for file in files if file.is_file()):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(job: Job, fitted: tuple[str, str], way: Way, texts: Sequence[str]) -> str:
     """A name that follows from everything that the rows follow from."""
-    told = [fingerprint, job.settings, job.direction, job.limits, way, list(texts)]
+    told = [fitted, job.settings, job.direction, job.limits, way, list(texts)]
     return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
@@ -208,7 +232,12 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _loaded(model: str, settings: tuple[tuple[str, str], ...]) -> TranslationModel:
-    return load(model, **dict(settings))
+    found = load(model, **dict(settings))
+    if found.engine == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    return found
 
 
 @lru_cache(maxsize=8)

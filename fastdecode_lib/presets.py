@@ -110,7 +110,7 @@ class DraftingPreset(Preset):
     own_sentences : int
         Translations by the base that the objective is computed on.
     drafts, decay, draft_vocabulary : int, float, int
-        As a draft head's; for consistency, `drafts` is the most iterations of a state.
+        As a draft head's; for consistency, states have gone through fewer iterations than `drafts`.
     block : int
         Slots of a Jacobi block.
     """

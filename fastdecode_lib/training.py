@@ -79,7 +79,7 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     if threads:
         torch.set_num_threads(threads)
-    with _only_trainer(Path(folder)):
+    with only_trainer(Path(folder)):
         recover(work)
         corpus = corpus_folder(data)
         _check_same_run(work, preset, corpus / preset.corpus, seed)
@@ -126,7 +126,7 @@ def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int) -> None
 
 
 @contextmanager
-def _only_trainer(folder: Path) -> Iterator[None]:
+def only_trainer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, at low priority: two trainers on one machine would halve each other's speed."""
     os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
     with (folder / "lock").open("w") as lock:

@@ -61,7 +61,7 @@ class DraftingLearner(MarianLearner):
     def _add_head(self, folder: Path, fingerprint: str, seed: int) -> None:
         """Begin with the base's own head where it has one."""
         found = find_head(folder, fingerprint)
-        rows = self.model.lm_head.weight.detach()
+        rows = self.model.lm_head.weight.detach().cpu()
         if found is None:
             self.shape = Shape(rows.shape[1], rows.shape[1], len(rows))
             weights = fresh(self.shape, rows, seed)
@@ -70,10 +70,11 @@ class DraftingLearner(MarianLearner):
         else:
             head = DraftHead.load(found)
             self.shape = head.shape
-            weights = {name: torch.from_numpy(tensor).requires_grad_() for name, tensor in head.tensors.items()}
+            weights = {name: torch.from_numpy(tensor) for name, tensor in head.tensors.items()}
             words = head.vocabularies[self.preset.directions[0][1]]
-        self.words = torch.from_numpy(words)
-        self.parameters |= {HEAD + name: tensor for name, tensor in weights.items()}
+        self.words = torch.from_numpy(words).to(self.device)
+        own = {name: tensor.detach().to(self.device).requires_grad_() for name, tensor in weights.items()}
+        self.parameters |= {HEAD + name: tensor for name, tensor in own.items()}
 
     # -- learning
 
@@ -125,7 +126,7 @@ class DraftingLearner(MarianLearner):
         weights = {n.removeprefix(HEAD): p for n, p in self.parameters.items() if n.startswith(HEAD)}
         found = self._features(self.model, sources, outputs)
         rows = self.model.lm_head.weight[self.words]
-        total, weight = torch.zeros(()), 0.0
+        total, weight = torch.zeros((), device=self.device), 0.0
         drafted = unrolled(weights, found, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts)
         for number, (places, logits) in enumerate(drafted):
             share = self.preset.decay**number
@@ -150,7 +151,7 @@ class DraftingLearner(MarianLearner):
                 hidden, _ = self._behind(self.model, sources, state)
                 said = self.model.lm_head(hidden)[..., : self.padding].argmax(-1)
                 state[:, inside] = said[:, inside.start - 1 : inside.stop - 1]
-        total = torch.zeros(())
+        total = torch.zeros((), device=self.device)
         for tokens in (fed, state):
             counted = real.clone()
             if tokens is state:
@@ -190,7 +191,7 @@ class DraftingLearner(MarianLearner):
             own = {n.removeprefix(HEAD): p for n, p in weights.items() if n.startswith(HEAD)}
             tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in own.items()}
             about = {"fingerprint": find_checkpoint(folder).fingerprint, "trained_with": self.preset.name}
-            vocabularies = {self.preset.directions[0][1]: self.words.numpy()}
+            vocabularies = {self.preset.directions[0][1]: self.words.cpu().numpy()}
             DraftHead(self.shape, tensors, vocabularies, about).save(folder / FILE)
 
 

@@ -19,7 +19,8 @@ from fastdecode_lib.drafting import fitting, translations
 from fastdecode_lib.learning import Examples
 from fastdecode_lib.presets import Recipe
 from fastdecode_lib.projections.listed import layer
-from fastdecode_lib.training import Run
+from fastdecode_lib.store import recover
+from fastdecode_lib.training import Run, only_trainer
 from fastdecode_lib.translation import Session, TranslationModel
 
 NOTHING = -1
@@ -65,7 +66,7 @@ RECIPE = HeadRecipe(
     evaluate_every=100,
     max_updates=1_200,
 )
-"""Minutes on one processor core."""
+"""Half an hour on one processor core, translations included."""
 
 
 def forward(
@@ -133,8 +134,8 @@ def unrolled(
     drafts : int
         How many tokens are drafted behind each position.
     """
-    place = torch.full((int(weights["embedding"].shape[0]),), NOTHING)
-    place[words] = torch.arange(len(words))
+    place = torch.full((int(weights["embedding"].shape[0]),), NOTHING, device=words.device)
+    place[words] = torch.arange(len(words), device=words.device)
     keys, values = sides(weights, found.vectors)
     state = enter(weights, found.hidden)
     for ahead in range(min(drafts, found.tokens.shape[1] - 1)):
@@ -153,7 +154,7 @@ def accepted(
     keys, values = sides(weights, found.vectors)
     state, fed = enter(weights, found.hidden), found.tokens.clamp_min(0)
     going = found.tokens >= 0
-    total = torch.zeros(going.shape)
+    total = torch.zeros(going.shape, device=going.device)
     for ahead in range(1, drafts + 1):
         hidden, state = forward(weights, fed, state, keys, values, found.mask)
         fed = words[functional.linear(hidden, rows, bias).argmax(-1)]
@@ -250,8 +251,10 @@ class HeadLearner:
             fed[:, 0] = prefix[-1]
             encoded = network.encode(source)
             state = network.start(encoded, np.tile(np.array(prefix), (len(source), 1)), len(prefix) + fed.shape[1])
-            found = network.step(state, fed)
-            hidden.append(torch.as_tensor(found).float().cpu())
+            if len(source) == 1:
+                fed = fed[:, : int((fed >= 0).sum())]
+            found = torch.as_tensor(network.step(state, fed)).float().cpu()
+            hidden.append(functional.pad(found, (0, 0, 0, tokens.shape[1] - fed.shape[1])))
             vectors += network.source_vectors(encoded)
         padded = np.zeros((len(vectors), int(lengths.max()), vectors[0].shape[1]), dtype=np.float32)
         for row, values in zip(padded, vectors, strict=True):
@@ -357,6 +360,7 @@ def make_head(
     recipe = recipe or RECIPE
     recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.max_updates))
     least = recipe.held_out + 1
+    output_layer(sessions[0].model)  # refused now rather than after all translations
     spoken = []
     for session, own in zip(sessions, texts, strict=True):
         kept = fitting(session, own)
@@ -373,10 +377,11 @@ def make_head(
     model = sessions[0].model
     work = Path(folder) / f"{model.checkpoint.fingerprint}-{digest.hexdigest()[:16]}"
     work.mkdir(parents=True, exist_ok=True)
-    learner = HeadLearner(recipe, sessions, spoken, seed)
-    run = Run(recipe, learner, work, "cpu", seed)
-    run.resume()
-    run.train(recipe.max_updates, minutes_between_checkpoints, progress)
+    with only_trainer(Path(folder)):
+        recover(work)
+        run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed), work, "cpu", seed)
+        run.resume()
+        run.train(recipe.max_updates, minutes_between_checkpoints, progress)
     head = DraftHead.load(work / "best" / FILE)
     chosen = max(run.history, key=lambda entry: entry[recipe.measure])
     return replace(
@@ -385,6 +390,7 @@ def make_head(
         | {
             "seed": seed,
             "update": chosen["update"],
+            "seconds": chosen["seconds"],
             "held_out": {name: value for name, value in chosen.items() if name not in ("update", "epoch", "seconds")},
         },
     )

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from fastdecode_lib import checks, cli, hf, load, training_heads, translate
-from fastdecode_lib.core import Output
+from fastdecode_lib.core import Output, drain
 from fastdecode_lib.decoding import scores as constants
 from fastdecode_lib.decoding.scores import BoundHead, HeadReading, Scores
 from fastdecode_lib.draft_head import ANY, FORMAT, DraftHead, DraftHeadError, Shape, find_head
@@ -352,3 +352,42 @@ def test_a_random_head_never_changes_an_output() -> None:
         for draft in checks.HEAD_DRAFTS:
             checks.lossless_equals_greedy(checks.random_window(case.random, draft), case)
     assert ANY in checks.random_head(np.random.default_rng(0)).head.vocabularies
+
+
+def test_what_only_passes_calls_on_is_asked_for_vectors(model: Any) -> None:
+    """Counting proxies show `source_vectors` through ``__getattr__``, which protocols do not look at on newer Pythons."""
+    session = Session.of(model, "en", "de", "window:width=4,draft=head")
+
+    class Proxy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(model.network, name)
+
+    proxy: Any = Proxy()
+    source = model.encode(TEXTS[:2], "en", "de")
+    found = drain(session.decoder.iterate(proxy, session.projection, source, session.constraints))
+    assert [h.tokens for h in found] == [h.tokens for h in Session.of(model, "en", "de", "greedy").decode(TEXTS[:2])]
+
+
+def test_a_bound_head_follows_the_direction(model: Any) -> None:
+    german: Any = Session.of(model, "en", "de", "window:draft=head").decoder
+    french: Any = Session.of(model, "en", "fr", german).decoder
+    assert german.bound.target == "de" and french.bound.target == "fr"
+    assert french.bound.words.tolist() != german.bound.words.tolist()
+    random = np.random.default_rng(1)
+    other = german.with_head(dataclasses.replace(german.bound.head, about={"fingerprint": "x"}), model.network, "de")
+    with pytest.raises(DraftHeadError, match="trained on the model x"):
+        Session.of(model, "en", "de", other)
+    head = random_head(random)
+    assert head.vocabulary_of(None) is head.vocabularies["de"] and head.vocabulary_of("fr") is None
+
+
+def test_sizes_that_do_not_fit_are_named() -> None:
+    random = np.random.default_rng(1)
+    with pytest.raises(DraftHeadError, match="width, no multiple of the heads"):
+        random_head(random, dataclasses.replace(SHAPE, width=18))
+    reading = HeadReading(BoundHead(random_head(random), random_output(random), "de"))
+    with pytest.raises(DraftHeadError, match="knows source vectors of 12, the model's have 5"):
+        reading.begin(np.ones((3, 5), dtype=np.float32))
+    reading.begin(np.ones((3, 12), dtype=np.float32))
+    reading.see(np.ones(SHAPE.hidden, dtype=np.float32))
+    assert reading.read([SHAPE.tokens + 5], 1) is None and reading.read([3], 1) is not None

@@ -152,3 +152,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "window:width=3 + exact" in said and "tokens_a_pass" in said
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     assert [row["agreement"] for row in rows] == [1.0, 1.0]
+
+
+def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    (sets / "one").write_bytes(b"1")
+    first = evaluation._parts(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),))
+    (sets / "one").write_bytes(b"2")
+    assert evaluation._parts(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
+    plain = evaluation._parts(tmp_path, "none", (None, "exact"))
+    (tmp_path / evaluation.DRAFT_HEAD).write_bytes(b"a head")
+    assert evaluation._parts(tmp_path, "none", (None, "exact")) != plain
+
+
+def test_one_way_is_decoded_once(tmp_path: Path) -> None:
+    few = {"source": "en", "target": "de", "settings": {"device": "cpu"}, "folder": tmp_path}
+    table = evaluate("tatoeba-small", TEXTS[:3], decoders=(None, "greedy"), **few)
+    assert list(table["name"]) == ["greedy + exact"]

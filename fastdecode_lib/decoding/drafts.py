@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Model, Source, Vectors
+from fastdecode_lib.core import Constraints, Model, Source
 from fastdecode_lib.decoding.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Room, Scores, scratch_of
 from fastdecode_lib.draft_table import DraftTable
 
@@ -294,7 +294,7 @@ class Draft:
         self.table.check_vocabulary(model.outputs[0].vocabulary)
 
     def _check_head(self, model: Model, written: str) -> None:
-        if not isinstance(model, Vectors):
+        if not hasattr(model, "source_vectors"):
             raise ValueError(
                 f"The draft {written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
                 "draft=ngram+lexicon."

@@ -93,7 +93,10 @@ class Scores:
         normaliser = 0.0
         if self.weights[7]:
             assert self.head is not None
-            normaliser = self.head.read(before, settled)
+            told = self.head.read(before, settled)
+            if told is None:
+                return -1
+            normaliser = told
         elif not self.knows_table:
             return -1
         return int(
@@ -181,7 +184,7 @@ class BoundHead:
                 "Train it for all directions with `fastdecode draft-head`."
             )
         head.check_fits(int(output.weight.shape[1]), output.vocabulary)
-        self.head, self.shape, self.words = head, head.shape, words
+        self.head, self.shape, self.words, self.target = head, head.shape, words, target
         self.places = np.full(self.shape.tokens, -1, dtype=np.int64)
         self.places[words] = np.arange(len(words))
         self.embedding = np.ascontiguousarray(head.tensors["embedding"])
@@ -234,6 +237,11 @@ class HeadReading:
 
     def begin(self, vectors: np.ndarray) -> None:
         """Take the source's vectors (S, E)."""
+        if vectors.shape[1] != self.bound.shape.source:
+            raise DraftHeadError(
+                f"The draft head is of another model: it knows source vectors of {self.bound.shape.source}, the model's have "
+                f"{vectors.shape[1]}. Train one for this model with `fastdecode draft-head`."
+            )
         sides = []
         for matrix in (self.bound.key, self.bound.value):
             found = matrix(vectors).reshape(len(vectors), HEADS, -1)
@@ -246,12 +254,17 @@ class HeadReading:
         self.kernels.head_enter(hidden[None], self.bound.matrices, self.rounded, self.first)
         self.fed = []
 
-    def read(self, before: list[int], settled: int) -> float:
-        """Feed the tokens from the last settled one on that were not fed yet; the logarithm of the logits' normaliser."""
+    def read(self, before: list[int], settled: int) -> float | None:
+        """Feed the tokens from the last settled one on that were not fed yet; the logarithm of the logits' normaliser.
+
+        None behind a token that the model does not have.
+        """
         if len(self.fed) < settled or self.fed != before[: len(self.fed)]:
             self.state[:] = self.first
             self.fed = before[: settled - 1]
         for token in before[len(self.fed) :]:
+            if not 0 <= token < self.bound.shape.tokens:
+                return None
             self.normaliser = self.kernels.head_step(
                 token, self.state, self.bound.shape.width, len(self.bound.words), self.bound.embedding, self.bound.matrices,
                 self.keys, self.values, self.rounded, self.work, self.logits,

@@ -126,17 +126,18 @@ class Window:
         )
 
     def _with_found_head(self, model: Model, folder: Path, fingerprint: str, target: str | None) -> "Window":
-        if not self.drafts.needs_head or self.bound is not None:
+        if not self.drafts.needs_head:
             return self
+        if self.bound is not None:
+            if self.bound.head.about.get("fingerprint") not in (None, fingerprint):
+                raise _of_another(self.bound.head, fingerprint)
+            return self if self.bound.target == target else self.with_head(self.bound.head, model, target)
         path = Path(self.head) if self.head else find_head(folder, fingerprint)
         if path is None:
             return self
         found = DraftHead.load(path)
         if found.about.get("fingerprint") != fingerprint:
-            raise DraftHeadError(
-                f"The draft head was trained on the model {found.about.get('fingerprint')}: got {fingerprint}. Name that model's "
-                "head, or leave it out to have it found."
-            )
+            raise _of_another(found, fingerprint)
         return self.with_head(found, model, target)
 
     def _with_found_table(
@@ -188,6 +189,13 @@ class Window:
         longest = min(constraints.limit, model.max_target - len(constraints.prefix) + 1)
         spare = self.spare(model, constraints)
         return [WindowRow(self.width, drafter, constraints, longest, spare) for drafter in drafters]
+
+
+def _of_another(head: DraftHead, fingerprint: str) -> DraftHeadError:
+    return DraftHeadError(
+        f"The draft head was trained on the model {head.about.get('fingerprint')}: got {fingerprint}. Name that model's head, or "
+        "leave it out to have it found."
+    )
 
 
 class WindowRow:

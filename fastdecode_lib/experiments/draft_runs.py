@@ -226,7 +226,7 @@ def draft_time(
 
     On the bundled model, and grown to opus-mt's shape (`grown`): each feature twice, layers that add nothing and tokens that
     never win, so that it says the same at the cost of the large shape. ``predicted`` is from counted passes and positions and
-    measured costs of passes, drafting as one of them at nothing; outputs are compared, one by one, in the timed run.
+    measured costs of passes, and leaves the time of drafting out; outputs are compared, one by one, in the timed run.
     """
     import pandas as pd
 

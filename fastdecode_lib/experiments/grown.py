@@ -75,10 +75,8 @@ def grown(
                     new[name] = np.zeros_like(new[name])
         _move_last_norm(new, f"model.{side}.layers", had - 1, has - 1)
     network: Any = CompiledTransformer(large, new, precision)
-    for part in (network.encoder, network.decoder):
-        table = part.positions[:, : small.width]
-        sides = CompiledTransformer(small, old, "float32")
-        table = (sides.encoder if part is network.encoder else sides.decoder).positions
+    little = CompiledTransformer(small, old, "float32")
+    for part, table in ((network.encoder, little.encoder.positions), (network.decoder, little.decoder.positions)):
         part.positions = np.ascontiguousarray(np.concatenate([table, table], 1))
     name = f"{model.name}, grown"
     return TranslationModel(name, network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")

@@ -87,11 +87,12 @@ SECTION = Section(
                     "cost": "cost of a pass",
                     "predicted": "predicted",
                     "speedup": "speedup",
+                    "noisy": "noisy",
                 },
                 "Over greedy decoding of the same shape in the same precision. Grown: the bundled model with every feature twice, "
                 "layers that add nothing and tokens that never win, which says the same at the cost of opus-mt's shape. The "
-                "prediction is from counted passes and measured costs of passes, drafting at nothing. This processor has no "
-                "products of bytes (VNNI): in int8 a pass over several positions computes, and costs accordingly.",
+                "prediction is from counted passes and measured costs of passes (of some widths, others on straight lines between "
+                "them) and leaves the time of drafting out. Noisy: an interquartile range of over 10% of the median.",
             ),
         ),
     ),

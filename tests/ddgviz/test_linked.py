@@ -69,7 +69,7 @@ def test_what_was_measured_is_a_curve_for_each_projection(together: Together) ->
 
 def test_the_fastest_window_that_keeps_the_output_comes_first(together: Together, weigher: Weigher) -> None:
     together.run("A sentence.")
-    assert weigher.asked[-2:] == [("clustered", 3), ("exact", 3)]
+    assert weigher.asked == [("clustered", 3), ("exact", 3)], "each is decoded once"
     assert together.comparison.a.model.clusters and not together.comparison.b.model.clusters
     assert together.comparison.a.group == together.comparison.b.group != ""
     assert together._said.value.startswith("A window of 3, clustered: 5 passes, 1.90 times as fast, every token")
@@ -85,7 +85,7 @@ def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
     together.run("A sentence.")
 
     class Points:
-        point_inds, xs = (0,), (1,)
+        point_inds, xs, trace_index = (0,), (1,), 0
 
     together._clicked(together.chart.data[0], Points(), None)
     assert (together.choice["width"].value, together.choice["projection"].value) == (1, "exact")
@@ -114,6 +114,12 @@ def test_it_is_stopped_and_started_again(together: Together, weigher: Weigher) -
     together._go.click()
     assert not together.busy and together.rows == [] and together._go.description == "Measure"
     assert together.run("A sentence.") != []
+    weigher.gate.clear(), weigher.waiting.clear()
+    together._go.click()
+    assert weigher.waiting.wait(10)
+    threading.Timer(0.1, weigher.gate.set).start()
+    together.stop()
+    assert together._middle.children == (together.chart, together._below), "what was drawn before is still there"
 
 
 def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:

@@ -232,6 +232,21 @@ def test_a_folder_is_translated_as_transformers_does(t5_folder: Path) -> None:
     assert [h.tokens for h in session.decode(["The door is open.", "", "A window."])][1] == ()
 
 
+def test_it_gets_a_draft_head_row_by_row(t5_folder: Path, tmp_path: Path) -> None:
+    from fastdecode_lib.training_heads import HeadRecipe, make_head
+
+    model = load(str(t5_folder), device="cpu")
+    assert "ragged" not in model.network.supports
+    texts = fakes.own_sentences()["en"][:12]
+    recipe = HeadRecipe(name="tiny", max_updates=2, evaluate_every=1, tokens_per_update=60, held_out=2, vocabulary=200)
+    head = make_head([Session.of(model, "en", "de", "greedy")], [texts], recipe, folder=tmp_path / "build")
+    assert list(head.vocabularies) == ["de"] and head.shape.source == 16
+    head.save(tmp_path / "head.safetensors")
+    for text in texts[:3]:
+        window = translate(model, text, decoder=f"window:width=3,draft=head,head={tmp_path / 'head.safetensors'}")
+        assert window.tokens == translate(model, text, decoder="greedy").tokens
+
+
 def break_weights(folder: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:
     import shutil
 

@@ -163,7 +163,7 @@ PARTS: tuple[tuple[str, str, Callable[["pd.DataFrame"], str]], ...] = (
             }
         ),
     ),
-    ("What a wide pass costs", "pass_costs", _pass_costs),
+    ("What a wide pass costs on the compiled engine", "pass_costs", _pass_costs),
     (
         "Many sentences",
         "throughput",

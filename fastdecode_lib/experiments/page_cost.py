@@ -43,9 +43,10 @@ A core is taken to cost {PRICE} dollars an hour; the price of yours is a factor 
 
 {markdown(pd.DataFrame(rows))}
 
-The model is small, and its sentences are short; a pass of a model of opus-mt's shape takes about eleven times as long \
-(`sharp_models.pass_costs`). In batches neither windows nor screened projections gain here, so plain greedy decoding \
-is what is counted.
+The model is small, and its sentences are short; a step of a model of opus-mt's shape takes eight times as long, one \
+sentence at a time (`sharp_models.steps`), and batches of it were not timed. Windows lose in batches. Clusters gain there, \
+1.5 to 2.6 times in batches of 20 with a beam of 2, but change 12 to 24% of the outputs (`vocabulary_clusters.table3`); so \
+plain greedy decoding is what is counted.
 
 `fastdecode evaluate --workers N`, or `--scheduler ADDRESS` for the workers of a dask cluster, decodes and scores in \
 this way: the rows are the same for any number of workers, and a run that is stopped or killed goes on where it was. \

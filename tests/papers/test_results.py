@@ -97,6 +97,13 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     )
     assert wide["ngram+lexicon"].to_dict() == {"joined": 1.8, "single": 1.7, "technical": 1.7}
     assert wide["ngram+lexicon+head"].to_dict() == {"joined": 2.3, "single": 2.1, "technical": 1.8}
+    tuned = drafts[
+        (drafts["model"] == "tuned together") & (drafts["draft"] == "ngram+lexicon+head") & (drafts["width"] == 5)
+    ]
+    assert tuned.set_index("set")["tokens_per_pass"].round(1)["joined"] == 2.5
+    bleu = committed("combinations.tuned").set_index("name")["bleu"]
+    assert round(bleu["continued, joined"] - bleu["tuned together, joined"], 1) == 0.7
+    assert bleu["tuned together, single"] > bleu["continued, single"] > bleu["untouched, single"]
     timed = committed("combinations.draft_time").set_index("name")
     assert (timed["identical"] == 1).all()
     best = timed.loc["grown to opus-mt's shape, float32, ngram+lexicon+head, 3"]

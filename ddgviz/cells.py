@@ -17,8 +17,6 @@ SHAPES = {
     "ngram": "M3.5 0l3.5 7h-7z",
     "lexicon": "M.5 .5h6v6h-6z",
     "ngram+lexicon": "M3.5 -.5l4 4l-4 4l-4 -4z",
-    "head": "M2 0h3l2 3.5l-2 3.5h-3l-2 -3.5z",
-    "ngram+lexicon+head": "M3.5 -1l1.3 3.2l3.2 1.3l-3.2 1.3l-1.3 3.2l-1.3 -3.2l-3.2 -1.3l3.2 -1.3z",
     "pool": "M2.5 0h2v2.5h2.5v2h-2.5v2.5h-2v-2.5h-2.5v-2h2.5z",
     "other": "M0 3.5a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
 }

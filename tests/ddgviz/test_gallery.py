@@ -22,7 +22,7 @@ import ddgviz
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 LARGEST = 99_000
-ALL = 1_600_000
+ALL = 1_800_000
 COLORS = 28
 HAT = "Where did you buy that beautiful hat?"
 BREAD = "My grandmother taught me how to bake bread."

@@ -1,7 +1,6 @@
 """The command line: one clear message and exit status 2 for anything that cannot be done, never a traceback."""
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -10,7 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastdecode_lib import __version__, cli_contexts, cli_drafts, cli_evaluate, cli_folding
+from fastdecode_lib import (
+    __version__,
+    cli_contexts,
+    cli_drafts,
+    cli_evaluate,
+    cli_experiment,
+    cli_folding,
+    cli_list,
+    cli_train,
+)
 from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
@@ -124,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
 
     table = argparse.ArgumentParser(add_help=False)
     table.add_argument("--json", metavar="FILE", help="also write the table to FILE, machine-readable")
-    table.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
+    seed = argparse.ArgumentParser(add_help=False)
+    seed.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
 
     translate = commands.add_parser("translate", parents=[model, numbers, table], help="translate a sentence or a file")
     translate.add_argument("text", nargs="?", help="the sentence")
@@ -145,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     translate.set_defaults(run=_translate)
 
     compare = commands.add_parser(
-        "compare", parents=[model, numbers, table], help="compare decoders on the same sentences"
+        "compare", parents=[model, numbers, table, seed], help="compare decoders on the same sentences"
     )
     compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
     compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
@@ -156,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.set_defaults(run=_compare)
 
     tune = commands.add_parser(
-        "tune", parents=[model, numbers, table], help="find the width of the window that pays on this machine"
+        "tune", parents=[model, numbers, table, seed], help="find the width of the window that pays on this machine"
     )
     tune.add_argument(
         "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
@@ -172,40 +181,17 @@ def _parser() -> argparse.ArgumentParser:
     tune.set_defaults(run=_tune)
 
     cli_evaluate.add_commands(commands, [model, numbers, table])
-    cli_drafts.add_commands(commands, [model, numbers, table])
-    cli_contexts.add_commands(commands, [model, numbers, table])
+    cli_drafts.add_commands(commands, [model, numbers, table], seed)
+    cli_contexts.add_commands(commands, [model, numbers, table, seed])
     cli_folding.add_commands(commands)
 
-    train = commands.add_parser("train", help="train one of our models, or continue training it")
-    train.add_argument(
-        "names", nargs="*", metavar="NAME", help="presets, e.g. tatoeba-small; without any, they are listed"
-    )
-    train.add_argument("--queue", nargs="+", default=[], metavar="NAME", help="presets to train one after another")
-    train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
-    train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
-    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    train.add_argument("--threads", type=int, default=2, help="default: 2")
-    train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
-    train.add_argument("--updates", type=int, help="stop at this update at the latest")
-    train.add_argument(
-        "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
-    )
-    train.set_defaults(run=_train)
+    cli_list.add_commands(commands)
+    cli_train.add_commands(commands)
+    cli_experiment.add_commands(commands, [numbers, table, seed])
 
-    experiment = commands.add_parser("experiment", parents=[numbers, table], help="make a table or figure of a paper")
-    experiment.add_argument("--model", help="bundled name, folder or hub id (default: tatoeba-small)")
-    experiment.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
-    experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
-    experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
-    experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
-    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
-    experiment.add_argument(
-        "--scale", default="laptop", help="tiny (shows that it runs), laptop or paper (default: laptop)"
+    check = commands.add_parser(
+        "check", parents=[table, seed], help="show this machine and run the laws on random cases"
     )
-    experiment.set_defaults(run=_experiment)
-
-    check = commands.add_parser("check", parents=[table], help="show this machine and run the laws on random cases")
     check.add_argument("--cases", type=int, default=50, help="random cases per law (default: 50)")
     check.add_argument(
         "--beam", action="store_true", help="also compare beam search with Hugging Face's on the test split"
@@ -299,7 +285,7 @@ def _translate(options: argparse.Namespace) -> int:
             for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True))
         ]
         threads = max(batches, options.threads or 1)
-        write_table(options.json, rows, provenance(model, threads=threads, seed=options.seed))
+        write_table(options.json, rows, provenance(model, threads=threads))
     for output in outputs:
         print(output)
     cut = sum(len(ids) >= session.constraints.max_length for ids in tokens)
@@ -404,126 +390,6 @@ def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> in
     if options.json:
         write_table(options.json, rows, found.provenance | chosen)
     return 0
-
-
-def _train(options: argparse.Namespace) -> int:
-    from fastdecode_lib import bundling, presets, training
-
-    names = [*options.names, *options.queue]
-    if not names:
-        raise UsageError(f"train needs a name. Use one of {', '.join(presets.PRESETS)}.")
-
-    for name in names:
-        if options.bundle:
-            target = bundling.bundle(name, data=options.data, folder=options.folder)
-            print(f"{name}: bundled in {target}")
-            continue
-        best = training.train(
-            name,
-            data=options.data,
-            folder=options.folder,
-            device=options.device,
-            threads=options.threads or 1,
-            seed=options.seed,
-            updates=options.updates,
-        )
-        print(f"{name}: the best checkpoint is in {best}")
-    return 0
-
-
-def _experiment(options: argparse.Namespace) -> int:
-    from fastdecode_lib.experiments import Scale, experiments, result_name
-    from fastdecode_lib.measure import provenance
-    from fastdecode_lib.store import write_table
-
-    known = experiments()
-    if options.listing is not None:
-        return _list_experiments(options.listing, options.json)
-    if not options.name:
-        raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
-    chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
-    if not chosen:
-        stems = dict.fromkeys(e.stem for e in known.values())
-        near = difflib.get_close_matches(options.name, [*known, *stems], n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Papers: {', '.join(stems)}."
-        raise UsageError(
-            f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
-        )
-    scale = Scale.of(options.scale)
-    if scale is Scale.TINY:
-        print(
-            "fastdecode: at scale tiny a table only shows that it can be made: a few sentences, untrained models or others in "
-            "the place of those it is about. Its numbers mean nothing.",
-            file=sys.stderr,
-        )
-    given: dict[str, Any] = {"seed": options.seed, "threads": options.threads, "progress": sys.stderr.isatty()}
-    options.model = options.model or "tatoeba-small"
-    given["model"] = load(options)
-    if options.data:
-        given["data"] = options.data
-    rows: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
-    for e in chosen:
-        frame = e.run(scale, **e.accepted(given))
-        print(f"{e.title} ({e.name}, scale {scale})")
-        table = frame.to_dict("records")
-        print_table(table)
-        rows += [row | {"table": e.table} for row in table]
-        told = frame.attrs.get("provenance", {})
-        about |= told
-        if options.results:
-            path = Path(options.results) / result_name(e.name, scale, e.accepted(given).get("threads", 1))
-            write_table(path, table, told | {"scale": str(scale)})
-    if options.json:
-        write_table(options.json, rows, (about or provenance(seed=options.seed)) | {"scale": str(scale)})
-    return 0
-
-
-def _list_experiments(stem: str, json_file: str | None) -> int:
-    from fastdecode_lib.experiments import experiments
-    from fastdecode_lib.experiments.inventory import INVENTORY
-    from fastdecode_lib.measure import provenance
-    from fastdecode_lib.store import write_table
-
-    rows: list[dict[str, Any]] = [
-        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": _state(e.name)}
-        for e in experiments().values()
-        if stem in ("", e.stem)
-    ]
-    in_inventory = {entry.experiment for entry in INVENTORY}
-    rows = [row for row in rows if row["name"] not in in_inventory]
-    for entry in INVENTORY:
-        if entry.experiment and stem not in ("", entry.experiment.partition(".")[0]):
-            continue
-        if not entry.experiment and stem:
-            continue
-        state = _state(entry.experiment) if entry.experiment else str(entry.reason)
-        rows.append(
-            {
-                "name": entry.experiment or "-",
-                "paper": entry.paper,
-                "label": entry.label,
-                "title": entry.title,
-                "state": state,
-            }
-        )
-    if stem and not rows:
-        raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
-    print_table(rows)
-    if json_file:
-        write_table(json_file, rows, provenance())
-    return 0
-
-
-def _state(name: str) -> str:
-    """Whether the laptop's outcome of an experiment comes with fastdecode."""
-    from fastdecode_lib.experiments import NoResult, committed
-
-    try:
-        frame = committed(name)
-    except NoResult:
-        return "runs"
-    return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 from fastdecode_lib.cli_tools import UsageError, limits, load, read_lines
 
 
-def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """Add ``draft-table`` and ``draft-head`` to the commands."""
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
+    """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
     draft_table = commands.add_parser(
         "draft-table",
         parents=parents,
@@ -32,7 +32,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
     head = commands.add_parser(
         "draft-head",
-        parents=parents,
+        parents=[*parents, seed],
         help="train a small network on the frozen model that guesses its next tokens for a window",
     )
     head.add_argument("--file", metavar="FILE", help="unlabelled text in the source language, one sentence a line")

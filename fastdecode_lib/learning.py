@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from fastdecode_lib.corpus import Tatoeba, join_pairs
+from fastdecode_lib.measure import cpu_features
 from fastdecode_lib.store import atomic_file
 
 
@@ -40,7 +41,7 @@ class Examples:
 def autocast(device: str) -> Any:
     """Matrix products in bfloat16 where the hardware has it; elsewhere it is emulated, and many times slower than float32."""
     kind = torch.device(device).type
-    able = kind != "cpu" or torch.backends.cpu.get_cpu_capability().startswith(("AVX512", "AMX", "SVE", "NEON"))
+    able = kind != "cpu" or not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_features())
     return torch.autocast(kind, torch.bfloat16, enabled=able)
 
 

@@ -477,7 +477,18 @@ def device_name(device: str) -> str:
 
 def cpu_features() -> list[str]:
     """Instruction sets that matter for decoding, as the kernel names them; empty where it does not tell."""
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16", "neon", "asimd")
+    wanted = (
+        "avx2",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx_vnni",
+        "amx_int8",
+        "amx_bf16",
+        "neon",
+        "asimd",
+        "bf16",
+    )
     flags = _cpu_info("flags") or _cpu_info("Features")
     return [flag for flag in wanted if flag in flags.split()]
 

@@ -85,14 +85,16 @@ def _flush_to_disk(file: Path) -> None:
 
 def write_table(path: str | Path, rows: list[dict[str, Any]], provenance: dict[str, Any]) -> None:
     """A machine-readable table: ``{"schema": 1, "provenance": {...}, "rows": [...]}``, numbers not finite as null."""
-    content = {"schema": 1, "provenance": provenance, "rows": [_plain(row) for row in rows]}
+    content = {"schema": 1, "provenance": provenance, "rows": [plain_row(row) for row in rows]}
     with atomic_file(path) as temporary:
         temporary.write_text(
             json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is after writing and reading: numbers of Python alone, None for those that are not finite."""
+
     def plain(value: Any) -> Any:
         value = value.item() if hasattr(value, "item") else value
         return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -210,7 +210,7 @@ class Run:
         self.parameters = learner.parameters
         self.average = {n: p.detach().clone() for n, p in self.parameters.items()}
         self.optimiser = torch.optim.AdamW(
-            self.parameters.values(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01
+            self.parameters.values(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True
         )
         self.update, self.epoch, self.seen_in_epoch, self.seconds = 0, 0, 0, 0.0
         self.history: list[dict[str, Any]] = []

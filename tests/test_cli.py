@@ -345,6 +345,24 @@ def test_experiment_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert "start_here.comparison" in succeed(capsys, "experiment", "--list", "start_here")
 
 
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    from fastdecode_lib import registry
+    from fastdecode_lib.checkpoints import bundled
+
+    printed = succeed(capsys, "list")
+    names = {line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "}
+    projections = {*registry.PROJECTIONS, *registry.FITTED, *registry.OF_WORDS, *registry.OF_WEIGHTS, *registry.KEPT}
+    assert names == {*registry.DECODERS, *projections, *bundled(), "a"}
+    assert "[block=3]" in printed and "neighbours=64" in printed
+    assert "window" not in succeed(capsys, "list", "models")
+
+
+def test_train_without_a_name_lists_what_can_be_trained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "words-en-de").mkdir()
+    states = {line.split()[0]: line.split()[-1] for line in succeed(capsys, "train", "--folder", tmp_path).splitlines()}
+    assert states["tatoeba-small"] == "bundled" and states["words-en-de"] == "begun" and states["words-en-fr"] == "-"
+
+
 def test_experiment_on_the_bundled_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "table.json"
     printed = succeed(capsys, "experiment", "start_here.comparison", "--scale", "tiny", "--json", out)
@@ -399,10 +417,10 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         (("translate", "--file", "x", "--trace", "y"), ("shows one sentence", "Give the sentence itself")),
         (("compare",), ("--source", "--help")),
         (("compare", "--source", "missing.txt"), ("does not exist", "'missing.txt'")),
-        (("train",), ("train needs a name", "tatoeba-small")),
         (("train", "tatoeba-smal", "--data", "."), ("Unknown model to train", "'tatoeba-smal'", "tatoeba-small")),
         (("train", "tatoeba-small", "--updates", "0"), ("needs updates >= 1", "got 0", "Leave it out")),
         (("train", "x", "--bundle"), ("Unknown model to bundle", "'x'", "Use one of tatoeba-small")),
+        (("list", "all"), ("There are decoders, projections, models", "'all'")),
         (("experiment",), ("needs a name", "fastdecode experiment --list")),
         (("experiment", "start"), ("Unknown experiment", "'start'", "Did you mean 'start_here'")),
         (("experiment", "start_here", "--scale", "huge"), ("Unknown scale", "'huge'", "tiny, laptop, paper")),

@@ -6,7 +6,7 @@ A file's stem is its notebook's name without the number; each returns a DataFram
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import resources
@@ -103,11 +103,31 @@ class Experiment:
         """``STEM.TABLE``, as the command line takes it."""
         return f"{self.stem}.{self.table}"
 
+    @property
+    def counted(self) -> bool:
+        """Whether it counts and scores and measures no time, so that it can be made beside others."""
+        return self.table in COUNTED.get(self.stem, ())
+
     def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Those of some settings that this experiment has."""
         known = inspect.signature(self.run).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
         return {name: value for name, value in settings.items() if takes_all or name in known}
+
+
+COUNTED = {
+    "vocabulary_clusters": {
+        "figure1", "figure2", "figure4", "table1", "table5", "table6", "sharing", "rating_power", "lossless"
+    },
+    "learning_to_screen": {"figure1", "table1", "table7", "table8"},
+    "double_token_decoding": {"figure1", "figure2", "table1", "table3"},
+    "parallel_decoding": {
+        "figure1", "figure2", "figure4", "figure6", "table4", "examples", "vocabulary", "drafts", "dependencies"
+    },
+    "sharp_models": {"quality", "unique_states", "coverage", "engines", "precisions"},
+    "combinations": {"drafts", "tuned"},
+}  # fmt: skip
+"""The tables without times."""
 
 
 class NoResult(ValueError):
@@ -149,20 +169,64 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
 
 
 def shown(name: str, draw: Callable[["pd.DataFrame"], Any], scale: str = "laptop") -> Any:
-    """What `draw` makes of a long run's outcome, under a line that says how to make it again and on what it was made.
+    """What `draw` makes of a long run's outcome, under lines that say how to make it again and on what it was made.
 
-    Where there is no outcome the line alone, and None.
+    Where there is no outcome the command alone, and None.
     """
     try:
         frame = committed(name, scale)
     except NoResult as missing:
         print(missing)
         return None
-    about = frame.attrs["provenance"]
-    print(f"{about['command']}\n{about['cpu']}, {' '.join(about['cpu_flags'])}")
-    if "gap" in frame:
-        print(*dict.fromkeys(frame["gap"].dropna()), sep="\n")
+    print(frame.attrs["provenance"]["command"], _made_on(frame), *_gaps(frame), sep="\n")
     return draw(frame)
+
+
+def _made_on(frame: "pd.DataFrame") -> str:
+    """The processor, the engine unless the rows name theirs, and the threads."""
+    about = frame.attrs["provenance"]
+    engine, threads = about.get("engine"), about.get("threads")
+    told = [f"{about['cpu']}, {' '.join(about['cpu_flags'])}"]
+    if engine and not frame["name"].str.contains(engine).any():
+        told.append(f"{engine} engine")
+    if threads:
+        told.append(f"{threads} thread{'s' * (threads > 1)}")
+    return "; ".join(told)
+
+
+def _gaps(frame: "pd.DataFrame") -> list[str]:
+    """Why rows of a table are empty, each reason once."""
+    return list(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
+
+
+def waiting(stem: str, live: Collection[str] = ()) -> str:
+    """The tables and figures that no long run has an outcome of yet, or one in part, and the models that are missing.
+
+    Parameters
+    ----------
+    stem : str
+        Of the experiments, as ``learning_to_screen``.
+    live : collection of str
+        Those that the notebook makes itself.
+    """
+    missing: list[str] = []
+    partly: list[str] = []
+    reasons: list[str] = []
+    for experiment in experiments().values():
+        if experiment.stem != stem or experiment.table in live:
+            continue
+        title = experiment.title.partition(":")[0]
+        try:
+            gaps = _gaps(committed(experiment.name))
+        except NoResult:
+            missing.append(title)
+            continue
+        if gaps:
+            partly.append(title)
+            reasons += gaps
+    told = [("Not measured yet", missing), ("Measured in part", partly)]
+    lines = [f"{state}: {'; '.join(titles)}." for state, titles in told if titles]
+    return "\n".join([*lines, *dict.fromkeys(reasons)]) or "All tables and figures are measured."
 
 
 def neat(frame: "pd.DataFrame", *columns: str) -> "Styler":

@@ -12,6 +12,11 @@ PRICE = 0.04
 MILLION = 1_000_000
 
 
+def _rounded(value: float) -> str:
+    """Two significant digits, and no zeros that say more."""
+    return f"{float(f'{value:.2g}'):,.10g}"
+
+
 def text() -> str:
     """The page."""
     import pandas as pd
@@ -23,12 +28,9 @@ def text() -> str:
         each = row["sentences_per_second"] / row["threads"]
         hours = MILLION / each / 3600
         rows.append(
-            {"system": row["name"], "sentences a second and core": round(each, 1)}
-            | {
-                f"minutes, {cores:,} core{'s' if cores > 1 else ''}": float(f"{60 * hours / cores:.3g}")
-                for cores in CORES
-            }
-            | {"dollars": round(hours * PRICE, 3)}
+            {"system": row["name"], "sentences a second and core": _rounded(each)}
+            | {f"minutes, {cores:,} core{'s' if cores > 1 else ''}": _rounded(60 * hours / cores) for cores in CORES}
+            | {"dollars": _rounded(hours * PRICE)}
         )
     return f"""\
 # What a million sentences cost
@@ -39,7 +41,8 @@ Calculated, not measured at scale. Measured is the throughput of one machine: {a
 the rest: sentences are independent, so {CORES[1]} cores take a tenth of the time and {CORES[2]:,} a thousandth, as \
 long as there are chunks for all of them, and a million sentences are {MILLION // 64:,} chunks of 64. What is left \
 out: starting the workers, loading the model once a process (a second), and the last chunk, for which the others wait. \
-A core is taken to cost {PRICE} dollars an hour; the price of yours is a factor on the last column.
+A core is taken to cost {PRICE} dollars an hour; the price of yours is a factor on the last column. All is rounded to two \
+digits, since the rounds of a system lie a tenth to a fifth apart.
 
 {markdown(pd.DataFrame(rows))}
 

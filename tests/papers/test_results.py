@@ -8,6 +8,7 @@ import pytest
 from fastdecode_lib import registry
 from fastdecode_lib.corpus import spread_over
 from fastdecode_lib.experiments import (
+    NoResult,
     beside,
     committed,
     experiments,
@@ -19,6 +20,7 @@ from fastdecode_lib.experiments import (
     page_combinations,
     page_cost,
     shown,
+    waiting,
     with_paper,
 )
 from fastdecode_lib.experiments.pages import PAGE
@@ -138,9 +140,8 @@ def test_the_page_of_costs_follows_from_measured_throughput():
     (line,) = (line for line in text.splitlines() if line.startswith("| compiled int8"))
     cells = [float(cell) for cell in line.strip("| ").split(" | ")[1:]]
     minutes = 1e6 / each / 60
-    assert cells == pytest.approx(
-        [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * page_cost.PRICE], rel=0.02
-    )
+    expected = [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * page_cost.PRICE]
+    assert cells == [float(f"{value:.2g}") for value in expected], "two digits, and no more"
 
 
 def test_the_page_is_written_in_place(tmp_path):
@@ -158,8 +159,32 @@ def test_an_outcome_is_shown_under_its_command(capsys):
     assert shown("parallel_decoding.cost", len) == len(committed("parallel_decoding.cost"))
     command, machine = capsys.readouterr().out.splitlines()
     assert command.startswith("fastdecode experiment parallel_decoding") and "AMD" in machine
+    assert machine.endswith("; torch engine; 1 thread")
+    shown("sharp_models.steps", len)
+    assert "engine" not in capsys.readouterr().out, "its rows name the engines"
     assert shown("nothing", len) is None
     assert "fastdecode experiment nothing" in capsys.readouterr().out
+
+
+def test_a_notebook_says_what_is_not_measured():
+    """What is missing and what is there in part, with the models that are wanted; not what is made live."""
+    names = [e.name for e in experiments().values() if e.stem == "learning_to_screen"]
+    absent, partly = [], []
+    for name in names:
+        try:
+            frame = committed(name)
+        except NoResult:
+            absent.append(name)
+        else:
+            partly += [name] if "gap" in frame and frame["gap"].notna().any() else []
+    told = waiting("learning_to_screen")
+    for state, some in (("Not measured yet", absent), ("Measured in part", partly)):
+        line = next((line for line in told.splitlines() if line.startswith(state)), "")
+        assert line.count(";") == max(len(some) - 1, 0) and bool(line) == bool(some)
+    for name in partly:
+        assert all(gap in told for gap in committed(name)["gap"].dropna())
+    assert "Figure 1" not in waiting("vocabulary_clusters", live=["figure1"])
+    assert waiting("nothing") == "All tables and figures are measured."
 
 
 def test_the_papers_curve_stands_behind_ours():

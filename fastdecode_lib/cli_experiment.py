@@ -1,0 +1,130 @@
+"""The command that makes the tables and figures of the papers, over dask's workers if there are any."""
+
+import argparse
+import difflib
+import sys
+from typing import Any
+
+from fastdecode_lib.cli_tools import UsageError, print_table
+
+
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
+    """Add ``experiment`` to the commands."""
+    experiment = commands.add_parser("experiment", parents=parents, help="make a table or figure of a paper")
+    experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
+    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
+    experiment.add_argument(
+        "--scale", default="laptop", help="tiny (shows that it runs), laptop or paper (default: laptop)"
+    )
+    experiment.add_argument(
+        "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
+    )
+    experiment.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
+    experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
+    experiment.add_argument("--resume", action="store_true", help="leave what --results has of the same run as it is")
+    experiment.add_argument(
+        "--workers", type=int, help="processes that share the tables without times, by dask (default: this one)"
+    )
+    experiment.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share them")
+    experiment.set_defaults(run=_experiment)
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from fastdecode_lib.experiments import Scale, experiments
+    from fastdecode_lib.experiments.making import Maker, make
+    from fastdecode_lib.store import write_table
+
+    if options.listing is not None:
+        return _list_experiments(options.listing, options.json)
+    if not options.name:
+        raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
+    if options.resume and not options.results:
+        raise UsageError("--resume goes on with what a folder has: got no --results DIR. Add it.")
+    known = experiments()
+    chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
+    if not chosen:
+        stems = dict.fromkeys(e.stem for e in known.values())
+        near = difflib.get_close_matches(options.name, [*known, *stems], n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Papers: {', '.join(stems)}."
+        raise UsageError(
+            f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
+        )
+    scale = Scale.of(options.scale)
+    if scale is Scale.TINY:
+        print(
+            "fastdecode: at scale tiny a table only shows that it can be made: a few sentences, untrained models or others in "
+            "the place of those it is about. Its numbers mean nothing.",
+            file=sys.stderr,
+        )
+    loading = tuple((name, getattr(options, name)) for name in ("device", "dtype", "engine", "precision"))
+    settings: dict[str, Any] = {"seed": options.seed, "threads": options.threads}
+    if options.data:
+        settings["data"] = options.data
+    rows: dict[str, list[dict[str, Any]]] = {}
+    about: dict[str, Any] = {}
+    made = make(
+        chosen,
+        Maker(scale, options.model, loading, tuple(settings.items())),
+        results=options.results,
+        resume=options.resume,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        progress=sys.stderr.isatty(),
+    )
+    for e, table in made:
+        print(f"{e.title} ({e.name}, scale {scale})")
+        print_table(table.rows)
+        rows[e.name] = [row | {"table": e.table} for row in table.rows]
+        about |= table.provenance
+    if options.json:
+        write_table(options.json, [row for e in chosen for row in rows[e.name]], about)
+    return 0
+
+
+def _list_experiments(stem: str, json_file: str | None) -> int:
+    from fastdecode_lib.experiments import experiments
+    from fastdecode_lib.experiments.inventory import INVENTORY
+    from fastdecode_lib.measure import provenance
+    from fastdecode_lib.store import write_table
+
+    rows: list[dict[str, Any]] = [
+        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": _state(e.name)}
+        for e in experiments().values()
+        if stem in ("", e.stem)
+    ]
+    in_inventory = {entry.experiment for entry in INVENTORY}
+    rows = [row for row in rows if row["name"] not in in_inventory]
+    for entry in INVENTORY:
+        if entry.experiment and stem not in ("", entry.experiment.partition(".")[0]):
+            continue
+        if not entry.experiment and stem:
+            continue
+        state = _state(entry.experiment) if entry.experiment else str(entry.reason)
+        rows.append(
+            {
+                "name": entry.experiment or "-",
+                "paper": entry.paper,
+                "label": entry.label,
+                "title": entry.title,
+                "state": state,
+            }
+        )
+    if stem and not rows:
+        raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
+    print_table(rows)
+    if json_file:
+        write_table(json_file, rows, provenance())
+    return 0
+
+
+def _state(name: str) -> str:
+    """Whether the laptop's outcome of an experiment comes with fastdecode."""
+    from fastdecode_lib.experiments import NoResult, committed
+
+    try:
+        frame = committed(name)
+    except NoResult:
+        return "runs"
+    return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"

@@ -1,0 +1,66 @@
+"""The command that trains our models, one after another."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.cli_tools import print_table
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``train`` to the commands."""
+    train = commands.add_parser("train", help="train our models one after another, or continue training them")
+    train.add_argument("names", nargs="*", metavar="NAME", help="such as tatoeba-small; without any, they are listed")
+    train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
+    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    train.add_argument("--threads", type=int, default=2, help="of torch (default: 2)")
+    train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
+    train.add_argument("--updates", type=int, help="stop at this update at the latest")
+    train.add_argument(
+        "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
+    )
+    train.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from fastdecode_lib import bundling, training
+
+    if not options.names:
+        _list_presets(options.folder)
+    for name in options.names:
+        if options.bundle:
+            target = bundling.bundle(name, data=options.data, folder=options.folder)
+            print(f"{name}: bundled in {target}")
+            continue
+        best = training.train(
+            name,
+            data=options.data,
+            folder=options.folder,
+            device=options.device,
+            threads=options.threads,
+            seed=options.seed,
+            updates=options.updates,
+        )
+        print(f"{name}: the best checkpoint is in {best}")
+    return 0
+
+
+def _list_presets(folder: str) -> None:
+    from fastdecode_lib.checkpoints import bundled
+    from fastdecode_lib.presets import PRESETS
+
+    rows = []
+    for name, preset in PRESETS.items():
+        state = "trained here" if preset.trained(folder) else "begun" if (Path(folder) / name).is_dir() else "-"
+        directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
+        rows.append(
+            {
+                "name": name,
+                "kind": preset.kind,
+                "languages": directions,
+                "updates": preset.max_updates,
+                "state": "bundled" if name in bundled() else state,
+            }
+        )
+    print_table(rows)

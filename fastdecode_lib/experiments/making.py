@@ -1,0 +1,141 @@
+"""Several tables in one go: those that count over as many workers as there are, those that time here, one by one."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib.experiments import Experiment, Scale, experiments, result_name
+from fastdecode_lib.measure import provenance, versions
+from fastdecode_lib.store import plain_row, write_table
+from fastdecode_lib.translation import TranslationModel, load
+from fastdecode_lib.workers import check_workers, over
+
+
+@dataclass(frozen=True)
+class Made:
+    """A table: its rows, and how they were made."""
+
+    rows: list[dict[str, Any]]
+    provenance: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes tables by their names, in whatever process.
+
+    Attributes
+    ----------
+    scale : Scale
+    model : str
+        For those experiments that take a model.
+    loading : tuple of (name, value)
+        Of `translation.load`.
+    settings : tuple of (name, value)
+        Of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
+    """
+
+    scale: Scale
+    model: str
+    loading: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, name: str, **more: Any) -> Made:
+        """Make one; `more` are settings that change no number, such as ``progress``."""
+        e = experiments()[name]
+        given = dict(self.settings) | more
+        if e.accepted({"model": None}):
+            given["model"] = _loaded(self.model, self.loading, given.get("threads", 1))
+        frame = e.run(self.scale, **e.accepted(given))
+        about = frame.attrs.get("provenance") or provenance(seed=given.get("seed"))
+        return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e))
+
+    def asked(self, e: Experiment) -> dict[str, Any]:
+        """What a table is made for: with another answer it is another table."""
+        given = e.accepted(dict(self.settings))
+        asked: dict[str, Any] = {"seed": given.get("seed"), "threads": given.get("threads", 1), **dict(self.loading)}
+        if e.accepted({"model": None}):
+            asked["fingerprint"] = find_checkpoint(self.model).fingerprint
+        return {"scale": str(self.scale), "asked": asked | {"versions": versions()}}
+
+    def path(self, e: Experiment, folder: str | Path) -> Path:
+        """The file of a table."""
+        return Path(folder) / result_name(e.name, self.scale, e.accepted(dict(self.settings)).get("threads", 1))
+
+
+def make(
+    chosen: Sequence[Experiment],
+    maker: Maker,
+    *,
+    results: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = False,
+) -> Iterator[tuple[Experiment, Made]]:
+    """Make tables, and write each to `results` as soon as it is there.
+
+    With `workers` or a `scheduler`, tables that only count and score are made side by side, as many as there are workers; then
+    those that measure time, in this process and alone, since what shares a processor is not measured. Rows are the same for any
+    number of workers, but for times.
+
+    Parameters
+    ----------
+    results : path, optional
+        The folder for ``STEM.TABLE.SCALE.json``.
+    resume : bool
+        Leave what is in `results` as it is, where it was made by these versions for the same model, scale, seed and threads.
+    workers, scheduler
+        As for `workers.over`.
+
+    Yields
+    ------
+    (Experiment, Made)
+        In the order of their making.
+
+    Raises
+    ------
+    ValueError
+        If there is nowhere to resume from, or what an experiment raises.
+    """
+    if resume and results is None:
+        raise ValueError("Resuming needs the folder with what was made: got resume without results. Name the folder.")
+    check_workers(workers, scheduler)
+    there = {e.name: made for e in chosen if resume and results and (made := _kept(maker, e, results)) is not None}
+    yield from ((e, there[e.name]) for e in chosen if e.name in there)
+    missing = [e for e in chosen if e.name not in there]
+    shared = [e for e in missing if e.counted] if (workers, scheduler) != (None, None) else []
+    alone = [e for e in missing if e not in shared]
+    command = {"command": provenance()["command"]}
+    with closing(over(maker, [e.name for e in shared], workers=workers, scheduler=scheduler)) as theirs:
+        ours = (maker(e.name, progress=progress) for e in alone)
+        for e, made in zip([*shared, *alone], chain(theirs if shared else (), ours), strict=True):
+            made = Made(made.rows, made.provenance | command)  # a worker's own says nothing
+            if results is not None:
+                write_table(maker.path(e, results), made.rows, made.provenance)
+            yield e, made
+
+
+def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
+    """What was made before for the same purpose."""
+    try:
+        content: Mapping[str, Any] = json.loads(maker.path(e, results).read_text(encoding="utf-8"))
+        made = Made(list(content["rows"]), dict(content["provenance"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return made if maker.asked(e).items() <= made.provenance.items() else None
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str, loading: tuple[tuple[str, str], ...], threads: int) -> TranslationModel:
+    found = load(model, **dict(loading))
+    if found.engine == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
+    return found

@@ -1,0 +1,111 @@
+"""Several tables in one go: the same rows for any number of workers, resumed where they stopped, and times never shared."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastdecode_lib import cli
+from fastdecode_lib.experiments import COUNTED, NoResult, Scale, committed, experiments
+from fastdecode_lib.experiments.making import Maker, make
+
+NAMES = (
+    "vocabulary_clusters.rating_power",
+    "double_token_decoding.table1",
+    "sharp_models.coverage",
+    "parallel_decoding.table4",
+)
+MAKER = Maker(Scale.TINY, "tatoeba-small", (("device", "cpu"),), (("seed", 0), ("threads", 1)))
+
+
+def made(folder: Path | None = None, maker: Maker = MAKER, **settings: Any) -> dict[str, Any]:
+    chosen = [experiments()[name] for name in NAMES]
+    return {e.name: json.dumps(table.rows, default=str) for e, table in make(chosen, maker, results=folder, **settings)}
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("serial")
+    return folder, made(folder)
+
+
+def test_workers_make_the_same_tables(serial: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    folder, expected = serial
+    assert made(tmp_path, workers=2) == expected
+    for path in sorted(folder.iterdir()):
+        ours, theirs = (json.loads((place / path.name).read_text(encoding="utf-8")) for place in (folder, tmp_path))
+        assert ours == theirs, "and how they were made, the command too"
+
+
+def test_what_is_there_is_not_made_again(
+    serial: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, expected = serial
+    monkeypatch.setattr(Maker, "__call__", lambda _, name, **more: pytest.fail(f"{name} is there already"))
+    assert made(folder, resume=True) == expected
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text(path.read_text(encoding="utf-8").replace('"seed": 0', '"seed": 1'), encoding="utf-8"),
+        lambda path: path.write_text(path.read_text(encoding="utf-8").replace('"scale": "tiny"', '"scale": "laptop"')),
+    ],
+    ids=["missing", "cut off", "another seed", "another scale"],
+)  # fmt: skip
+def test_what_is_not_the_same_run_is_made_again(
+    serial: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path], object],
+) -> None:
+    folder, expected = serial
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    harm(tmp_path / f"{NAMES[0]}.tiny.json")
+    again: list[str] = []
+    whole = Maker.__call__
+
+    def remember(self: Maker, name: str, **more: Any) -> Any:
+        again.append(name)
+        return whole(self, name, **more)
+
+    monkeypatch.setattr(Maker, "__call__", remember)
+    assert made(tmp_path, resume=True) == expected
+    assert again == [NAMES[0]]
+
+
+def test_times_are_never_taken_beside_others() -> None:
+    known = experiments()
+    assert {f"{stem}.{table}" for stem, tables in COUNTED.items() for table in tables} <= set(known)
+    timed = ("second", "speed", "ratio_low", "cost_low", "per_second")
+    checked = 0
+    for e in known.values():
+        try:
+            columns = list(committed(e.name))
+        except NoResult:
+            continue
+        checked += e.counted
+        assert not e.counted or not [name for name in columns if any(word in name for word in timed)], e.name
+    assert checked > 15
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, serial: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = serial
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    table = tmp_path / "table.json"
+    options = f"--scale tiny --device cpu --results {tmp_path} --json {table}".split()
+    assert cli.main(["experiment", NAMES[1], *options]) == 0
+    assert NAMES[1] in capsys.readouterr().out
+    content = json.loads(table.read_text(encoding="utf-8"))
+    assert content["provenance"]["asked"]["device"] == "cpu" and content["rows"][0]["table"] == "table1"
+    assert cli.main(["experiment", NAMES[1], "--resume"]) == 2
+    assert "--resume goes on with what a folder has: got no --results DIR" in capsys.readouterr().err
+    assert cli.main(["experiment", NAMES[1], "--workers", "0"]) == 2
+    assert "workers must be a whole number from 1 on: got 0" in capsys.readouterr().err

@@ -126,7 +126,9 @@ def _parser() -> argparse.ArgumentParser:
         "--precision", default="float32", help="of the compiled engine: float32, int16 or int8 (default: float32)"
     )
     model.add_argument(
-        "--threads", type=int, help="default: 1; for translate --file on the compiled engine, every processor"
+        "--threads",
+        type=int,
+        help="processors (default: 1; translate --file on the compiled engine and draft-head: all)",
     )
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 
@@ -170,7 +172,11 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument(
         "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
     )
-    tune.add_argument("--draft", default="auto", help="where drafts come from (default: auto)")
+    tune.add_argument(
+        "--draft",
+        default="auto",
+        help="such as ngram+lexicon+head (default: auto, without a head; --combinations tries both)",
+    )
     tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     tune.add_argument(
         "--combinations",

@@ -18,7 +18,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
         help="count what a model says, so that a window can guess its next tokens",
     )
     draft_table.add_argument(
-        "--file", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
+        "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
     )
     draft_table.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
@@ -35,7 +35,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
         parents=[*parents, seed],
         help="train a small network on the frozen model that guesses its next tokens for a window",
     )
-    head.add_argument("--file", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
+    head.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
     head.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
@@ -67,7 +67,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
         )
-    given = read_lines(options.file) if options.file else None
+    given = read_lines(options.source) if options.source else None
     model = load(options)
     directions = _directions(options, model)
     if options.vmap and len(directions) > 1:
@@ -95,14 +95,14 @@ def _draft_table(options: argparse.Namespace) -> int:
             f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
         )
     if options.json:
-        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed))
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1))
     return 0
 
 
 def _directions(options: argparse.Namespace, model: Any) -> Sequence[tuple[str | None, str | None]]:
     """The direction asked for; with the corpus's text and none asked for, all that the model has."""
     asked = (options.source_language, options.target_language)
-    if options.file is None and asked == (None, None) and model.directions:
+    if options.source is None and asked == (None, None) and model.directions:
         return list(model.directions)
     return [asked]
 
@@ -124,7 +124,7 @@ def _draft_head(options: argparse.Namespace) -> int:
     if min(numbers.values()) < 1:
         told = ", ".join(f"--{name} {value}" for name, value in numbers.items())
         raise UsageError(f"Sentences, updates and vocabulary must be at least 1: got {told}. Leave them out.")
-    given = read_lines(options.file) if options.file else None
+    given = read_lines(options.source) if options.source else None
     model = load(options)
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
     sessions = [Session.of(model, a, b, "greedy", **limits(options)) for a, b in _directions(options, model)]

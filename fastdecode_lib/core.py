@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Output:
-    """The vocabulary projection a model was trained with: ``hidden @ weight.T + bias``, times `scale` on the hidden.
+    """The vocabulary projection a model was trained with: ``hidden @ weight.T + bias``.
 
     Attributes
     ----------

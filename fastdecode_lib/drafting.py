@@ -101,7 +101,9 @@ def unlabelled(data: str | Path | None, source: str | None, target: str | None) 
     from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs
 
     if source is None or target is None:
-        raise ValueError("The corpus has directions, this model names none: got no text. Give yours with --file FILE.")
+        raise ValueError(
+            "The corpus has directions, this model names none: got no text. Give yours with --source FILE."
+        )
     pairs = Tatoeba(corpus_folder(data)).pairs("train", source, target)
     return [text for text, _ in join_pairs(pairs, seed=7)]
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.corpus import Tatoeba, spread_over
@@ -16,7 +15,7 @@ from fastdecode_lib.drafting import fitting, translations, unlabelled
 from fastdecode_lib.learning import SmoothedLoss, autocast
 from fastdecode_lib.presets import DraftingPreset
 from fastdecode_lib.training import MarianLearner
-from fastdecode_lib.training_heads import NOTHING, Features, accepted, fresh, unrolled
+from fastdecode_lib.training_heads import NOTHING, Features, accepted, fresh, summed, unrolled
 from fastdecode_lib.translation import Session, load
 
 HEAD = "head."
@@ -126,12 +125,8 @@ class DraftingLearner(MarianLearner):
         weights = {n.removeprefix(HEAD): p for n, p in self.parameters.items() if n.startswith(HEAD)}
         found = self._features(self.model, sources, outputs)
         rows = self.model.lm_head.weight[self.words]
-        total, weight = torch.zeros((), device=self.device), 0.0
         drafted = unrolled(weights, found, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts)
-        for number, (places, logits) in enumerate(drafted):
-            share = self.preset.decay**number
-            total = total + share * functional.cross_entropy(logits, places, reduction="sum")
-            weight += share * len(places)
+        total, weight = summed(drafted, self.preset.decay)
         return total / max(weight, 1.0)
 
     def _consistent(self, sources: Tensor, outputs: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -147,6 +147,16 @@ def unrolled(
         yield places[known], functional.linear(hidden[known], rows, bias)
 
 
+def summed(drafted: Iterable[tuple[Tensor, Tensor]], decay: float) -> tuple[Tensor, float]:
+    """Cross-entropy of drafts, each weighing `decay` times what the one before it does, and the sum of the weights."""
+    total, weight = torch.zeros(()), 0.0
+    for number, (places, logits) in enumerate(drafted):
+        share = decay**number
+        total = total + share * functional.cross_entropy(logits, places, reduction="sum")
+        weight += share * len(places)
+    return total, weight
+
+
 def accepted(
     weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
 ) -> Tensor:
@@ -272,10 +282,8 @@ class HeadLearner:
             found = self.features(direction, sources, outputs)
             words = self._words(direction)
             drafted = unrolled(self.parameters, found, words, self.rows[words], self.bias[words], self.recipe.drafts)
-            for number, (places, logits) in enumerate(drafted):
-                share = self.recipe.decay**number
-                total = total + share * functional.cross_entropy(logits, places, reduction="sum")
-                weight += share * len(places)
+            own_total, own_weight = summed(drafted, self.recipe.decay)
+            total, weight = total + own_total, weight + own_weight
         return total / max(weight, 1.0)
 
     def _words(self, direction: int) -> Tensor:

@@ -333,7 +333,7 @@ def test_the_loss_is_of_the_tokens_behind_right_drafts(model: Any) -> None:
 def test_the_command(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text").write_text("\n".join(TEXTS[:80]) + "\n", encoding="utf-8")
     out = tmp_path / "head.safetensors"
-    arguments = ["draft-head", "--file", str(tmp_path / "text"), "--from", "en", "--to", "de", "--updates", "1"]
+    arguments = ["draft-head", "--source", str(tmp_path / "text"), "--from", "en", "--to", "de", "--updates", "1"]
     arguments += ["--folder", str(tmp_path / "build"), "--out", str(out), "--json", str(tmp_path / "head.json")]
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
@@ -341,7 +341,7 @@ def test_the_command(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads((tmp_path / "head.json").read_text())["provenance"]["fingerprint"] == model.checkpoint.fingerprint
     assert cli.main(["translate", "Hello.", "--to", "de", "--decoder", f"window:draft=head,head={out}"]) == 0
     assert cli.main([*arguments, "--sentences", "0"]) == 2
-    assert cli.main(["draft-head", "--file", str(tmp_path / "text"), "--sentences", "20", "--to", "de"]) == 2
+    assert cli.main(["draft-head", "--source", str(tmp_path / "text"), "--sentences", "20", "--to", "de"]) == 2
     assert "needs at least 51 sentences of a direction" in capsys.readouterr().err
 
 

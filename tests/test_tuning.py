@@ -78,7 +78,7 @@ def test_draft_table_command(marian_folder, capsys, tmp_path):
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     model = ("--model", str(marian_folder), "--from", "en", "--to", "de", "--max-length", "8", "--least", "1")
     out, work = tmp_path / "out", tmp_path / "work"
-    arguments = ["draft-table", *model, "--file", str(source), "--out", str(out), "--folder", str(work)]
+    arguments = ["draft-table", *model, "--source", str(source), "--out", str(out), "--folder", str(work)]
     assert cli.main([*arguments, "--vmap", str(tmp_path / "vmap.txt"), "--json", str(tmp_path / "t.json")]) == 0
     assert "3 translations" in capsys.readouterr().out
     assert (out / "en-de.safetensors").is_file() and (tmp_path / "vmap.txt").is_file()
@@ -87,8 +87,8 @@ def test_draft_table_command(marian_folder, capsys, tmp_path):
     windowed = capsys.readouterr().out
     assert cli.main(["translate", *model[:-2], TEXTS[0]]) == 0
     assert capsys.readouterr().out == windowed
-    assert cli.main(["draft-table", *model, "--file", str(tmp_path / "none")]) == 2
-    assert cli.main(["draft-table", *model, "--file", str(source), "--sentences", "0"]) == 2
+    assert cli.main(["draft-table", *model, "--source", str(tmp_path / "none")]) == 2
+    assert cli.main(["draft-table", *model, "--source", str(source), "--sentences", "0"]) == 2
 
 
 def test_greedy_predicts_itself(marian, clock):

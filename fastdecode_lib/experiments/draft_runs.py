@@ -129,11 +129,16 @@ def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead | None]:
 
 def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
     """A session with a window whose parts are given and not looked for."""
+    return Session.of(model, *DIRECTION, _given(window, model, replace(table, about={}), head))
+
+
+def _given(window: Window, model: TranslationModel, table: DraftTable, head: DraftHead | None) -> Window:
+    """A window with what it drafts from."""
     if window.wants_table:
-        window = window.with_table(replace(table, about={}))
+        window = window.with_table(table)
     if window.drafts.needs_head and head is not None:
         window = window.with_head(head, model.network, DIRECTION[1])
-    return Session.of(model, *DIRECTION, window)
+    return window
 
 
 def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000) -> dict[str, float]:
@@ -263,7 +268,7 @@ def _timed(
     greedy = Session.of(model, *DIRECTION, "greedy")
     sessions = {"greedy": greedy}
     for draft, width in product((d for d in DRAFTS[1:] if "head" not in d or head), amount.widths):
-        sessions[f"{draft}, {width}"] = _bound(greedy, Window(width, draft), table, head)
+        sessions[f"{draft}, {width}"] = replace(greedy, decoder=_given(Window(width, draft), greedy.model, table, head))
     sources = [model.encode([text], *DIRECTION) for text in texts]
     found = measure(
         [decoder_system(session, name) for name, session in sessions.items()],
@@ -302,15 +307,6 @@ def _timed(
             }
         )
     return rows
-
-
-def _bound(greedy: Session, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
-    """A greedy session with a window in greedy's place."""
-    if window.wants_table:
-        window = window.with_table(table)
-    if window.drafts.needs_head and head is not None:
-        window = window.with_head(head, greedy.model.network, DIRECTION[1])
-    return replace(greedy, decoder=window)
 
 
 def _price(greedy: Session, texts: Sequence[str], amount: Timed, seed: int, progress: bool) -> Costs:

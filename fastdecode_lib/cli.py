@@ -22,9 +22,9 @@ from fastdecode_lib import (
 from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
+"""What ddgviz.save writes of one sentence, besides the trace itself."""
 PARTS = 5
 """So many of them, the first, can show a part of a trace."""
-"""What ddgviz.save writes of one sentence, besides the trace itself."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,6 +75,9 @@ def _check_options(options: argparse.Namespace) -> None:
         path = given.get(kind)
         if path and Path(path).suffix.lower() != f".{kind}":
             raise UsageError(f"--{kind} writes a file ending in .{kind}, got {path!r}. Change the one or the other.")
+    results = given.get("results")
+    if results and not (Path(results).is_dir() and os.access(results, os.W_OK | os.X_OK)) and Path(results).exists():
+        raise UsageError(f"--results cannot write there: got {results!r}. Name a folder that can be written to.")
     for kind in ("json", "trace", *PICTURES):
         path = given.get(kind)
         if path:

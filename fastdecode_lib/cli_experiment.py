@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import sys
+from contextlib import closing
 from typing import Any
 
 from fastdecode_lib.cli_tools import UsageError, print_table
@@ -73,13 +74,15 @@ def _experiment(options: argparse.Namespace) -> int:
         scheduler=options.scheduler,
         progress=sys.stderr.isatty(),
     )
-    for e, table in made:
-        print(f"{e.title} ({e.name}, scale {scale})")
-        print_table(table.rows)
-        rows[e.name] = [row | {"table": e.table} for row in table.rows]
-        about |= table.provenance
+    with closing(made):
+        for e, table in made:
+            print(f"{e.title} ({e.name}, scale {scale})")
+            print_table(table.rows)
+            rows[e.name] = [row | {"table": e.table} for row in table.rows]
+            about[e.name] = table.provenance
     if options.json:
-        write_table(options.json, [row for e in chosen for row in rows[e.name]], about)
+        told = about[chosen[0].name] if len(chosen) == 1 else {"tables": about}
+        write_table(options.json, [row for e in chosen for row in rows[e.name]], told)
     return 0
 
 

@@ -1,10 +1,11 @@
 """The command that trains our models, one after another."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli_tools import print_table
+from fastdecode_lib.cli_tools import UsageError, print_table
 
 
 def add_commands(commands: Any) -> None:
@@ -14,7 +15,7 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
     train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    train.add_argument("--threads", type=int, default=2, help="of torch (default: 2)")
+    train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
     train.add_argument("--updates", type=int, help="stop at this update at the latest")
     train.add_argument(
@@ -27,6 +28,10 @@ def _train(options: argparse.Namespace) -> int:
     from fastdecode_lib import bundling, training
 
     if not options.names:
+        if options.bundle or options.updates is not None or options.seed is not None:
+            raise UsageError(
+                "Which model? --bundle, --updates and --seed belong to names: got none. fastdecode train lists them."
+            )
         _list_presets(options.folder)
     for name in options.names:
         if options.bundle:
@@ -38,7 +43,7 @@ def _train(options: argparse.Namespace) -> int:
             data=options.data,
             folder=options.folder,
             device=options.device,
-            threads=options.threads,
+            threads=options.threads or min(2, os.cpu_count() or 1),
             seed=options.seed,
             updates=options.updates,
         )

@@ -79,7 +79,9 @@ class Combination:
     @property
     def keeps_outputs(self) -> bool:
         """Whether its outputs are plain decoding's under the same projection and precision, by law."""
-        return self.session is not None and self.session.decoder.lossless and self.alone
+        if self.session is None or not self.alone:
+            return False
+        return self.session.decoder.lossless or self.decoder == registry.usual(self.session.model.network)
 
     @property
     def alone(self) -> bool:

@@ -456,8 +456,10 @@ def versions() -> dict[str, str]:
     """Installed versions of the packages that influence a number."""
     from importlib import metadata
 
-    found = {}
-    packages = ("fastdecode", "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu")
+    from fastdecode_lib import __version__
+
+    found = {"fastdecode": __version__}
+    packages = ("numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu")
     for package in packages:
         try:
             found[package] = metadata.version(package)

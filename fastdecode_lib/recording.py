@@ -47,6 +47,7 @@ def record(
     workers: int | None = None,
     scheduler: str | None = None,
     verify: bool = False,
+    wait: bool = False,
     progress: bool = False,
 ) -> Contexts:
     """Record the contexts of a model on text, or go on with a recording that was stopped.
@@ -74,6 +75,8 @@ def record(
         files are the same as without; on the torch engine, where that has one thread.
     verify : bool
         Compare the shards that are there with their checksums, not only their sizes; damaged ones are made again.
+    wait : bool
+        Wait for another process that is recording there, whose work is then found done, instead of refusing.
     progress : bool
         Show a progress bar.
 
@@ -93,7 +96,7 @@ def record(
     folder, key = Path(out).resolve(), key_of(settings)
     parts = _parts(items, sentences_per_shard, seed)
     job = Job(feeder, folder, key, tuple(items), top, settings["hidden"])
-    with _begun(folder, feeder.name, settings):
+    with _begun(folder, feeder.name, settings, wait):
         there = {part.number: shard for part in parts if (shard := _whole(folder, part.number, key, verify))}
         missing = (part for part in parts if part.number not in there)
         used: list[Shard] = []
@@ -261,20 +264,22 @@ def _settings(
 
 
 @contextmanager
-def _begun(folder: Path, model: str, settings: dict[str, Any]) -> Iterator[None]:
+def _begun(folder: Path, model: str, settings: dict[str, Any], wait: bool) -> Iterator[None]:
     """The folder of a new recording, or of one with the same settings, cleared up and held for this process alone."""
     folder.mkdir(parents=True, exist_ok=True)
     ours = ("lock", f".{NOTE}.", "shard-", ".shard-")
-    begun = (folder / NOTE).exists()
-    if not begun and (others := [path.name for path in folder.iterdir() if not path.name.startswith(ours)]):
-        raise ContextsError(
-            f"A recording needs a folder of its own: got {folder}, which holds {others[0]!r} and no {NOTE}. Name a new one."
-        )
+    if not (folder / NOTE).exists():
+        others = [path.name for path in folder.iterdir() if not path.name.startswith((*ours, NOTE))]
+        if others:
+            raise ContextsError(
+                f"A recording needs a folder of its own: got {folder}, which holds {others[0]!r} and no {NOTE}. Name a new one."
+            )
     with (folder / "lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise ContextsError(f"Another recording is running in {folder}. Wait for it, or stop it first.") from error
+        begun = (folder / NOTE).exists()
         if begun:
             _check_same(folder, settings)
         recover(folder)

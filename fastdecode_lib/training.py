@@ -238,7 +238,7 @@ class Run:
                 parameter.data.copy_(file.get_tensor(f"model.{name}"))
                 self.average[name].copy_(file.get_tensor(f"average.{name}"))
                 self.optimiser.state[parameter] = {
-                    "step": torch.tensor(float(state["update"])),
+                    "step": torch.tensor(float(state["update"]), device=parameter.device),
                     "exp_avg": file.get_tensor(f"first.{name}").to(self.device),
                     "exp_avg_sq": file.get_tensor(f"second.{name}").to(self.device),
                 }

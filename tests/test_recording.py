@@ -454,6 +454,25 @@ def test_one_recording_in_a_folder_at_a_time(tmp_path: Path) -> None:
     assert (tmp_path / "marker").exists()
 
 
+def test_who_waits_for_a_recording_finds_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, made = random_rows(6, 40), []
+
+    def wait() -> None:
+        made.append(record(language_model(), {"text": rows}, tmp_path / "out", seed=None, wait=True))
+
+    thread = threading.Thread(target=wait)
+
+    def begin() -> None:
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive() and not made
+
+    ours = record(stopping(begin, rows, tmp_path / "marker"), {"text": rows}, tmp_path / "out", seed=None)
+    thread.join(60)
+    assert (tmp_path / "marker").exists() and len(made) == 1
+    assert everything(made[0]).gold.tolist() == everything(ours).gold.tolist()
+
+
 @pytest.mark.parametrize(("value", "float16"), [(np.nan, False), (np.inf, False), (1e5, True)])
 def test_hidden_vectors_that_are_not_finite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, float16: bool

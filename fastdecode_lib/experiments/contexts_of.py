@@ -137,7 +137,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         most = min(amount * len(inputs), MOST)
         name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (_temporary() if data is None else FOLDER) / name_of
-        recorded.append(record(feeder, inputs, folder, top=TOP, most=most, progress=progress))
+        recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
     fit, dev, test = recorded
     return Situation(name, model, output_matrix(network), fit, dev, test, loaded)
 

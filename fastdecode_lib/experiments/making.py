@@ -1,7 +1,8 @@
 """Several tables in one go: those that count over as many workers as there are, those that time here, one by one."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,21 +48,31 @@ class Maker:
 
     def __call__(self, name: str, **more: Any) -> Made:
         """Make one; `more` are settings that change no number, such as ``progress``."""
+        import torch
+        from threadpoolctl import threadpool_limits
+
         e = experiments()[name]
         given = dict(self.settings) | more
-        if e.accepted({"model": None}):
-            given["model"] = _loaded(self.model, self.loading, given.get("threads", 1))
-        frame = e.run(self.scale, **e.accepted(given))
+        threads = given.get("threads", 1)
+        torch.set_num_threads(threads)
+        with threadpool_limits(threads):
+            if e.accepted({"model": None}):
+                given["model"] = _loaded(self.model, self.loading)
+            frame = e.run(self.scale, **e.accepted(given))
         about = frame.attrs.get("provenance") or provenance(seed=given.get("seed"))
         return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e))
 
     def asked(self, e: Experiment) -> dict[str, Any]:
         """What a table is made for: with another answer it is another table."""
         given = e.accepted(dict(self.settings))
-        asked: dict[str, Any] = {"seed": given.get("seed"), "threads": given.get("threads", 1), **dict(self.loading)}
+        asked: dict[str, Any] = {"threads": 1, **given, **dict(self.loading)}
+        if "data" in e.accepted({"data": None}):
+            asked["data"] = str(given.get("data") or os.environ.get("FASTDECODE_DATA"))
+        if not e.counted:
+            asked["cpu"] = provenance()["cpu"]
         if e.accepted({"model": None}):
             asked["fingerprint"] = find_checkpoint(self.model).fingerprint
-        return {"scale": str(self.scale), "asked": asked | {"versions": versions()}}
+        return {"scale": str(self.scale), "versions": versions(), "asked": asked}
 
     def path(self, e: Experiment, folder: str | Path) -> Path:
         """The file of a table."""
@@ -77,8 +88,8 @@ def make(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: bool = False,
-) -> Iterator[tuple[Experiment, Made]]:
-    """Make tables, and write each to `results` as soon as it is there.
+) -> Generator[tuple[Experiment, Made], None, None]:
+    """Make tables, and write each to `results` when its turn has come.
 
     With `workers` or a `scheduler`, tables that only count and score are made side by side, as many as there are workers; then
     those that measure time, in this process and alone, since what shares a processor is not measured. Rows are the same for any
@@ -89,7 +100,8 @@ def make(
     results : path, optional
         The folder for ``STEM.TABLE.SCALE.json``.
     resume : bool
-        Leave what is in `results` as it is, where it was made by these versions for the same model, scale, seed and threads.
+        Leave what is in `results` as it is, where it has no gaps and was made by these versions for the same model, corpus,
+        scale, seed and threads, and if it has times, on such a processor.
     workers, scheduler
         As for `workers.over`.
 
@@ -128,14 +140,10 @@ def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
         made = Made(list(content["rows"]), dict(content["provenance"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return made if maker.asked(e).items() <= made.provenance.items() else None
+    whole = not any(row.get("gap") for row in made.rows)
+    return made if whole and maker.asked(e).items() <= made.provenance.items() else None
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str, loading: tuple[tuple[str, str], ...], threads: int) -> TranslationModel:
-    found = load(model, **dict(loading))
-    if found.engine == "torch":
-        import torch
-
-        torch.set_num_threads(threads)
-    return found
+def _loaded(model: str, loading: tuple[tuple[str, str], ...]) -> TranslationModel:
+    return load(model, **dict(loading))

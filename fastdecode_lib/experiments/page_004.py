@@ -71,7 +71,11 @@ def _table2(frame: "pd.DataFrame") -> str:
             "paper: over S1": ours["paper_speed_over_s1"],
         }
     )
-    gaps = [f"{name} (`{gap.partition(': ')[2]}`)" for name, gap in zip(ours["name"], ours["gap"], strict=True) if gap]
+    gaps = [
+        f"{name} (`{gap.partition(': ')[2]}`)"
+        for name, gap in zip(ours["name"], ours["gap"], strict=True)
+        if isinstance(gap, str)
+    ]
     told = f"\nNot trained here: {', '.join(gaps)}." if gaps else ""
     return (
         f"{markdown(table)}\n\nBLEU is of networks of a quarter of the paper's widths on everyday sentences, the paper's of "

@@ -33,7 +33,7 @@ def quality(
     """BLEU and chrF of every system that is trained, with 95% intervals and paired bootstrap tests against S1.
 
     A system is looked for in `folder`, where ``fastdecode train`` leaves it, and then among the bundled models; one that is
-    found nowhere is named in the column ``note`` with the command that trains it. Decoder as in the paper: beam 6, delta
+    found nowhere is named in the column ``gap`` with the command that trains it. Decoder as in the paper: beam 6, delta
     3.0, candidate lists of 20 translations a word; unknown words are replaced by way of the attention.
     """
     import pandas as pd
@@ -54,9 +54,9 @@ def quality(
     rows = []
     for name, members in teams.items():
         missing = [member for member in members if member not in found]
-        note = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else ""
+        gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
         printed = paper_004.TABLE_2.get(name, (None, None))
-        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "note": note})
+        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
     frame = pd.DataFrame(rows)
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures() | {
         "sentences": len(pairs), "set": where, "beam": 6, "delta": 3.0,
@@ -78,13 +78,12 @@ def table2(
     fast = speeds(scale, seed=seed, progress=progress)
     here = quality(scale, data=data, seed=seed, progress=progress)
     told = here.attrs["provenance"]
-    if scale is not Scale.TINY and here["note"].astype(bool).any():
+    if scale is not Scale.TINY and here["gap"].notna().any():
         try:
             here = committed("sharp_models.quality")
             told = here.attrs["provenance"]
         except NoResult:
             pass
-    here = here.rename(columns={"note": "gap"})
     frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="left")
     frame["kind"] = "measured"
     cited = [

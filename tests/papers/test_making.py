@@ -1,6 +1,7 @@
 """Several tables in one go: the same rows for any number of workers, resumed where they stopped, and times never shared."""
 
 import json
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,22 @@ def test_workers_make_the_same_tables(serial: tuple[Path, dict[str, Any]], tmp_p
     for path in sorted(folder.iterdir()):
         ours, theirs = (json.loads((place / path.name).read_text(encoding="utf-8")) for place in (folder, tmp_path))
         assert ours == theirs, "and how they were made, the command too"
+
+
+def test_tables_with_times_are_made_here_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    others: list[set[str]] = []
+    whole = Maker.__call__
+
+    def remember(self: Maker, name: str, **more: Any) -> Any:
+        others.append({child.name for child in multiprocessing.active_children()})
+        return whole(self, name, **more)
+
+    monkeypatch.setattr(Maker, "__call__", remember)
+    chosen = [experiments()[name] for name in ("sharp_models.layers", NAMES[1])]
+    tables = [e.name for e, _ in make(chosen, MAKER, workers=1)]
+    assert tables == [NAMES[1], "sharp_models.layers"]
+    assert others == [set()], "the other was made by a worker, which is gone"
 
 
 def test_what_is_there_is_not_made_again(

@@ -168,6 +168,10 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
     )
 
 
+NAMED = 24
+"""Systems of a frontier that all have their names beside them, at most."""
+
+
 def frontier(
     frame: Any,
     x: str = "speedup",
@@ -179,6 +183,9 @@ def frontier(
     theme: str = "auto",
 ) -> go.Figure:
     """Systems by speed and accuracy, and the front of those that no other beats in both.
+
+    Names stand beside the points; of more than `NAMED` systems, beside those of the front and the paper's alone, without error
+    bars for the others: their names and intervals are told where the mouse points.
 
     Parameters
     ----------
@@ -217,12 +224,14 @@ def frontier(
         ("the paper's", [row for row in rows if row["kind"] == "paper"], "diamond-open", 11, colors.accent),
     ):
         if chosen:
-            figure.add_trace(_systems(chosen, x, y, name, said, {"symbol": symbol, "size": size, "color": color}))
+            mark = {"symbol": symbol, "size": size, "color": color}
+            figure.add_trace(_systems(chosen, x, y, name, said, mark, bars=chosen is not behind or len(rows) <= NAMED))
     _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
     figure.update_layout(height=460)
     figure.update_xaxes(range=sides[0], showgrid=True, gridcolor=colors.line)
     figure.update_yaxes(range=sides[1], rangemode="normal")
-    for row, place in zip(rows, labels.place(rows, x, y, name, sides, edge), strict=True):
+    named = [row for row in rows if len(rows) <= NAMED or id(row) in kept or row["kind"] == "paper"]
+    for row, place in zip(named, labels.place(named, x, y, name, sides, edge), strict=True):
         strong = id(row) in kept or row["kind"] == "paper"
         figure.add_annotation(
             **place, text=esc(row[name]), font={"size": labels.SIZE, "color": colors.ink if strong else colors.muted}
@@ -230,15 +239,17 @@ def frontier(
     return figure
 
 
-def _systems(rows: list[dict[str, Any]], x: str, y: str, name: str, said: str, mark: dict[str, Any]) -> go.Scatter:
+def _systems(
+    rows: list[dict[str, Any]], x: str, y: str, name: str, said: str, mark: dict[str, Any], bars: bool
+) -> go.Scatter:
     return go.Scatter(
         x=[row[x] for row in rows],
         y=[row[y] for row in rows],
         mode="markers",
         name=said,
         marker=mark | {"line": {"width": 2 if "open" in mark["symbol"] else 0}},
-        error_x=_bars(rows, x, mark["color"]),
-        error_y=_bars(rows, y, mark["color"]),
+        error_x=_bars(rows, x, mark["color"]) if bars else None,
+        error_y=_bars(rows, y, mark["color"]) if bars else None,
         customdata=[[_hover(row, esc(row[name]) + _KINDS[row["kind"]][2], x, y, name)] for row in rows],
         hovertemplate="%{customdata[0]}<extra></extra>",
     )

@@ -287,6 +287,19 @@ def test_the_front_is_what_no_other_beats() -> None:
     assert list(zip(edge.x, edge.y, strict=True))[1:4] == [(0.41, 32.0), (0.41, 31.2), (1.71, 31.2)]
 
 
+def test_of_many_systems_the_front_alone_is_named() -> None:
+    many = pd.concat(
+        [systems().assign(name=lambda t, i=i: t["name"] + f" {i}", bleu=lambda t, i=i: t["bleu"] - i) for i in range(3)]
+    )
+    figure = figures.frontier(many)
+    named = [annotation.text for annotation in figure.layout.annotations]
+    front = {"beam:size=5 0", "window:width=5,draft=auto 0", "window:width=8 0", "screened 0"}
+    assert set(named) == front | {f"Table 3, &#37;{{x}} {i}" for i in range(3)}
+    marks = {trace.name: trace for trace in figure.data if trace.name}
+    assert marks["behind the front"].error_x.array is None and marks["on the front"].error_x.array is not None
+    assert len(marks["behind the front"].customdata) == 23 and "jacobi 2" in str(marks["behind the front"].customdata)
+
+
 def dominated(rows: list[dict[str, Any]], row: dict[str, Any]) -> bool:
     return any(
         other["x"] >= row["x"] and other["y"] >= row["y"] and (other["x"], other["y"]) != (row["x"], row["y"])

@@ -58,7 +58,7 @@ types: install ## check static types
 
 tests: install ## run the test suite
 	$(call say,tests: pytest)
-	$(BIN)/python -m pytest $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal)
+	$(BIN)/python -m pytest $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal --durations=20)
 
 notebooks: install ## run every notebook, small
 	$(call say,notebooks: nbval at tiny scale)

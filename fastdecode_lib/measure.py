@@ -533,11 +533,16 @@ def _fixed_threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
+    """Nothing is collected but by hand, and then only what was made since: what is there already would be searched in vain."""
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.collect()
+    if not frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        if not frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()

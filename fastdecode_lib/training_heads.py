@@ -20,7 +20,7 @@ from fastdecode_lib.learning import Examples
 from fastdecode_lib.presets import Recipe
 from fastdecode_lib.projections.listed import layer
 from fastdecode_lib.store import recover
-from fastdecode_lib.training import Run, only_trainer
+from fastdecode_lib.training_run import Run, only_trainer
 from fastdecode_lib.translation import Session, TranslationModel
 
 NOTHING = -1

@@ -32,6 +32,8 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.kernels.triton_gathered",
     "fastdecode_lib.learning",
     "fastdecode_lib.training",
+    "fastdecode_lib.training_run",
+    "fastdecode_lib.training_marian",
     "fastdecode_lib.training_recurrent",
     "fastdecode_lib.training_heads",
     "fastdecode_lib.training_drafts",
@@ -42,7 +44,7 @@ TRANSFORMERS_MODULES = {"fastdecode_lib.checks_generate"}  # as above, for trans
 PICTURES = {"ddgviz", "plotly"}
 NOT_IN_PICTURES = {"fastdecode_lib", *HEAVY}
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "thread_time"}
-TIMERS = ("fastdecode_lib.measure", "fastdecode_lib.decoding", "fastdecode_lib.training")
+TIMERS = ("fastdecode_lib.measure", "fastdecode_lib.decoding", "fastdecode_lib.training_run")
 
 
 class Import(NamedTuple):

@@ -92,7 +92,7 @@ def test_a_run_leaves_threads_and_garbage_collection_as_they_were(fails: bool) -
             raise RuntimeError("broken")
         return ()
 
-    before = torch.get_num_threads()
+    before, frozen = torch.get_num_threads(), gc.get_freeze_count()
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
@@ -106,6 +106,7 @@ def test_a_run_leaves_threads_and_garbage_collection_as_they_were(fails: bool) -
                     measure([System("A", decode)], SOURCES, runs=1, threads=3 - threads)
                 assert set(seen) == {(3 - threads, False)}
                 assert torch.get_num_threads() == threads and gc.isenabled() == enabled
+                assert gc.get_freeze_count() == frozen
     finally:
         gc.enable()
         torch.set_num_threads(before)

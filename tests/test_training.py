@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fastdecode_lib import training
+from fastdecode_lib import training_marian, training_run
 from fastdecode_lib.corpus import CorpusNotFound, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.learning import Examples, SmoothedLoss, batches
 from fastdecode_lib.presets import PRESETS, Preset
@@ -74,24 +74,24 @@ def test_resumed_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path, m
     run(tmp_path / "parts", corpus, 3)
     assert not same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
 
-    step = training.Run.step
+    step = training_run.Run.step
 
     def killed(self: Any, rows: np.ndarray) -> tuple[float, int]:
         if self.update == 5:
             raise KeyboardInterrupt
         return step(self, rows)
 
-    monkeypatch.setattr(training.Run, "step", killed)
+    monkeypatch.setattr(training_run.Run, "step", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "parts", corpus, 6)
-    monkeypatch.setattr(training.Run, "step", step)
+    monkeypatch.setattr(training_run.Run, "step", step)
     torch.manual_seed(99)
     run(tmp_path / "parts", corpus, 6)
     assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
 
 
 def test_resuming_across_the_end_of_an_epoch(corpus: Path, tmp_path: Path) -> None:
-    examples, _ = training.prepare(MICRO, Tatoeba(corpus), _made(tmp_path / "one" / NAME), 1)
+    examples, _ = training_marian.prepare(MICRO, Tatoeba(corpus), _made(tmp_path / "one" / NAME), 1)
     epoch = len(batches(examples, MICRO.tokens_per_update, 1, 0))
     assert 5 < epoch < 120
     run(tmp_path / "one", corpus, epoch + 2)
@@ -127,14 +127,14 @@ def test_loss_falls_and_the_export_is_an_ordinary_model(
 
     monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, evaluate_every=60, dropout=0.0, average=0.9))
     losses: list[float] = []
-    step = training.Run.step
+    step = training_run.Run.step
 
     def noted(self: Any, rows: np.ndarray) -> tuple[float, int]:
         loss, tokens = step(self, rows)
         losses.append(loss)
         return loss, tokens
 
-    monkeypatch.setattr(training.Run, "step", noted)
+    monkeypatch.setattr(training_run.Run, "step", noted)
     best = run(tmp_path, corpus, 60)
     assert len(losses) == 60 and np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
@@ -221,7 +221,7 @@ def test_training_stops_when_it_is_finished(corpus: Path, tmp_path: Path, monkey
     def evaluate(self: Any) -> None:
         self.history.append({"update": self.update, "dev_chrf": next(scores)})
 
-    monkeypatch.setattr(training.Run, "evaluate", evaluate)
+    monkeypatch.setattr(training_run.Run, "evaluate", evaluate)
     run(tmp_path, corpus, 100)
     assert next(scores) == 9.0, "four evaluations, then no more"
     run(tmp_path, corpus, 100)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fastdecode_lib import bundling, cli, load, training, translate
+from fastdecode_lib import bundling, cli, load, training_run, translate
 from fastdecode_lib.checkpoints import CheckpointError
 from fastdecode_lib.dashboard import runner
 from fastdecode_lib.int8_files import SCALE, dequantised, quantised
@@ -71,17 +71,17 @@ def test_resumed_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path, m
     run(whole, corpus, 6)
     run(parts, corpus, 3)
     assert not same(whole, parts)
-    step = training.Run.step
+    step = training_run.Run.step
 
     def killed(self: Any, rows: np.ndarray) -> tuple[float, int]:
         if self.update == 5:
             raise KeyboardInterrupt
         return step(self, rows)
 
-    monkeypatch.setattr(training.Run, "step", killed)
+    monkeypatch.setattr(training_run.Run, "step", killed)
     with pytest.raises(KeyboardInterrupt):
         run(parts, corpus, 6)
-    monkeypatch.setattr(training.Run, "step", step)
+    monkeypatch.setattr(training_run.Run, "step", step)
     torch.manual_seed(99)
     run(parts, corpus, 6)
     assert same(whole, parts)
@@ -110,7 +110,7 @@ def test_weights_are_clipped_after_each_update(corpus: Path, tmp_path: Path, mon
 def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
     """The best checkpoint after 150 updates, and the losses on the way."""
     folder, losses = tmp_path_factory.mktemp("trained"), []
-    step = training.Run.step
+    step = training_run.Run.step
 
     def noted(self: Any, rows: np.ndarray) -> tuple[float, int]:
         loss, tokens = step(self, rows)
@@ -120,7 +120,7 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, evaluate_every=150, average=0.9))
         patch.setattr(os, "setpriority", lambda *_: None)
-        patch.setattr(training.Run, "step", noted)
+        patch.setattr(training_run.Run, "step", noted)
         return run(folder, corpus, 150), losses
 
 

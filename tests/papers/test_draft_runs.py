@@ -48,8 +48,11 @@ def test_quality_is_compared_with_the_untouched_model() -> None:
 
 
 def test_time_is_of_the_same_outputs() -> None:
-    table = draft_runs.draft_time(Scale.TINY)
-    assert (table["identical"] == 1).all()
+    found = draft_runs.draft_time(Scale.TINY)
+    assert set(found["model"]) == set(draft_runs.TIMED_DRAFTS) and found["name"].is_unique
+    measured = found[found["kind"] == "measured"]
+    assert (measured["identical"] == 1).all() and set(measured["set"]) == set(draft_runs.TIMED_SETS)
+    table = measured[(measured["model"] == "untouched") & (measured["set"] == "joined")]
     plain = table[table["draft"] == "greedy"]
     assert (plain["speedup"] == 1).all() and np.allclose(plain["predicted"], 1) and (plain["cost"] == 1).all()
     by_shape = table.set_index(["shape", "draft"])["tokens_per_pass"].unstack("shape")

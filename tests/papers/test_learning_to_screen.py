@@ -1,8 +1,6 @@
 """Paper 001's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
-import gc
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -36,14 +34,6 @@ KNOBS = {
     "probes", "links", "factor", "detours",
 }  # fmt: skip
 """Columns that not every method has."""
-
-
-@pytest.fixture(autouse=True)
-def little_garbage() -> Iterator[None]:
-    """The referee collects garbage after every round: spare it what is there already, most of the time of a tiny run."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @cache

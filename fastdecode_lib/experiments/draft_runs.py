@@ -211,9 +211,7 @@ class Timed:
 
 TIMED = {
     Scale.TINY: Timed(2, 2, (3,), ("int8",), (4, 3), 16_500),
-    Scale.LAPTOP: Timed(
-        12, 7, (3, 4, 5), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary
-    ),
+    Scale.LAPTOP: Timed(8, 5, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary),
     Scale.PAPER: Timed(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_DRAFTS = {"untouched": DRAFTS[1:], "tuned together": DRAFTS[-1:], "consistency": DRAFTS[:1]}

@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--threads",
         type=int,
-        help="processors (default: 1; translate --file on the compiled engine and draft-head: all)",
+        help="processors (default: 1; of draft-head, and of many sentences on the compiled engine, all)",
     )
     model.add_argument("--max-length", type=int, help="most output tokens (default: the checkpoint's)")
 
@@ -152,9 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     for picture in PICTURES:
         translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
     translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
-    translate.add_argument("--theme", choices=tuple(THEMES), default="light", help="of a picture (default: light)")
+    translate.add_argument("--theme", choices=tuple(THEMES), help="of a picture (default: light)")
     translate.add_argument(
-        "--window", metavar="A:B,C:D", type=_window, help="draw a part: passes A to B, positions C to D, from 1"
+        "--part", metavar="A:B,C:D", type=_part, help="draw a part: passes A to B, positions C to D, from 1"
     )
     translate.set_defaults(run=_translate)
 
@@ -208,14 +208,17 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--data", metavar="DIR", help="the corpus folder for --beam (default: FASTDECODE_DATA)")
     check.set_defaults(run=_check)
 
-    figures = commands.add_parser("figures", help="write every figure in every form, and every table")
+    figures = commands.add_parser(
+        "figures", help="write every figure in every form, and every table, of the results that come with fastdecode"
+    )
     figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
     figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
+    figures.add_argument("--make", action="store_true", help="make what has no result yet, too: long runs")
     figures.set_defaults(run=_figures)
     return parser
 
 
-def _window(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
+def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """``1:10,5:20`` as ddgviz counts: from 0, ends left out."""
     match = re.fullmatch(r"(\d+):(\d+),(\d+):(\d+)", typed)
     if match is None or min(numbers := [int(number) for number in match.groups()]) < 1:
@@ -226,13 +229,13 @@ def _window(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
     return (first - 1, last), (left - 1, right)
 
 
-def _check_window(window: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any) -> None:
+def _check_part(part: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any) -> None:
     """Refuse a part that holds nothing of the picture."""
     passes, positions = len(trace.iterations), max(len(trace.tokens), 1)
-    if window and (window[0][0] >= passes or window[1][0] >= positions):
-        got = f"{window[0][0] + 1}:{window[0][1]},{window[1][0] + 1}:{window[1][1]}"
+    if part and (part[0][0] >= passes or part[1][0] >= positions):
+        got = f"{part[0][0] + 1}:{part[0][1]},{part[1][0] + 1}:{part[1][1]}"
         raise UsageError(
-            f"--window shows a part of {passes} passes and {positions} positions, got {got}. "
+            f"--part shows a part of {passes} passes and {positions} positions, got {got}. "
             f"All of them are 1:{passes},1:{positions}."
         )
 
@@ -255,8 +258,10 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
         )
-    if options.window and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
-        raise UsageError("--window draws a part of a picture: got it without one. Add --svg FILE.")
+    if options.part and not any(getattr(options, kind) for kind in PICTURES[:PARTS]):
+        raise UsageError("--part draws a part of a picture: got it without one. Add --svg FILE.")
+    if options.theme and not pictures:
+        raise UsageError("--theme is a picture's: got it without one. Add --svg FILE.")
     texts = read_lines(options.file) if options.file is not None else [options.text]
     left = 0
     model = load(options)
@@ -270,14 +275,14 @@ def _translate(options: argparse.Namespace) -> int:
     )
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)
-        _check_window(options.window, result.trace)
+        _check_part(options.part, result.trace)
         tokens, batches = [result.tokens], 1
         for path in pictures:
             from ddgviz.export import PICTURES as PARTLY
             from ddgviz.export import save
 
-            window = options.window if Path(path).suffix.lower() in PARTLY else None
-            save(result.trace, path, options.theme, window=window)
+            part = options.part if Path(path).suffix.lower() in PARTLY else None
+            save(result.trace, path, options.theme or "light", window=part)
         if options.trace:
             with atomic_file(options.trace) as temporary:
                 temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
@@ -503,7 +508,7 @@ def _figures(options: argparse.Namespace) -> int:
         print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
         figures: dict[Path, Any] = {}
         try:
-            frame = _result(e, scale)
+            frame = _result(e, scale, make=options.make or scale is Scale.TINY)
         except (CorpusNotFound, NoResult) as error:
             print(f"fastdecode: {name} is left out. {_one_line(error)}", file=sys.stderr)
             continue
@@ -548,14 +553,16 @@ def _has_browser() -> bool:
     return True
 
 
-def _result(e: Any, scale: Any) -> Any:
-    """The table of an experiment: the one that comes with fastdecode, where there is one, or else made now."""
+def _result(e: Any, scale: Any, *, make: bool) -> Any:
+    """The table of an experiment: the one that comes with fastdecode, or else, if it is short or so wished, made now."""
     from fastdecode_lib.experiments import NoResult, committed
 
     if not e.traced:
         try:
             return committed(e.name, scale)
         except NoResult:
+            if not (make or e.compares):
+                raise
             print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
 

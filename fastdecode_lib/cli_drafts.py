@@ -139,9 +139,9 @@ def _draft_head(options: argparse.Namespace) -> int:
     )
     path = Path(options.out) if options.out else default_path(model.checkpoint.fingerprint)
     head.save(path)
-    rows = [{"name": name, "tokens_a_pass": value} for name, value in head.about["held_out"].items()]
+    rows = [{"name": name, "tokens_per_pass": value} for name, value in head.about["held_out"].items()]
     for row in rows:
-        print(f"{row['name']}: {row['tokens_a_pass']:.2f} tokens a pass on held-out sentences, by the head alone")
+        print(f"{row['name']}: {row['tokens_per_pass']:.2f} tokens a pass on held-out sentences, by the head alone")
     print(
         f"{head.about['tokens']} tokens of {head.about['sentences']} translations, {path.stat().st_size} bytes, {path}"
     )

@@ -92,42 +92,44 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
     from fastdecode_lib.measure import provenance
     from fastdecode_lib.store import write_table
 
+    known = experiments()
+    papers = {entry.experiment.partition(".")[0]: entry.paper for entry in INVENTORY}
     rows: list[dict[str, Any]] = [
-        {"name": e.name, "paper": "", "label": "", "title": e.title, "state": _state(e.name)}
-        for e in experiments().values()
-        if stem in ("", e.stem)
+        {
+            "name": e.experiment,
+            "paper": e.paper,
+            "label": e.label,
+            "title": e.title,
+            "state": _state(known[e.experiment]),
+        }
+        for e in INVENTORY
     ]
-    in_inventory = {entry.experiment for entry in INVENTORY}
-    rows = [row for row in rows if row["name"] not in in_inventory]
-    for entry in INVENTORY:
-        if entry.experiment and stem not in ("", entry.experiment.partition(".")[0]):
-            continue
-        if not entry.experiment and stem:
-            continue
-        state = _state(entry.experiment) if entry.experiment else str(entry.reason)
-        rows.append(
-            {
-                "name": entry.experiment or "-",
-                "paper": entry.paper,
-                "label": entry.label,
-                "title": entry.title,
-                "state": state,
-            }
-        )
+    of_papers = {row["name"] for row in rows}
+    rows += [
+        {"name": e.name, "paper": papers.get(e.stem, ""), "label": "", "title": e.title, "state": _state(e)}
+        for e in known.values()
+        if e.name not in of_papers
+    ]
+    rows = [row for row in rows if stem in ("", row["name"].partition(".")[0])]
     if stem and not rows:
         raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
     print_table(rows)
+    print(
+        "\nmeasured: its outcome comes with fastdecode. In part: some of its models are not trained. Live: made in the notebook, "
+        "in seconds. Not run: it can be made, by fastdecode experiment NAME, and a model that it lacks is named then. Without a "
+        "label: beyond the paper."
+    )
     if json_file:
         write_table(json_file, rows, provenance())
     return 0
 
 
-def _state(name: str) -> str:
+def _state(e: Any) -> str:
     """Whether the laptop's outcome of an experiment comes with fastdecode."""
     from fastdecode_lib.experiments import NoResult, committed
 
     try:
-        frame = committed(name)
+        frame = committed(e.name)
     except NoResult:
-        return "runs"
+        return "live" if e.traced or e.compares else "not run"
     return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"

@@ -19,6 +19,10 @@ PLAIN = {
     "lexical": ("Candidates of the source's words (paper 004).", "top, frequent, file"),
 }  # fmt: skip
 """Projections whose options are read elsewhere than from a signature."""
+UNTUNED = (
+    "The knobs of paper 001's baselines, svd and those below it, want tuning for each model: as they are, most lose much of the "
+    "output. `fastdecode experiment vocabulary_clusters.end_to_end` tunes and measures them all."
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -38,6 +42,8 @@ def _list(options: argparse.Namespace) -> int:
             print(f"{title}:")
             for name, told in rows():
                 print(textwrap.fill(told, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16))
+        if title == "projections" and options.what in (None, title):
+            print(textwrap.fill(UNTUNED, width, initial_indent=" " * 4, subsequent_indent=" " * 4))
     return 0
 
 

@@ -55,4 +55,8 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     frame = frame[[name for name in frame if not frame[name].map(lambda value: isinstance(value, list)).any()]]
     counts = [name for name in ("calls", "positions") if name in frame and (frame[name].dropna() % 1 == 0).all()]
     frame[counts] = frame[counts].astype("Int64")
+    texts = [name for name in frame if frame[name].map(lambda value: isinstance(value, str)).all()]
+    for name in texts:
+        frame[name] = frame[name].str.ljust(frame[name].str.len().max())
+    frame = frame.rename(columns={name: name.ljust(frame[name].str.len().max()) for name in texts})
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))

@@ -119,7 +119,7 @@ def evaluate(
     Returns
     -------
     DataFrame
-        A row for each decoder and projection: ``sentences``, ``tokens``, ``passes``, ``positions``, ``tokens_a_pass``,
+        A row for each decoder and projection: ``sentences``, ``tokens``, ``passes``, ``positions``, ``tokens_per_pass``,
         ``agreement`` (share of outputs that are the first row's), and ``bleu`` and ``chrf``. ``attrs["sentences"]`` has a
         table with a row for each sentence by name, ``attrs["provenance"]`` how it was made.
 
@@ -190,7 +190,7 @@ def _table(
             "projection": session.projection_name,
             "sentences": len(frame),
             **{column: int(frame[column].sum()) for column in ("tokens", "passes", "positions")},
-            "tokens_a_pass": float(frame["tokens"].sum() / max(frame["passes"].sum(), 1)),
+            "tokens_per_pass": float(frame["tokens"].sum() / max(frame["passes"].sum(), 1)),
             "agreement": same_share(frame["ids"], first["ids"]),
         }
         if references is not None:

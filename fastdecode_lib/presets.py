@@ -139,7 +139,7 @@ class DraftingPreset(Preset):
     @property
     def measure(self) -> str:  # type: ignore[override]
         """A head is chosen by what it drafts; the others by chrF, as always."""
-        return "tokens_a_pass" if self.objective == "head" else "dev_chrf"
+        return "tokens_per_pass" if self.objective == "head" else "dev_chrf"
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
         residual=True,
     )
     return RecurrentPreset(
-        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=2_400, patience=4
+        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=1_500, patience=4
     )
 
 

@@ -232,6 +232,11 @@ def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projecti
     knobs = [p.name for p in inspect.signature(fit).parameters.values() if p.kind is p.KEYWORD_ONLY]
     _check_options(name, options, [knob for knob in knobs if knob != "fingerprint"])
     matrix = output_matrix(model)
+    if not matrix.format.is_float:
+        raise ValueError(
+            f"The projection {name} is fitted on float weights: got an output matrix in {matrix.precision}. Load the model in "
+            "float32."
+        )
     chosen = {key: _value(hints[key], text, f"{name}: {key}") for key, text in options.items()}
     made: Projection = fit(matrix.unpacked(), matrix.bias[: matrix.shape[0]], **chosen)
     return made

@@ -176,7 +176,7 @@ class DraftingLearner(MarianLearner):
             for sources, outputs in self.held_out:
                 found = self._features(model, self._padded([sources]), self._padded([outputs]))
                 counts.append(accepted(own, found, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts))
-            scores["tokens_a_pass"] = 1 + float(torch.cat(counts).mean())
+            scores["tokens_per_pass"] = 1 + float(torch.cat(counts).mean())
         return scores
 
     def export(self, weights: dict[str, Tensor], folder: Path) -> None:

@@ -46,7 +46,7 @@ class HeadRecipe(Recipe):
     """
 
     kind: ClassVar[str] = "head"
-    measure: ClassVar[str] = "tokens_a_pass"
+    measure: ClassVar[str] = "tokens_per_pass"
 
     drafts: int = 4
     decay: float = 0.8
@@ -296,7 +296,7 @@ class HeadLearner:
 
     @torch.inference_mode()
     def evaluate(self, weights: dict[str, Tensor]) -> dict[str, float]:
-        """Tokens a pass settles on held-out sentences, for each direction and ``tokens_a_pass``, their mean.
+        """Tokens a pass settles on held-out sentences, for each direction and ``tokens_per_pass``, their mean.
 
         Of a window as wide as the drafts trained on, at every position and not only where windows begin.
         """
@@ -308,7 +308,7 @@ class HeadLearner:
             words = self._words(direction)
             drafts = self.recipe.drafts
             scores[name] = 1 + float(accepted(weights, found, words, self.rows[words], self.bias[words], drafts).mean())
-        return {"tokens_a_pass": float(np.mean(list(scores.values()))), **scores}
+        return {"tokens_per_pass": float(np.mean(list(scores.values()))), **scores}
 
     def head(self, weights: Mapping[str, Tensor], **about: Any) -> DraftHead:
         """The head of these weights, as it is used."""

@@ -153,7 +153,7 @@ def test_files_that_need_no_browser(
 def test_a_part_of_the_picture(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path) -> None:
     svg, html, trace = tmp_path / "a.svg", tmp_path / "a.html", tmp_path / "a.json"
     common = ("translate", SENTENCES["en"][0], *model, *DIRECTION)
-    succeed(capsys, *common, "--window", "1:2,2:3", "--svg", svg, "--html", html, "--trace", trace)
+    succeed(capsys, *common, "--part", "1:2,2:3", "--svg", svg, "--html", html, "--trace", trace)
     import ddgviz
 
     assert svg.read_text(encoding="utf-8") == ddgviz.svg(trace, window=((0, 2), (1, 3)))
@@ -163,17 +163,17 @@ def test_a_part_of_the_picture(capsys: pytest.CaptureFixture[str], model: tuple[
 @pytest.mark.parametrize(
     ("typed", "parts"),
     [
-        ("1:2", ("--window", "as in 1:10,5:20", "'1:2'", "--help")),
-        ("0:2,1:2", ("--window", "from 1", "'0:2,1:2'")),
-        ("a:b,c:d", ("--window", "'a:b,c:d'")),
-        ("90:99,1:2", ("--window shows a part of", "got 90:99,1:2", "All of them are 1:")),
+        ("1:2", ("--part", "as in 1:10,5:20", "'1:2'", "--help")),
+        ("0:2,1:2", ("--part", "from 1", "'0:2,1:2'")),
+        ("a:b,c:d", ("--part", "'a:b,c:d'")),
+        ("90:99,1:2", ("--part shows a part of", "got 90:99,1:2", "All of them are 1:")),
         ("3:2,1:2", ("first pass and position before the last", "'3:2,1:2'")),
     ],
 )
 def test_parts_that_cannot_be(
     capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, typed: str, parts: tuple[str, ...]
 ) -> None:
-    message = fail(capsys, "translate", "a b", *model, "--window", typed, "--svg", tmp_path / "a.svg")
+    message = fail(capsys, "translate", "a b", *model, "--part", typed, "--svg", tmp_path / "a.svg")
     assert all(part in message for part in parts), message
     assert os.listdir(tmp_path) == []
 
@@ -226,7 +226,7 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
         "parallel_decoding.batch": pd.DataFrame({"name": ["a", "a"], "batch": [1, 2], "speedup": [1.0, 1.2]}),
     }
     monkeypatch.setattr(experiments_module, "experiments", lambda: chosen)
-    monkeypatch.setattr(cli, "_result", lambda e, scale: tables[e.name])
+    monkeypatch.setattr(cli, "_result", lambda e, scale, make: tables[e.name])
     monkeypatch.setattr(dashboard, "DECODERS", ("jacobi",))
     monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
     status = cli.main(["figures", "--out", str(tmp_path), "--scale", "tiny"])
@@ -239,6 +239,25 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
     assert sorted(os.listdir(tmp_path)) == sorted(charts + passes + written)
     said = captured.out.replace(" .tex .json", "").splitlines()
     assert sorted(said) == sorted(str(tmp_path / name) for name in [f"{s}.csv" for s in tabled] + charts + passes)
+
+
+def test_figures_starts_no_long_run_unasked() -> None:
+    import pandas as pd
+
+    from fastdecode_lib.experiments import Experiment, NoResult, Scale
+
+    ran: list[str] = []
+
+    def run(scale: Any) -> pd.DataFrame:
+        ran.append(str(scale))
+        return pd.DataFrame()
+
+    for traced, asked in ((False, True), (True, False), (True, True)):
+        cli._result(Experiment("start_here", "nothing", "", run, traced=traced), Scale.LAPTOP, make=asked)
+    assert ran == ["laptop"] * 3
+    with pytest.raises(NoResult, match="Make it"):
+        cli._result(Experiment("start_here", "nothing", "", run), Scale.LAPTOP, make=False)
+    assert len(ran) == 3
 
 
 # ------------------------------------------------------------------------------------------------------------- compare
@@ -353,7 +372,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     names = {line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "}
     projections = {*registry.PROJECTIONS, *registry.FITTED, *registry.OF_WORDS, *registry.OF_WEIGHTS, *registry.KEPT}
     assert names == {*registry.DECODERS, *projections, *bundled(), "a"}
-    assert "[block=3]" in printed and "neighbours=64" in printed
+    assert "[block=3]" in printed and "neighbours=64" in printed and "want tuning for each model" in printed
     assert "window" not in succeed(capsys, "list", "models")
 
 
@@ -412,6 +431,8 @@ def test_a_broken_law_is_status_1(capsys: pytest.CaptureFixture[str], monkeypatc
         (("translate", "a", "--device", "abacus"), ("Unknown device", "'abacus'", "Use auto, cpu")),
         (("translate", "a", "--dtype", "float99"), ("Unknown dtype", "'float99'", "Use one of float64")),
         (("translate", "a", "--theme", "pink"), ("--theme", "'pink'", "--help")),
+        (("translate", "a", "--theme", "dark"), ("--theme is a picture's", "Add --svg FILE")),
+        (("translate", "a", "--part", "1:2,1:2"), ("--part draws a part of a picture", "Add --svg FILE")),
         (("translate", "--file", "missing.txt"), ("does not exist", "'missing.txt'", "Check the path")),
         (("translate", "--file", "."), ("directory", ".", "Check the path")),
         (("translate", "--file", "x", "--trace", "y"), ("shows one sentence", "Give the sentence itself")),

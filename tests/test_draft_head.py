@@ -267,7 +267,7 @@ def test_training_makes_a_window_faster_and_changes_nothing(engine: str, tmp_pat
     head = make(other, tmp_path)
     assert head.about["fingerprint"] == other.checkpoint.fingerprint and head.about["sentences"] == 78
     history = json.loads(next(tmp_path.glob("*/history.json")).read_text())
-    assert history[-1]["tokens_a_pass"] > 1.15, "eighty updates should already save a pass in seven"
+    assert history[-1]["tokens_per_pass"] > 1.15, "eighty updates should already save a pass in seven"
     head.save(tmp_path / "head.safetensors")
     greedy = [translate(other, text, source="en", target="de") for text in TEXTS[20:40]]
     spec = f"window:width=4,draft=head,head={tmp_path / 'head.safetensors'}"
@@ -281,7 +281,7 @@ def test_training_makes_a_window_faster_and_changes_nothing(engine: str, tmp_pat
 def test_several_directions_share_a_head(model: Any, tmp_path: Path) -> None:
     head = make(model, tmp_path, (("en", "de"), ("de", "en"), ("fr", "en")), max_updates=2, evaluate_every=1)
     assert sorted(head.vocabularies) == ["de", "en"]
-    assert set(head.about["held_out"]) == {"tokens_a_pass", "en-de", "de-en", "fr-en"}
+    assert set(head.about["held_out"]) == {"tokens_per_pass", "en-de", "de-en", "fr-en"}
     head.save(tmp_path / "head.safetensors")
     for direction in (("en", "de"), ("fr", "en")):
         Session.of(model, *direction, f"window:draft=ngram+lexicon+head,head={tmp_path / 'head.safetensors'}")

@@ -46,7 +46,7 @@ def test_rows_are_what_counting_gives(whole: Any) -> None:
     assert list(table["name"][:3]) == ["greedy + exact", "greedy + clustered", "window:width=4 + exact"]
     exact = table[table["projection"] == "exact"]
     assert (exact["agreement"] == 1).all() and (exact["bleu"] == exact["bleu"].iloc[0]).all()
-    assert table.set_index("name").loc["window:width=4 + exact", "tokens_a_pass"] > 1.3
+    assert table.set_index("name").loc["window:width=4 + exact", "tokens_per_pass"] > 1.3
     session = Session.of(load("tatoeba-small", device="cpu"), "en", "de", "window:width=4")
     expected = count(session, TEXTS)
     found = table.attrs["sentences"]["window:width=4 + exact"]
@@ -148,7 +148,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     arguments += ["--folder", str(tmp_path / "kept"), "--json", str(tmp_path / "table.json")]
     assert cli.main(arguments) == 0
     said = capsys.readouterr().out
-    assert "window:width=3 + exact" in said and "tokens_a_pass" in said
+    assert "window:width=3 + exact" in said and "tokens_per_pass" in said
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     assert [row["agreement"] for row in rows] == [1.0, 1.0]
 

@@ -84,15 +84,16 @@ def test_counting_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_leaves_threads_and_garbage_collection_as_they_were(fails: bool) -> None:
-    seen: list[tuple[int, bool]] = []
+    seen: list[tuple[int, bool, bool]] = []
 
     def decode(_: Source) -> tuple[int, ...]:
-        seen.append((torch.get_num_threads(), gc.isenabled()))
+        seen.append((torch.get_num_threads(), gc.isenabled(), gc.get_freeze_count() > 0))
         if fails:
             raise RuntimeError("broken")
         return ()
 
-    before, frozen = torch.get_num_threads(), gc.get_freeze_count()
+    before = torch.get_num_threads()
+    gc.unfreeze()
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
@@ -104,11 +105,12 @@ def test_a_run_leaves_threads_and_garbage_collection_as_they_were(fails: bool) -
                         measure([System("A", decode)], SOURCES, runs=1, threads=3 - threads)
                 else:
                     measure([System("A", decode)], SOURCES, runs=1, threads=3 - threads)
-                assert set(seen) == {(3 - threads, False)}
+                assert set(seen) == {(3 - threads, False, True)}
                 assert torch.get_num_threads() == threads and gc.isenabled() == enabled
-                assert gc.get_freeze_count() == frozen
+                assert gc.get_freeze_count() == 0
     finally:
         gc.enable()
+        gc.freeze()
         torch.set_num_threads(before)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastdecode_lib
-from fastdecode_lib import registry, translate
+from fastdecode_lib import load, registry, translate
 from fastdecode_lib.core import Constraints, Trace
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.text import UnknownLanguage
@@ -302,6 +302,17 @@ def test_none_as_a_value() -> None:
 def test_projections_that_cannot_be(marian: TranslationModel, spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         translate(marian, "a", projection=spec)
+
+
+def test_what_is_fitted_on_float_weights_says_so_to_bytes() -> None:
+    with pytest.raises(ValueError, match="The projection svd is fitted on float weights: got an output matrix in int8"):
+        translate(load("tatoeba-small", device="cpu", precision="int8"), "a", projection="svd")
+
+
+def test_a_beam_is_no_wider_than_the_vocabulary(marian: TranslationModel) -> None:
+    known = marian.network.outputs[0].vocabulary
+    with pytest.raises(ValueError, match=rf"at most the vocabulary, {known}: got {known + 1}\. Use beam:size=5"):
+        translate(marian, "a", decoder=f"beam:size={known + 1}")
 
 
 def test_a_source_that_is_too_long(marian: TranslationModel) -> None:

@@ -159,6 +159,8 @@ class Beam:
                 f"beam of size {self.size} needs a model that runs several rows at once; this one runs row by row. "
                 "Use beam:size=1, or a Marian, mBART or M2M-100 model."
             )
+        if self.size > (vocabulary := model.outputs[0].vocabulary):
+            raise ValueError(f"beam:size is at most the vocabulary, {vocabulary}: got {self.size}. Use beam:size=5.")
         hypotheses: list[Hypothesis] = []
         calls = 0
         for first, batch in row_batches(model, source):

@@ -151,7 +151,7 @@ def _measured(
         "as_plain": same_share(own["ids"], counts[under]["ids"]) if under in counts else None,
         "passes": float(own["passes"].mean()),
         "positions": float(own["positions"].mean()),
-        "tokens_a_pass": float(own["tokens"].sum() / own["passes"].sum()),
+        "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
         "speedup": _ratio(timed[base], m),
         "speedup_low": low,
         "speedup_high": high,

@@ -250,7 +250,7 @@ def draft_time(
                 model = grown(model, amount.layers, amount.vocabulary, precision, seed)
                 table, head = grown_table(table, amount.vocabulary), head and grown_head(head, amount.vocabulary)
             sessions = {("greedy", 1): Session.of(model, *DIRECTION, "greedy")}
-            for draft, width in product(drafts, amount.widths):
+            for draft, width in product((d for d in drafts if "head" not in d or head), amount.widths):
                 sessions[draft, width] = _session(model, Window(width, draft), table, head)
             for which, some in texts.items():
                 about = {"model": name, "shape": shape, "precision": precision, "set": which}
@@ -264,6 +264,12 @@ def draft_time(
         "fingerprints": fingerprints,
     }
     return frame
+
+
+def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Of the rows of `draft_time`, for each model, shape, precision, draft and set the width that is predicted to be fastest."""
+    rows = frame[(frame["kind"] == "measured") & (frame["width"] > 1)]
+    return rows.loc[rows.groupby(["model", "shape", "precision", "draft", "set"], sort=False)["predicted"].idxmax()]
 
 
 def _timed(

@@ -492,7 +492,7 @@ def lossless(
                 **timed(measured[0], m, seed),
                 "passes": float(own["passes"].mean()),
                 "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
-                "tokens_a_pass": float(own["tokens"].sum() / own["passes"].sum()),
+                "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
                 "kind": "measured",
             }
         )

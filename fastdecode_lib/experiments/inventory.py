@@ -1,8 +1,6 @@
-"""Every table and figure of the five papers: the function that makes it here, or the reason it cannot be had yet."""
+"""Every table and figure of the five papers, and the function that makes it here."""
 
 from dataclasses import dataclass
-
-PENDING = "Not implemented yet."
 
 
 @dataclass(frozen=True)
@@ -16,17 +14,14 @@ class Entry:
     label : str
         As the paper calls it, e.g. ``"Table 2"``.
     title : str
-    experiment : str or None
+    experiment : str
         ``STEM.TABLE`` of the function that makes it.
-    reason : str or None
-        Why there is none.
     """
 
     paper: str
     label: str
     title: str
-    experiment: str | None = None
-    reason: str | None = None
+    experiment: str
 
 
 PAPERS = {

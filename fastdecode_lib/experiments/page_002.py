@@ -133,7 +133,7 @@ SECTION = Section(
                     "identical": "greedy's outputs",
                     "passes": "passes",
                     "draft_passes": "passes of the draft",
-                    "tokens_a_pass": "tokens a pass",
+                    "tokens_per_pass": "tokens a pass",
                     "speedup": "ratio",
                 },
                 "Single-token L2R verifies what the bidirectional model put out, so that the output is its own.",

@@ -20,6 +20,10 @@ LIBRARIES: tuple[Library, ...] = ("faiss", "hnswlib")
 class Fgd(Listed):
     """FGD (Zhang et al. 2018): candidates are the neighbours that a walk through a small-world graph of the rows meets.
 
+    Where rows are of very different lengths, as those of tied embeddings are, some have no link that leads to them, and no walk
+    finds them however broad: of the bundled model's 16,000 rows, 755 with 16 links, 216 with 32 and 12 with 64. The end of the
+    sentence is among them with 16 and with 32.
+
     Attributes
     ----------
     neighbours : int

@@ -128,7 +128,7 @@ def test_training_goes_on_from_the_bundled_model(
     outputs = [[h.tokens for h in Session.of(one, "en", "de", "greedy").decode(TEXTS)] for one in (tuned, base)]
     assert np.mean([a == b for a, b in zip(*outputs, strict=True)]) > 0.5, "it begins as the bundled model"
     if objective == "head":
-        assert history[-1]["tokens_a_pass"] > 1.5, "the head begins as the bundled one"
+        assert history[-1]["tokens_per_pass"] > 1.5, "the head begins as the bundled one"
         session = Session.of(tuned, "en", "de", "window:width=4,draft=head")
         greedy = Session.of(tuned, "en", "de", "greedy")
         assert [h.tokens for h in session.decode(TEXTS[:4])] == [h.tokens for h in greedy.decode(TEXTS[:4])]

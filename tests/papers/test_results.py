@@ -23,6 +23,7 @@ from fastdecode_lib.experiments import (
     waiting,
     with_paper,
 )
+from fastdecode_lib.experiments.draft_runs import as_predicted
 from fastdecode_lib.experiments.pages import PAGE
 from fastdecode_lib.experiments.screening_tables import distinct
 
@@ -106,16 +107,38 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     bleu = committed("combinations.tuned").set_index("name")["bleu"]
     assert round(bleu["continued, joined"] - bleu["tuned together, joined"], 1) == 0.7
     assert bleu["tuned together, single"] > bleu["continued, single"] > bleu["untouched, single"]
-    timed = committed("combinations.draft_time").set_index("name")
-    assert (timed["identical"] == 1).all()
-    best = timed.loc["grown to opus-mt's shape, float32, ngram+lexicon+head, 3"]
-    assert [round(best[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.5, 1.3, 1.6]
-    small, bytewise = timed["shape"] == "tatoeba-small", timed["precision"] == "int8"
-    assert (timed[small]["speedup"] < 1.05).all() and (timed[bytewise]["noisy"]).all()
     systems = committed("double_token_decoding.table2").set_index("name")
     for which in ("single", "joined"):
         both, plain = (systems.loc[f"{name}, {which}"] for name in ("bidirectional", "single_token_l2r"))
         assert round(both["speedup"], 1) == 1.4 and 6 <= plain["bleu"] - both["bleu"] <= 8
+
+
+def test_what_the_readme_says_of_learned_drafts_in_time():
+    timed = committed("combinations.draft_time")
+    assert (timed["identical"] == 1).all()
+    best = as_predicted(timed).set_index(["shape", "precision", "set", "model", "draft"]).sort_index()
+    large, head = "grown to opus-mt's shape", ("untouched", "ngram+lexicon+head")
+    for precision, joined, technical in (("float32", (1.6, 1.5, 1.7), 1.3), ("int8", (1.5, 1.3, 1.5), 1.1)):
+        row = best.loc[(large, precision, "joined", *head)]
+        assert tuple(round(row[f"speedup{end}"], 1) for end in ("", "_low", "_high")) == joined
+        assert round(best.loc[(large, precision, "technical", *head), "speedup"], 1) == technical
+    tuned = [best.loc[(large, q, "joined", "tuned together", head[1]), "speedup"].round(1) for q in ("float32", "int8")]
+    assert tuned == [1.7, 1.6]
+    small = best.loc[("tatoeba-small", "float32", "joined", "untouched"), "speedup"].round(1)
+    assert small.min() == 1.1 and small.max() == 1.3
+    assert (best.loc[("tatoeba-small", "int8"), "speedup"] < 1).all()
+
+
+def test_what_the_readme_says_of_the_cube():
+    cube = committed("combinations.cube")
+    assert (cube["agreement"] < page_combinations.LOST).sum() == 72
+    told = page_combinations.SECTION.text()
+    assert "72 combinations, with" in told and "Of the 146 others" in told and "promised too much in 99%" in told
+    rows = cube.set_index(["model", "decoder", "projection", "precision"])
+    fast = rows.loc[("tatoeba-small", "greedy", "clustered", "int8")]
+    plain = rows.loc[("tatoeba-small", "greedy", "exact", "float32")]
+    assert round(fast["speedup"], 1) == 4.1 and round(fast["agreement"], 2) == 0.61
+    assert round(plain["bleu"] - fast["bleu"], 1) == 0.2
 
 
 def test_the_papers_values_stand_beside_ours():

@@ -182,11 +182,20 @@ def shown(name: str, draw: Callable[["pd.DataFrame"], Any], scale: str = "laptop
     return draw(frame)
 
 
+def processors(about: Mapping[str, Any]) -> str:
+    """The processor of a result, and those of the rows that were made apart: in ``also``, by what they are about."""
+    told = [f"{about['cpu']} ({', '.join(about['cpu_flags'])})"]
+    told += [
+        f"rows of {name}: {own['cpu']} ({', '.join(own['cpu_flags'])})" for name, own in about.get("also", {}).items()
+    ]
+    return "; ".join(told)
+
+
 def _made_on(frame: "pd.DataFrame") -> str:
     """The processor, the engine unless the rows name theirs, and the threads."""
     about = frame.attrs["provenance"]
     engine, threads = about.get("engine"), about.get("threads")
-    told = [f"{about['cpu']}, {' '.join(about['cpu_flags'])}"]
+    told = [processors(about)]
     if engine and not frame["name"].str.contains(engine).any():
         told.append(f"{engine} engine")
     if threads:

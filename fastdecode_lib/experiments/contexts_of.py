@@ -167,7 +167,7 @@ def _texts(
         own = [a for a, _ in own_pairs("en", "de")]
         texts = _apart(corpus.sentences, split) if corpus else own[number::3]
         longest = loaded.network.max_target - 1
-        return {"en": [t for t in texts if len(loaded.text.words(t)) < longest][: amount.sentences]}
+        return {"en": spread_over([t for t in texts if len(loaded.text.words(t)) < longest], amount.sentences)}
     found: dict[str, Sequence[str]] = {}
     assert isinstance(loaded, TranslationModel)
     for source, target in loaded.directions:

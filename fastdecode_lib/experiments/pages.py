@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.experiments import NoResult, committed
+from fastdecode_lib.experiments import NoResult, committed, processors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class Section:
                 missing.append(title)
                 continue
             about = frame.attrs["provenance"]
-            told = f"`{about['command']}`, {about['cpu']} ({', '.join(about['cpu_flags'])})."
+            told = f"`{about['command']}`, {processors(about)}."
             blocks += [f"### {title}", told, write(frame)]
         if missing:
             made = f"fastdecode experiment {self.stem} --scale laptop --results fastdecode_lib/results"

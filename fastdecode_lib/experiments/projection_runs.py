@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,13 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
     def add(method: str, fit: Any, **knobs: Any) -> None:
         settings.append(Setting(method, knobs, lambda s: fit(s.weight, s.bias, **knobs)))
 
+    graphs: dict[int, Fgd] = {}
+
+    def walk(weight: np.ndarray, bias: np.ndarray, *, neighbours: int, search: int, links: int) -> Fgd:
+        if links not in graphs:
+            graphs[links] = Fgd.fit(weight, bias, links=links)
+        return replace(graphs[links], neighbours=neighbours, search=search)
+
     windows = sorted({max(1, round(share * width)) for share in grid.windows})
     previews = [(window, full) for window in windows for full in counts[:: max(1, len(counts) // 3)]]
     for window, full in sorted(previews, key=lambda knobs: knobs[0] * vocabulary + knobs[1] * width):
@@ -240,7 +247,7 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
         add("greedy_mips", GreedyMips.fit, budget=count)
     for search in (8, 16, 32, 64, 128, 256, 512) if many else (16,):
         for links in (16, 32) if many else (16,):
-            add("fgd", Fgd.fit, neighbours=max(K, search // 2) if whole else K, search=max(K, search), links=links)
+            add("fgd", walk, neighbours=max(K, search // 2) if whole else K, search=max(K, search), links=links)
     for depth in sorted(grid.depths, reverse=True):
         for detours in (False, True) if many else (False,):
             add("pca_mips", PcaMips.fit, depth=depth, detours=detours)

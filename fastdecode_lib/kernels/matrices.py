@@ -373,7 +373,6 @@ def _multiplier(kind: Format) -> Any:
     )
     weight_bytes, group = kind.weight_bytes, kind.group
 
-    @njit(nogil=True, error_model="numpy")
     def run(x, x_bytes, rows, matrix, row_scales, scale_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
         columns = matrix[COLUMNS]
         groups = columns if group == 1 else ((columns + GROUP - 1) // GROUP) * (GROUP // group)
@@ -402,7 +401,10 @@ def _multiplier(kind: Format) -> Any:
                             six(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
                     row += height
 
-    return run
+    # numba knows compiled code by module, name and a number that starts anew in every process: two loops of one name, kept by
+    # two processes, could be taken for each other by a third (numba issue 10486).
+    run.__qualname__ = f"multiply_{kind.name}"
+    return njit(nogil=True, error_model="numpy")(run)
 
 
 _multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours, _multiply_float16 = map(_multiplier, FORMATS)

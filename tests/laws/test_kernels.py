@@ -1,9 +1,11 @@
 """The compiled kernels against arithmetic in float64 and int64: every shape, every precision, and what is at their edges."""
 
 import copy
+import importlib
 import math
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.dispatcher import Dispatcher
 
+from fastdecode_lib import kernels
 from fastdecode_lib.kernels import compiling, cpu, elementwise, recurrent
 from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.matrices import (
@@ -603,6 +607,17 @@ def test_no_hidden_vectors_have_no_candidates() -> None:
 def test_what_a_kernel_must_not_be_told(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(*scorer(np.zeros((2, 4), dtype=np.float32)))
+
+
+def test_no_two_compiled_functions_share_a_name() -> None:
+    """Kept by two processes and loaded by a third, one would be run in place of the other (see `matrices._multiplier`)."""
+    known: dict[tuple[str, str], object] = {}
+    for module in pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Dispatcher):
+                name = value.py_func.__module__, value.py_func.__qualname__
+                assert known.setdefault(name, value) is value, name
+    assert sum("multiply_" in name for _, name in known) == 5 and len(known) > 50
 
 
 def test_a_change_of_any_kernel_makes_numba_compile_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.elementwise import copy, log_sum
 from fastdecode_lib.kernels.matrices import multiply
 from fastdecode_lib.kernels.recurrent import POLYNOMIAL, gru, tangent
 
@@ -128,7 +128,7 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     multiply(state, 1, matrices[STATE], rounded, work[1:2])
     gates = 3 * width
     gru(state[0, :width], work[1, :gates], work[0, :gates], work[2, :width], work[3, :gates], POLYNOMIAL)
-    state[0, :width] = work[2, :width]
+    copy(work[2], width, state[0])
     multiply(state, 1, matrices[QUERY], rounded, work[0:1])
     attend(work[0], keys, values, keys.shape[1], _NONE, work[1], work[2, width:])
     multiply(work[2:3], 1, matrices[INNER], rounded, work[0:1])

@@ -28,6 +28,13 @@ def of_bits(typing, bits):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
+def copy(source, count, target):  # type: ignore[no-untyped-def]
+    """Copy the first `count` entries of a vector; assigning slices compiles for seconds what words an error."""
+    for i in range(count):
+        target[i] = source[i]
+
+
+@njit(nogil=True, error_model="numpy")
 def hyperbolic_tangent(x):  # type: ignore[no-untyped-def]
     """The hyperbolic tangent of a float32, within 2e-7."""
     return np.float32(1.0) - np.float32(2.0) / (exponential(x + x) + np.float32(1.0))

@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.elementwise import copy, log_sum
 from fastdecode_lib.kernels.listed import best_places, pick, product, score, spread
 
 
@@ -43,7 +43,8 @@ def best_previewed(  # type: ignore[no-untyped-def]
             active[row] = full
             pick(scores[0], places, full, banned[0 if len(banned) == 1 else row], ids[row], values[row], 0)
             if len(active_ids):
-                active_ids[row, :full], active_scores[row, :full] = places[:full], scores[0, :full]
+                copy(places, full, active_ids[row])
+                copy(scores[0], full, active_scores[row])
             if len(log_normaliser) or wanted.shape[1]:
                 for place in range(full):
                     previews[i, places[place]] = scores[0, place]
@@ -111,7 +112,8 @@ def best_adaptive(  # type: ignore[no-untyped-def]
                 row, k = first + i, ids.shape[1]
                 hopeful = k > 0 and (filled[i] < k or heads[i, frequent + tail] >= values[row, k - 1])
                 if hopeful or _is_asked(wanted[row], ranks, start, start + size):
-                    few[needed], chosen[needed] = hidden[row], i
+                    copy(hidden[row], hidden.shape[1], few[needed])
+                    chosen[needed] = i
                     needed += 1
             opened[tail] += needed
             product(few, needed, down[tail], inner)

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.elementwise import copy, log_sum
 from fastdecode_lib.kernels.matrices import FIELDS, longs_at, multiply
 from fastdecode_lib.kernels.top_k import _largest, _pick
 
@@ -91,7 +91,7 @@ def best_active(  # type: ignore[no-untyped-def]
         cluster = clusters[order[first]]
         rows = 0
         while rows < together and first + rows < len(order) and clusters[order[first + rows]] == cluster:
-            rows_room[rows] = hidden[order[first + rows]]
+            copy(hidden[order[first + rows]], hidden.shape[1], rows_room[rows])
             rows += 1
         count, begin = counts[cluster], firsts[cluster]
         multiply(rows_room, rows, table[cluster], rounded, scores)
@@ -171,7 +171,7 @@ def active_products(hidden, clusters, table, counts, rounded, scores, found):  #
     for row in range(len(hidden)):
         multiply(hidden[row:], 1, table[clusters[row]], rounded, scores)
         count = counts[clusters[row]]
-        found[row, :count] = scores[0, :count]
+        copy(scores[0], count, found[row])
         found[row, count:] = -np.inf
 
 

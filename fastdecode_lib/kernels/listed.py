@@ -20,8 +20,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
-from fastdecode_lib.kernels.matrices import _multiply_float32
+from fastdecode_lib.kernels.elementwise import copy, log_sum
+from fastdecode_lib.kernels.matrices import CODE, call
 from fastdecode_lib.kernels.tiles import LANES, Builder
 
 AT_ONCE = 8
@@ -94,7 +94,7 @@ _one, _many = _dots(1), _dots(AT_ONCE)
 @njit(nogil=True, error_model="numpy")
 def product(x, rows, matrix, y):  # type: ignore[no-untyped-def]
     """`matrices.multiply` for what is packed in float32, which is all that these kernels are made of."""
-    _multiply_float32(x.ctypes.data, 4 * x.shape[1], rows, matrix, 0, 0, y.ctypes.data, 4 * y.shape[1])
+    call(matrix[CODE], x.ctypes.data, 4 * x.shape[1], rows, matrix.ctypes.data, 0, 0, y.ctypes.data, 4 * y.shape[1])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -105,10 +105,10 @@ def spread(hidden, x):  # type: ignore[no-untyped-def]
     """
     width = len(hidden)
     whole = width - width % LANES
-    x[:whole] = hidden[:whole]
+    copy(hidden, whole, x)
     if whole < width:
         x[whole:] = np.float32(0.0)
-        x[len(x) - (width - whole) :] = hidden[whole:]
+        copy(hidden[whole:], width - whole, x[len(x) - (width - whole) :])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -226,7 +226,8 @@ def answer(row, hidden, count, stored, room, asked, results):  # type: ignore[no
             listed = slot < count and tokens[slot] == wanted[row, i]
             found[row, i] = scores[0, slot] - normaliser if listed else -np.inf
     if len(active_ids):
-        active_ids[row, :count], active_scores[row, :count] = tokens[:count], scores[0, :count]
+        copy(tokens, count, active_ids[row])
+        copy(scores[0], count, active_scores[row])
 
 
 @kernel

@@ -6,6 +6,7 @@ limits this counted on. A row with an entry that is no finite number comes out a
 """
 
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastdecode_lib.kernels import cpu
-from fastdecode_lib.kernels.compiling import kernel
+from fastdecode_lib.kernels.compiling import callback, kernel
 from fastdecode_lib.kernels.elementwise import of_bits
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16, LANES, Format, tile
@@ -41,11 +42,9 @@ SUM_LIMIT = 2**31 - 1
 TINY = 1e-30
 """Rows, and weights of an output, whose every entry is smaller than this may be rounded to zero."""
 
-FORMATS = (FLOAT32, INT16, INT8, INT8_FOURS, FLOAT16)
-"""Numbered as the kernels know them."""
 
-WEIGHT, SCALE, BIAS, START, FORMAT, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
-"""Fields of a matrix as the kernels see it: four addresses and five numbers."""
+WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
+"""Fields of a matrix as the kernels see it: five addresses and four numbers."""
 
 
 class OverflowRisk(ValueError):
@@ -95,7 +94,7 @@ class Matrix:
 
     def __post_init__(self) -> None:
         addresses = [array.ctypes.data for array in (self.weight, self.scale, self.bias, self.start)]
-        numbers = [FORMATS.index(self.format), len(self.weight), self.shape[1], self.multiplier, self.limit]
+        numbers = [_code(self.format).address, len(self.weight), self.shape[1], self.multiplier, self.limit]
         object.__setattr__(self, "record", np.array([*addresses, *numbers], dtype=np.int64))
 
     @classmethod
@@ -154,7 +153,7 @@ class Matrix:
         else:
             entries, scale[:rows] = _int8(weight) if precision == "int8" else _int16(weight)
             limit = INT8_LIMIT if precision == "int8" else INT16_LIMIT
-        if kind is INT8_FOURS:
+        if kind == INT8_FOURS:
             start[:rows] = -128 * entries.astype(np.int32).sum(1)
         return cls((rows, columns), precision, kind, pack(entries, kind), scale, biases, start, multiplier, limit)
 
@@ -360,8 +359,9 @@ longs_at = _view(types.int64, 8)
 """Views of so many float32, int16, uint8 or int64 numbers at an address."""
 
 
-def _multiplier(kind: Format) -> Any:
-    """The loop over rows and blocks for one format of numbers."""
+@cache
+def _code(kind: Format) -> Any:
+    """The compiled product of one format of numbers; its arguments are those of `call` but the first."""
     few = 4 if cpu.wide() else 2
     many = 4 if cpu.wide() else 1
     one, two, three, four, six = (
@@ -371,10 +371,17 @@ def _multiplier(kind: Format) -> Any:
         tile(kind, 4, many),
         tile(kind, 6, many),
     )
-    weight_bytes, group = kind.weight_bytes, kind.group
+    weight_bytes, group, rounds, bytewise = kind.weight_bytes, kind.group, not kind.is_float, kind == INT8_FOURS
 
-    def run(x, x_bytes, rows, matrix, row_scales, scale_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
+    def run(x, x_bytes, rows, record, rounded, rounded_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
+        matrix = longs_at(record, FIELDS)
         columns = matrix[COLUMNS]
+        row_scales, scale_bytes = rounded, rounded_bytes
+        if rounds:
+            for row in range(rows):
+                entries = floats_at(x + row * x_bytes, columns)
+                _round_row(entries, columns, matrix, rounded + row * rounded_bytes, bytewise)
+            x, x_bytes = rounded + 4, rounded_bytes
         groups = columns if group == 1 else ((columns + GROUP - 1) // GROUP) * (GROUP // group)
         block_bytes = groups * group * LANES * weight_bytes
         for first in range(0, rows, ROWS_AT_ONCE):
@@ -401,13 +408,20 @@ def _multiplier(kind: Format) -> Any:
                             six(w, block_bytes, xs, x_bytes, groups, b, s, t, scales, scale_bytes, ys, y_bytes)
                     row += height
 
-    # numba knows compiled code by module, name and a number that starts anew in every process: two loops of one name, kept by
-    # two processes, could be taken for each other by a third (numba issue 10486).
     run.__qualname__ = f"multiply_{kind.name}"
-    return njit(nogil=True, error_model="numpy")(run)
+    return callback(run, 8)
 
 
-_multiply_float32, _multiply_int16, _multiply_int8, _multiply_int8_fours, _multiply_float16 = map(_multiplier, FORMATS)
+@intrinsic
+def call(typing, code, x, x_bytes, rows, matrix, rounded, rounded_bytes, y, y_bytes):  # type: ignore[no-untyped-def]
+    """Call what `_code` compiled with the addresses of arrays and the bytes of their rows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 8)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 9), generate
 
 
 @kernel
@@ -442,7 +456,7 @@ def _magnitude(x, columns):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
+def _round_row(x, columns, matrix, rounded, bytewise):  # type: ignore[no-untyped-def]
     """Quantise a row of floats into `rounded`, the format's integers behind a float32 scale."""
     limit, largest = np.float32(matrix[LIMIT]), _magnitude(x, columns)
     if matrix[MULTIPLIER] > 0:
@@ -452,7 +466,7 @@ def _round_row(x, columns, matrix, rounded):  # type: ignore[no-untyped-def]
         factor = limit / largest if largest >= np.float32(TINY) else np.float32(0.0)
         scale = largest / limit
     floats_at(rounded, 1)[0] = scale if largest < np.float32(np.inf) else np.float32(np.nan)
-    if matrix[FORMAT] == 3:
+    if bytewise:
         entries = bytes_at(rounded + 4, columns)
         for column in range(columns):
             value = min(max(-limit, nearest(x[column] * factor)), limit)  # in this order NaN becomes a number
@@ -481,19 +495,15 @@ def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
     rounded : int16 array (rows, ...)
         From `room`.
     """
-    x_bytes, y_bytes = 4 * x.shape[1], 4 * y.shape[1]
-    if matrix[FORMAT] == 0:
-        _multiply_float32(x.ctypes.data, x_bytes, rows, matrix, 0, 0, y.ctypes.data, y_bytes)
-        return
-    if matrix[FORMAT] == 4:
-        _multiply_float16(x.ctypes.data, x_bytes, rows, matrix, 0, 0, y.ctypes.data, y_bytes)
-        return
-    columns, start, row_bytes = matrix[COLUMNS], rounded.ctypes.data, 2 * rounded.shape[1]
-    for row in range(rows):
-        _round_row(x[row], columns, matrix, start + row * row_bytes)
-    if matrix[FORMAT] == 1:
-        _multiply_int16(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)
-    elif matrix[FORMAT] == 2:
-        _multiply_int8(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)
-    else:
-        _multiply_int8_fours(start + 4, row_bytes, rows, matrix, start, row_bytes, y.ctypes.data, y_bytes)
+    places = x.ctypes.data, matrix.ctypes.data, rounded.ctypes.data, y.ctypes.data
+    call(
+        matrix[CODE],
+        places[0],
+        4 * x.shape[1],
+        rows,
+        places[1],
+        places[2],
+        2 * rounded.shape[1],
+        places[3],
+        4 * y.shape[1],
+    )

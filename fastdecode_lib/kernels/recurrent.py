@@ -11,7 +11,7 @@ from numba import njit
 
 from fastdecode_lib.kernels.attention import _add, _product
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import hyperbolic_tangent, logistic, softmax
+from fastdecode_lib.kernels.elementwise import copy, hyperbolic_tangent, logistic, softmax
 from fastdecode_lib.kernels.matrices import multiply
 
 LIBRARY, TABLE, POLYNOMIAL = range(3)
@@ -146,7 +146,7 @@ def direction(kind, inputs, matrix, rounded, width, backwards, hidden, column, w
         place = len(inputs) - 1 - step if backwards else step
         multiply(state, 1, matrix, rounded, product)
         _cell(kind, state[0], product[0, :gates], inputs[place], after[0], work, way)
-        state[:] = after
+        copy(after[0], size, state[0])
         for i in range(width):
             hidden[place, column + i] = after[0, i]
 

@@ -8,7 +8,7 @@ from numba import njit
 
 from fastdecode_lib.kernels.attention import attend
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import activate, normalise
+from fastdecode_lib.kernels.elementwise import activate, copy, normalise
 from fastdecode_lib.kernels.matrices import floats_at, multiply
 
 SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MATRICES = range(8)
@@ -42,7 +42,8 @@ def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
     if pre_norm:
         normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), h)
     else:
-        h[:rows, :width] = x[:rows, :width]
+        for row in range(rows):
+            copy(x[row], width, h[row])
 
 
 @njit(nogil=True, error_model="numpy")

@@ -30,7 +30,7 @@ from fastdecode_lib.dependencies import (
 from fastdecode_lib.translation import Session, TranslationModel
 
 TEXTS = fakes.own_sentences()["en"][2:6]
-SEEDS = range(30)
+SEEDS = range(20)
 
 
 class OneSource:

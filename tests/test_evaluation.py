@@ -87,7 +87,7 @@ def test_workers_make_the_same_files(whole: Any, tmp_path: Path) -> None:
     assert found.to_dict("records") == table.to_dict("records") and files(tmp_path) == files(folder)
 
 
-KILLS = int(os.environ.get("FASTDECODE_KILLS", "3"))
+KILLS = int(os.environ.get("FASTDECODE_KILLS", "2"))
 """Set to 50 for the long form of the test below."""
 
 

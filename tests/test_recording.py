@@ -279,6 +279,7 @@ def stop() -> None:
 
 
 def interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
 

@@ -57,6 +57,12 @@ def both(view: Callable[..., None]) -> Any:
     return pytest.mark.browser(pytest.mark.parametrize("scheme", ["light", "dark"])(view))
 
 
+def in_the_app(view: Callable[..., None]) -> Any:
+    """A browser test of the whole app, which takes long: in dark only where pictures are made."""
+    schemes = ("light", "dark") if "DDGVIZ_PICTURES" in os.environ else ("light",)
+    return pytest.mark.browser(pytest.mark.parametrize("scheme", schemes)(view))
+
+
 def keep(picture: bytes, name: str) -> None:
     """Leave a picture where pictures are wanted, small enough to be committed."""
     assert len(picture) > 15_000, "there is next to nothing in the picture"
@@ -350,7 +356,7 @@ def test_scripts_of_the_world(opened: Opener, scheme: str) -> None:
         photograph(page, "scripts", scheme)
 
 
-@both
+@in_the_app
 def test_the_panel_and_two_decoders(voila: str, browser: Any, scheme: str) -> None:
     size = {"width": 1080, "height": 1900}
     context = browser.new_context(viewport=size, device_scale_factor=1.5, reduced_motion="reduce", color_scheme=scheme)
@@ -390,7 +396,7 @@ def test_the_panel_and_two_decoders(voila: str, browser: Any, scheme: str) -> No
     assert complaints == []
 
 
-@pytest.mark.parametrize("scheme", ("light", "dark") if "DDGVIZ_PICTURES" in os.environ else ("light",))
+@in_the_app
 def test_what_pays_on_a_sentence(voila: str, browser: Any, scheme: str) -> None:
     size = {"width": 1080, "height": 2000}
     context = browser.new_context(viewport=size, device_scale_factor=1.2, reduced_motion="reduce", color_scheme=scheme)

@@ -275,7 +275,7 @@ def test_padding_of_a_source_may_be_anything() -> None:
 @pytest.mark.parametrize("numbers", PRECISIONS)
 @pytest.mark.parametrize("law", checks.MODEL_LAWS, ids=lambda law: law.__name__)
 def test_model_law_to_the_last_bit(law: Any, numbers: str) -> None:
-    @settings(max_examples=20)
+    @settings(max_examples=12)
     @given(seeds)
     def holds(seed: int) -> None:
         law(checks.random_case(seed, numbers=numbers))
@@ -285,7 +285,7 @@ def test_model_law_to_the_last_bit(law: Any, numbers: str) -> None:
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
 def test_model_laws_of_groups_to_the_last_bit(numbers: str) -> None:
-    @settings(max_examples=20)
+    @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
         case = checks.random_case(seed, numbers=numbers, fits="double_token")
@@ -298,7 +298,7 @@ def test_model_laws_of_groups_to_the_last_bit(numbers: str) -> None:
 @pytest.mark.parametrize("numbers", PRECISIONS)
 @pytest.mark.parametrize("name", registry.DECODERS)
 def test_decoder_laws(name: str, numbers: str) -> None:
-    @settings(max_examples=20)
+    @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
         case = checks.random_case(seed, numbers=numbers, fits=name)

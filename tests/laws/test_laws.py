@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from fastdecode_lib import checks, registry
 from fastdecode_lib.checkpoints import FAMILIES
 
-CASES = 40
-MANY = 100
+CASES = 24
+MANY = 60
 """For what the project promises above all: lossless, alone and in a batch."""
 seeds = st.integers(0, 2**31)
 

@@ -57,7 +57,7 @@ def recurrent_case(seed: int, engine: str = "torch") -> Case:
 @pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("law", MODEL_LAWS, ids=lambda law: law.__name__)
 def test_model_law(law, engine):
-    @settings(max_examples=30)
+    @settings(max_examples=20)
     @given(seeds)
     def holds(seed):
         law(recurrent_case(seed, engine))
@@ -69,7 +69,7 @@ def test_model_law(law, engine):
 @pytest.mark.parametrize("decoder", DECODERS, ids=str)
 @pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law(law, decoder, engine):
-    @settings(max_examples=10)
+    @settings(max_examples=6)
     @given(seeds)
     def holds(seed):
         law(decoder, recurrent_case(seed, engine))

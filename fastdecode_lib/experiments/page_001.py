@@ -4,6 +4,7 @@ from fastdecode_lib.experiments.pages import Section, measured
 
 INTRODUCTION = """\
 Novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT; vocabularies and widths are the paper's.
+The translation model, `words-en-de`, had 1,500 updates (chrF 38 on dev) and is not bundled: it stands for its size alone.
 Speedups are over numpy's product of the matrix with one vector and its partial sort, as in the paper; "over ours" is over our
 own exact kernel in float32. Settings are chosen on contexts of the dev split, at precisions not below the paper's, and measured
 on the test split. One thread, methods in turn, 95% intervals. The paper's times are of an Intel E5-2620. Raw:
@@ -92,7 +93,8 @@ SECTION = Section(
             "table5",
             measured(
                 _PRECISE,
-                "On this model learning adds nothing that could be told from chance: the same precision at the same speed.",
+                "On these models learning adds nothing to speed that could be told from chance; for translation a few rows fewer "
+                "are scored, a little more precisely.",
                 _PRECISION,
             ),
         ),

@@ -9,7 +9,8 @@ APP_PORT ?= 8866
 TEST_JOBS ?= 2
 
 BIN := .venv/bin
-# Modules are compiled when they are first imported, not all of them here: half the time.
+# Modules are compiled when they are first imported, and then kept, not all of them here: half the time.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --constraint .venv/constraints.txt
 EXTRAS := figures,bench,test,app
 say = @printf '\n== %s\n' "$(1)"

@@ -42,7 +42,6 @@ SUM_LIMIT = 2**31 - 1
 TINY = 1e-30
 """Rows, and weights of an output, whose every entry is smaller than this may be rounded to zero."""
 
-
 WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
 """Fields of a matrix as the kernels see it: five addresses and four numbers."""
 
@@ -495,15 +494,5 @@ def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
     rounded : int16 array (rows, ...)
         From `room`.
     """
-    places = x.ctypes.data, matrix.ctypes.data, rounded.ctypes.data, y.ctypes.data
-    call(
-        matrix[CODE],
-        places[0],
-        4 * x.shape[1],
-        rows,
-        places[1],
-        places[2],
-        2 * rounded.shape[1],
-        places[3],
-        4 * y.shape[1],
-    )
+    at_x, at_matrix, at_rounded, at_y = x.ctypes.data, matrix.ctypes.data, rounded.ctypes.data, y.ctypes.data
+    call(matrix[CODE], at_x, 4 * x.shape[1], rows, at_matrix, at_rounded, 2 * rounded.shape[1], at_y, 4 * y.shape[1])

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -168,8 +168,7 @@ class MaskedModel(Model, Protocol):
 # -------------------------------------------------------------------------------------------------------- projections
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The best tokens of N positions, best first; equal scores in order of id, lowest first.
 
     Attributes

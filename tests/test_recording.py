@@ -15,6 +15,7 @@ from typing import Any
 import fakes
 import numpy as np
 import pytest
+from tqdm.auto import tqdm
 
 from fastdecode_lib import checks, load, store
 from fastdecode_lib.contexts import NOTE, Contexts, ContextsError
@@ -325,10 +326,15 @@ def test_ctrl_c_inside_a_batch(tiny: TranslationModel, tmp_path: Path, monkeypat
 
 
 def in_a_child(work: Callable[[], Any]) -> int:
-    """Run in a forked process and return its process id."""
+    """Run in a forked process and return its process id.
+
+    The child gets a lock of its own for progress bars: tqdm's is shared with the parent, which would wait for ever where the
+    child is killed with it.
+    """
     child = os.fork()
     if child == 0:
         try:
+            tqdm.set_lock(threading.RLock())
             work()
         finally:
             os._exit(0)

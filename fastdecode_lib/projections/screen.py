@@ -40,7 +40,7 @@ Method = Literal["clustered", "screened"]
 ROWS = 32
 """Hidden vectors scored together."""
 FORMAT, VERSION = "fastdecode-screens", 1
-_NONE = np.zeros((1, 0), dtype=np.int64)
+_NONE, _NO_NORMALISER = np.zeros((1, 0), dtype=np.int64), np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class ScreenScorer:
                     f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors."
                 )
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
-        log_normaliser = np.empty(rows if normalise else 0)
+        log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
         if rows == 1 and self._record is not None:
             told = np.empty(2, dtype=np.int64)
             best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)

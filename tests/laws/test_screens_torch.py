@@ -1,7 +1,6 @@
 """Laws of screened projections for torch models: all active is exact, a row has its own set, what is said of it is true."""
 
 import copy
-import dataclasses
 from typing import Any
 
 import fakes
@@ -239,7 +238,7 @@ def test_memory_is_counted_and_a_copy_is_the_same() -> None:
     assert copies.memory_bytes - gathers.memory_bytes == len(screen.sets.ids) * weight.shape[1] * 8
     assert gathers.bytes_for(20) - gathers.bytes_for(10) == 10 * (weight.shape[1] + 1) * 8
     one, other = (scorer.top_k(hidden, 3) for scorer in (copies, copy.deepcopy(copies)))
-    assert all(np.array_equal(a, b) for a, b in zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     nothing = gathers.top_k(hidden[:0], 3, normalise=True)
     assert nothing.ids.shape == (0, 3) and len(nothing.num_active) == len(nothing.log_normaliser) == 0
     assert len(TorchScreenScorer(screen, weight, bias, shared=True).top_k(hidden[:0], 3).ids) == 0

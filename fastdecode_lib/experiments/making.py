@@ -1,7 +1,6 @@
 """Several tables in one go: those that count over as many workers as there are, those that time here, one by one."""
 
 import json
-import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib.corpus import corpus_fingerprint
 from fastdecode_lib.experiments import Experiment, Scale, experiments, result_name
 from fastdecode_lib.measure import provenance, versions
 from fastdecode_lib.store import plain_row, write_table
@@ -65,9 +65,10 @@ class Maker:
     def asked(self, e: Experiment) -> dict[str, Any]:
         """What a table is made for: with another answer it is another table."""
         given = e.accepted(dict(self.settings))
+        data = given.pop("data", None)
         asked: dict[str, Any] = {"threads": 1, **given, **dict(self.loading)}
-        if "data" in e.accepted({"data": None}):
-            asked["data"] = str(given.get("data") or os.environ.get("FASTDECODE_DATA"))
+        if "data" in e.accepted({"data": None}) and self.scale != Scale.TINY:
+            asked["corpus"] = corpus_fingerprint(data)
         if not e.counted:
             asked["cpu"] = provenance()["cpu"]
         if e.accepted({"model": None}):

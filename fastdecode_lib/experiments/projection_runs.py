@@ -246,7 +246,7 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
     for count in counts:
         add("greedy_mips", GreedyMips.fit, budget=count)
     for search in (8, 16, 32, 64, 128, 256, 512) if many else (16,):
-        for links in (16, 32) if many else (16,):
+        for links in (16, 32, 64) if many else (16,):
             add("fgd", walk, neighbours=max(K, search // 2) if whole else K, search=max(K, search), links=links)
     for depth in sorted(grid.depths, reverse=True):
         for detours in (False, True) if many else (False,):

@@ -33,6 +33,10 @@ class WithTail:
     down: Matrix
     up: Matrix
 
+    def __post_init__(self) -> None:
+        if not hasattr(self.inner, "active_scores"):
+            raise ValueError(f"A tail needs a projection that tells which tokens it scores: got {self.inner.name}.")
+
     @classmethod
     def of(cls, inner: Any, weight: np.ndarray, bias: np.ndarray | None, rank: int) -> "WithTail":
         """With the best approximation of a weight (V, D) by a matrix of some rank, bias (V,).
@@ -42,14 +46,7 @@ class WithTail:
         ValueError
             If the rank is out of range, or the projection does not tell which tokens it scores.
         """
-        if not 1 <= rank <= min(weight.shape):
-            raise ValueError(
-                f"The tail's rank must be from 1 to {min(weight.shape)}, got {rank}. The paper's is 20 or 200."
-            )
-        if not hasattr(inner, "active_scores"):
-            raise ValueError(f"A tail needs a projection that tells which tokens it scores: got {inner.name}.")
-        left, sizes, right = np.linalg.svd(weight.astype(np.float64), full_matrices=False)
-        return cls(inner, Matrix.of(right[:rank]), Matrix.of(left[:, :rank] * sizes[:rank], bias))
+        return cls(inner, *low_rank(weight, bias, rank))
 
     @property
     def name(self) -> str:
@@ -93,3 +90,19 @@ class WithTail:
             np.empty((rows, self.up.outputs), np.float32), total, found,
         )  # fmt: skip
         return found, total
+
+
+def low_rank(weight: np.ndarray, bias: np.ndarray | None, rank: int) -> tuple[Matrix, Matrix]:
+    """`WithTail.down` and `WithTail.up`: the best approximation of a weight (V, D) by a matrix of some rank.
+
+    Raises
+    ------
+    ValueError
+        If the rank is out of range.
+    """
+    if not 1 <= rank <= min(weight.shape):
+        raise ValueError(
+            f"The tail's rank must be from 1 to {min(weight.shape)}, got {rank}. The paper's is 20 or 200."
+        )
+    left, sizes, right = np.linalg.svd(weight.astype(np.float64), full_matrices=False)
+    return Matrix.of(right[:rank]), Matrix.of(left[:, :rank] * sizes[:rank], bias)

@@ -1,11 +1,15 @@
 """Several tables in one go: the same rows for any number of workers, resumed where they stopped, and times never shared."""
 
+import gzip
 import json
 import multiprocessing
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fakes
 import pytest
 
 from fastdecode_lib import cli
@@ -95,6 +99,20 @@ def test_what_is_not_the_same_run_is_made_again(
     monkeypatch.setattr(Maker, "__call__", remember)
     assert made(tmp_path, resume=True) == expected
     assert again == [NAMES[0]]
+
+
+def test_a_table_is_of_its_corpus_wherever_that_lies(tmp_path: Path) -> None:
+    corpus = fakes.write_corpus(tmp_path / "corpus")
+    moved, changed = (Path(shutil.copytree(corpus, tmp_path / name)) for name in ("moved", "changed"))
+    with gzip.open(changed / "tatoeba" / "train.en-de.tsv.gz", "at", encoding="utf-8") as file:
+        file.write("One more.\tNoch eins.\n")
+
+    def asked(folder: Path) -> dict[str, Any]:
+        maker = replace(MAKER, scale=Scale.LAPTOP, settings=(("seed", 0), ("data", str(folder))))
+        return maker.asked(experiments()["vocabulary_clusters.table1"])
+
+    assert asked(corpus) == asked(moved) != asked(changed)
+    assert str(tmp_path) not in str(asked(corpus))
 
 
 def test_times_are_never_taken_beside_others() -> None:

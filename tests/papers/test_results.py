@@ -1,5 +1,6 @@
 """What is committed under results/ is whole, tells how it was made, and says what the documents say of it."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -37,7 +38,14 @@ def test_every_long_run_is_there(name):
     assert len(frame) and frame["name"].notna().all()
     assert about["scale"] == "laptop" and about["fingerprint"] and about["versions"]["torch"]
     assert f"experiment {name.partition('.')[0]}" in about["command"]
-    assert "/work" not in str(about) and "/home" not in str(about)
+
+
+def test_no_result_names_a_folder_of_the_machine_it_was_made_on():
+    paths = sorted((Path(registry.__file__).parent / "results").glob("*.json"))
+    assert len(paths) > 50
+    for path in paths:
+        told = path.read_text(encoding="utf-8")
+        assert not re.search(r"/(work|home|root|tmp|Users)/", told), path.name
 
 
 def test_what_is_not_there_names_its_command():
@@ -83,6 +91,19 @@ def test_what_the_readme_says_of_clusters_and_screens():
     lost = exact.bleu - alone.bleu
     assert len(alone) == 6 and alone.speedup.round(1).between(1.8, 2.7).all() and lost.round(1).between(0.1, 1.2).all()
     assert alone.identical.round(2).between(0.86, 0.92).all()
+    joined = committed("vocabulary_clusters.table4").query("kind == 'measured'").set_index(["method", "direction"])
+    alone, exact = joined.loc["clustered"], joined.loc["exact"]
+    lost = exact.bleu - alone.bleu
+    assert len(alone) == 6 and alone.speedup.round(1).between(1.4, 1.5).all() and lost.round(1).between(0, 1.3).all()
+    assert alone.identical.round(2).between(0.49, 0.64).all()
+    said = committed("learning_to_screen.table3").set_index(["method", "set", "beam"])
+    screened, exact = said.loc["screened"], said.loc["exact"]
+    assert len(screened) == 4 and screened.speedup.round(1).between(2.7, 3.2).all()
+    assert (exact.bleu - screened.bleu).round(1).max() == 0.2
+    assert (screened.identical.xs(1, level="beam").round(2) >= 0.99).all()
+    assert screened.identical.xs(5, level="beam").round(2).between(0.71, 0.76).all()
+    checked = committed("vocabulary_clusters.lossless").set_index("name")
+    assert (checked.mismatches == 0).all() and checked.queries["translation"] == 1_000_000
     table = committed("learning_to_screen.table2").set_index(["set", "method"])
     small, translation = table.loc["small"], table.loc["translation"]
     assert round(small.speedup["screened"]) == 14 and round(small.speedup["quantised"], 1) == 2.1

@@ -28,12 +28,19 @@ _ALL = (
     (
         figure2,
         "Figure 2: largest active share against the number of clusters",
-        Chart("clusters", "largest_share", group="group", where={"kind": "measured"}, y_title="largest active share"),
+        Chart(
+            "clusters",
+            "largest_share",
+            group="group",
+            where={"kind": "measured"},
+            log_x=True,
+            y_title="largest active share",
+        ),
     ),
     (
         figure3,
         "Figure 3: speedup against the number of clusters",
-        Chart("clusters", "speedup", group="group", reference=1.0),
+        Chart("clusters", "speedup", group="group", reference=1.0, log_x=True),
     ),
     (
         figure4,

@@ -135,8 +135,11 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     assert bleu["tuned together, single"] > bleu["continued, single"] > bleu["untouched, single"]
     systems = committed("double_token_decoding.table2").set_index("name")
     for which in ("single", "joined"):
-        both, plain = (systems.loc[f"{name}, {which}"] for name in ("bidirectional", "single_token_l2r"))
-        assert round(both["speedup"], 1) == 1.4 and 6 <= plain["bleu"] - both["bleu"] <= 8
+        plain, both, left = (
+            systems.loc[f"{name}, {which}"] for name in ("single_token_l2r", "bidirectional", "double_token_l2r")
+        )
+        assert round(both["speedup"], 1) in (1.3, 1.4) and round(plain["bleu"] - both["bleu"]) in (6, 7)
+        assert round(both["bleu"] - left["bleu"]) == 3
 
 
 def test_what_the_readme_says_of_learned_drafts_in_time():

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints import find_checkpoint
-from fastdecode_lib.corpus import corpus_fingerprint
+from fastdecode_lib.corpus import CorpusNotFound, corpus_fingerprint
 from fastdecode_lib.experiments import Experiment, Scale, experiments, result_name
 from fastdecode_lib.measure import provenance, versions
 from fastdecode_lib.store import plain_row, write_table
@@ -68,7 +68,8 @@ class Maker:
         data = given.pop("data", None)
         asked: dict[str, Any] = {"threads": 1, **given, **dict(self.loading)}
         if "data" in e.accepted({"data": None}) and self.scale != Scale.TINY:
-            asked["corpus"] = corpus_fingerprint(data)
+            with suppress(CorpusNotFound):  # some need none
+                asked["corpus"] = corpus_fingerprint(data)
         if not e.counted:
             asked["cpu"] = provenance()["cpu"]
         if e.accepted({"model": None}):

@@ -113,6 +113,7 @@ def test_a_table_is_of_its_corpus_wherever_that_lies(tmp_path: Path) -> None:
 
     assert asked(corpus) == asked(moved) != asked(changed)
     assert str(tmp_path) not in str(asked(corpus))
+    assert "corpus" in asked(corpus)["asked"] and "corpus" not in asked(tmp_path / "none")["asked"]
 
 
 def test_times_are_never_taken_beside_others() -> None:

@@ -117,8 +117,8 @@ SECTION = Section(
                 },
                 "Each method at its cheapest setting that, on dev, raises perplexity by no more than in the paper, or as little as "
                 "it can. The speedup is of the probability of one word, over numpy's product and softmax. A learned screen's sets "
-                "hold words that were among the five best, some 70 of 10,000 however large the budget; a novel's next word often "
-                "is not there, and a score of rank 20 says little about it.",
+                "hold words that were among the five best, some 70 of 10,000 however large the budget; all others have a score of "
+                "rank 20.",
             ),
         ),
         (

@@ -71,8 +71,8 @@ AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), 
 
 def first_of(
     settings: Iterable[Setting], found: Situation, judge: Callable[[Projection], tuple[bool, float]]
-) -> tuple[Setting, Projection]:
-    """The first of some settings whose projection is good enough, and that; where there is none, the best.
+) -> tuple[Setting, Projection, bool]:
+    """The first of some settings whose projection is good enough, that, and True; where there is none, the best, and False.
 
     Give the cheapest first: none is made after the one that is taken.
 
@@ -86,12 +86,12 @@ def first_of(
         projection = setting.make(found)
         enough, how_good = judge(projection)
         if enough:
-            return setting, projection
+            return setting, projection, True
         if how_good > highest:
             best, highest = (setting, projection), how_good
     if best is None:
         raise ValueError("There is nothing to choose from: got no setting. Give at least one.")
-    return best
+    return *best, False
 
 
 def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
@@ -103,7 +103,8 @@ def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: f
         own_1, own_5 = precision_at(ids, labels, 1), precision_at(ids, labels, 5)
         return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
 
-    return first_of(settings, found, judge)
+    setting, projection, _ = first_of(settings, found, judge)
+    return setting, projection
 
 
 def _settings(method: str, found: Situation, scale: Scale, seed: int, *, whole: bool = False) -> list[Setting]:
@@ -350,9 +351,8 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
         if method in ("fgd", "screened"):
             settings = [_tailed(setting, *factors) for setting in settings]
         most = least * printed[method][1] / printed["exact"][1]
-        setting, projection = first_of(settings, found, partial(_raising_to, most, dev))
+        setting, projection, reached[method] = first_of(settings, found, partial(_raising_to, most, dev))
         methods[method] = setting.label, projection
-        reached[method] = _raising_to(most, dev, projection)[0]
     chosen = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
     systems = [_numpy_system(found.weight, found.bias)]

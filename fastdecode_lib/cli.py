@@ -289,7 +289,7 @@ def _translate(options: argparse.Namespace) -> int:
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
         batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
-        found = session.decode(texts, threads=batches, progress=progress)
+        found = session.decode(texts, threads=batches, progress=progress, keep_done=True)
         tokens = [h.tokens for h in found]
         left = sum(h.stop == "interrupted" for h in found)
     outputs = model.texts(texts, tokens)
@@ -557,13 +557,15 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
     """The table of an experiment: the one that comes with fastdecode, or else, if it is short or so wished, made now."""
     from fastdecode_lib.experiments import NoResult, committed
 
+    try:
+        frame = committed(e.name, scale)
+        if not e.traced or frame.attrs["traces"]:
+            return frame
+    except NoResult:
+        if not (make or e.compares or e.traced):
+            raise
     if not e.traced:
-        try:
-            return committed(e.name, scale)
-        except NoResult:
-            if not (make or e.compares):
-                raise
-            print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
+        print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
 
 

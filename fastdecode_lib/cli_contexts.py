@@ -83,13 +83,17 @@ def _record(options: argparse.Namespace) -> int:
         asked = (options.source_language, options.target_language)
         pairs = [check_direction(pairs, *asked) if pairs else ("any", "any")]
     elif options.directions != "all":
-        pairs = [check_direction(pairs, *name.split("-", 1)) for name in options.directions.split(",")]
+        asked_for = [name.strip().split("-") for name in options.directions.split(",")]
+        if wrong := ["-".join(parts) for parts in asked_for if len(parts) != 2]:
+            raise UsageError(f"--directions are pairs as in en-de,de-en: got {wrong[0]!r} in {options.directions!r}.")
+        pairs = [check_direction(pairs, source, target) for source, target in asked_for]
     inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
     feeder: Any = Translations(model, options.decoder, options.max_length)
     if options.source:
         (direction,) = inputs
         inputs[direction] = read_lines(options.source)
         if options.reference:
+            _without_decoding(options, "--reference feeds the model what it should say")
             references = read_lines(options.reference)
             if len(references) != len(inputs[direction]):
                 raise UsageError(
@@ -104,6 +108,11 @@ def _record(options: argparse.Namespace) -> int:
     return _recorded(options, feeder, inputs, provenance(model, threads=options.threads or 1, seed=options.seed))
 
 
+def _without_decoding(options: argparse.Namespace, why: str) -> None:
+    if options.decoder is not None or options.max_length is not None:
+        raise UsageError(f"{why}, so that nothing is decoded: got --decoder or --max-length. Leave them out.")
+
+
 def _record_language(options: argparse.Namespace) -> int:
     """Record a language model on a text, each word fed the true one before it."""
     from fastdecode_lib.feeding import language_rows
@@ -114,6 +123,7 @@ def _record_language(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.model} is a language model, which reads one text: give --source FILE alone.")
     if options.source_language or options.target_language:
         raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
+    _without_decoding(options, f"{options.model} is fed its text")
     model = load_language(options.model)
     rows = model.text.encode(read_lines(options.source))
     return _recorded(options, language_rows(model), {RECORDED: rows}, provenance(seed=options.seed))

@@ -418,7 +418,7 @@ class Contexts:
         return self._view(np.sort(drawn))
 
     def split(self, share: float, seed: int) -> tuple["Contexts", "Contexts"]:
-        """Two views without a sentence in common, to fit on and to measure on; about `share` of the sentences in the second.
+        """Two views without a sentence of one direction in common, to fit on and to measure on; about `share` is in the second.
 
         Which sentences are held out follows from the seed alone: with the same seed they are the same in every view.
 

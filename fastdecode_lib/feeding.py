@@ -227,8 +227,6 @@ class Translations(_Texts):
         self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
     ) -> Sequence[Sequence[int]]:
         found = session.decode_ids(source, np.where(fits, source.lengths, 0), batch=BATCH, threads=1)
-        if any(hypothesis.stop == "interrupted" for hypothesis in found):
-            raise KeyboardInterrupt
         return [hypothesis.tokens for hypothesis in found]
 
 

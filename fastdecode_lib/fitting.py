@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.projections.clustered import fit_clustered
-from fastdecode_lib.projections.screen import Method, Screen, load_screens, save_screens
+from fastdecode_lib.projections.screen import Method, Screen, load_screens
 from fastdecode_lib.projections.screened import fit_screened
 
 Per = Literal["direction", "target", "all"]
@@ -29,15 +29,21 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
     Raises
     ------
     ValueError
-        If a choice is unknown, or as the two functions raise.
+        If a choice is unknown, nothing is recorded of a screen, or as the two functions raise.
     """
     fits: dict[str, Callable[..., Screen]] = {"clustered": fit_clustered, "screened": fit_screened}
     if method not in fits:
         raise ValueError(f"Unknown kind of screen: got {method!r}. Use 'clustered' or 'screened'.")
-    return {
-        name: fits[method](contexts if name == "all" else contexts.where(direction=members), **knobs)
+    parts = {
+        name: contexts if name == "all" else contexts.where(direction=members)
         for name, members in groups(contexts.directions, per).items()
     }
+    if empty := [name for name, part in parts.items() if not len(part)]:
+        raise ValueError(
+            f"There are no contexts to fit {', '.join(empty)} on: got {len(contexts):,}, of "
+            f"{', '.join(name for name in parts if name not in empty) or 'no direction'}. Record more of them."
+        )
+    return {name: fits[method](part, **knobs) for name, part in parts.items()}
 
 
 def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
@@ -76,8 +82,3 @@ def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: 
 def _covers(new: str, old: str) -> bool:
     """Whether a screen is of all that another is of."""
     return new in ("all", old) or old.endswith(f"-{new}")
-
-
-def fit_folder(folder: str | Path, out: str | Path, method: Method, *, per: Per = "direction", **knobs: Any) -> None:
-    """`fit_screens` on a recording, written as a folder that ``--projection NAME:file=FOLDER`` takes."""
-    save_screens(fit_screens(Contexts.open(folder), method, per=per, **knobs), out)

@@ -459,7 +459,9 @@ def versions() -> dict[str, str]:
     from fastdecode_lib import __version__
 
     found = {"fastdecode": __version__}
-    packages = ("numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu")
+    packages = (
+        "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "hnswlib", "scann",
+    )  # fmt: skip
     for package in packages:
         try:
             found[package] = metadata.version(package)

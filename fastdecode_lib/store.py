@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,18 @@ def _flush_to_disk(file: Path) -> None:
         os.fsync(written.fileno())
 
 
-def write_table(path: str | Path, rows: list[dict[str, Any]], provenance: dict[str, Any]) -> None:
-    """A machine-readable table: ``{"schema": 1, "provenance": {...}, "rows": [...]}``, numbers not finite as null."""
+def write_table(
+    path: str | Path,
+    rows: list[dict[str, Any]],
+    provenance: dict[str, Any],
+    traces: Mapping[str, dict[str, Any]] | None = None,
+) -> None:
+    """A machine-readable table: ``{"schema": 1, "provenance": {...}, "rows": [...]}``, numbers not finite as null.
+
+    The passes that it was read from stand beside the rows as ``"traces": {NAME: {...}}``, where there are any.
+    """
     content = {"schema": 1, "provenance": provenance, "rows": [plain_row(row) for row in rows]}
+    content |= {"traces": dict(traces)} if traces else {}
     with atomic_file(path) as temporary:
         temporary.write_text(
             json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8"

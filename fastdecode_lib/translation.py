@@ -556,16 +556,24 @@ class Session:
         return trace
 
     def decode(
-        self, texts: Sequence[str], *, batch: int | None = None, threads: int | None = None, progress: bool = False
+        self,
+        texts: Sequence[str],
+        *,
+        batch: int | None = None,
+        threads: int | None = None,
+        progress: bool = False,
+        keep_done: bool = False,
     ) -> list[Hypothesis]:
         """Decode many texts without recording anything, in batches of like length; order is kept.
 
-        Text without content gets the empty hypothesis, text not reached before Ctrl-C an interrupted one.
+        Text without content gets the empty hypothesis. After Ctrl-C nothing is returned; with `keep_done` what is done, and an
+        interrupted hypothesis for each text that was not reached.
         """
         if not texts:
             return []
         everything, lengths = self._encoded(texts)
-        return self.decode_ids(everything, lengths, batch=batch, threads=threads, progress=progress)
+        settings: dict[str, Any] = {"threads": threads, "progress": progress, "keep_done": keep_done}
+        return self.decode_ids(everything, lengths, batch=batch, **settings)
 
     def decode_ids(
         self,
@@ -575,6 +583,7 @@ class Session:
         batch: int | None = None,
         threads: int | None = None,
         progress: bool = False,
+        keep_done: bool = False,
     ) -> list[Hypothesis]:
         """As `decode`, from ids; rows of length 0 in `lengths` get the empty hypothesis."""
         network, constraints = self.model.network, self.constraints
@@ -584,6 +593,8 @@ class Session:
             return _drained(passes, given_up) or ()
 
         found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
+        if not keep_done and any(h is None and length for h, length in zip(found, lengths, strict=True)):
+            raise KeyboardInterrupt
         return [
             hypothesis or Hypothesis((), None, "interrupted" if length else "end")
             for hypothesis, length in zip(found, lengths, strict=True)

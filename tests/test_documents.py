@@ -245,7 +245,9 @@ def test_interrupted_sentences_say_so_and_the_others_are_whole(compiled: Transla
     middle = int(np.sort(lengths)[len(TEXTS) // 2])
     session = Session.of(compiled, "en", "de", Interrupted(words=middle))
     wanted = Session.of(compiled, "en", "de").decode(TEXTS)
-    found = session.decode(TEXTS, batch=1, threads=threads)
+    with pytest.raises(KeyboardInterrupt):
+        session.decode(TEXTS, batch=1, threads=threads)
+    found = session.decode(TEXTS, batch=1, threads=threads, keep_done=True)
     traced = session.translate_all(TEXTS, batch=1, threads=threads)
     for row, text in enumerate(TEXTS):
         for hypothesis in (found[row], *traced[row].trace.hypotheses):

@@ -195,6 +195,12 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
             "has screens of another kind or model",
         ),
         (["fit", "clustered", "--contexts", said, "--model", "sharp-s4"], "are of another model"),
+        (["record", "--directions", "en", "--out", fed], "--directions are pairs as in en-de,de-en: got 'en'"),
+        (["record", "--directions", "en-de,", "--out", fed], "--directions are pairs as in en-de,de-en: got ''"),
+        (
+            [*arguments, "--reference", str(reference), "--decoder", "greedy", "--out", fed],
+            "nothing is decoded: got --decoder or --max-length",
+        ),
     ):
         assert cli.main(wrong) == 2
         error = capsys.readouterr().err
@@ -284,6 +290,21 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     with pytest.raises(ValueError, match="needs a folder of screens: got none"):
         registry.projection("clustered", model.network)
     assert isinstance(load_screens(screens / "clustered")["en-de"], Screen)
+
+
+@pytest.mark.parametrize("method", ["clustered", "screened"])
+def test_what_cannot_be_fitted_is_refused_before_any_work(
+    method: Any, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knobs: dict[str, Any] = {"clusters": 3} if method == "clustered" else {"budget": 60, "learning": LEARNING}
+    for module in ("clustered", "screened"):
+        monkeypatch.setattr(f"fastdecode_lib.projections.{module}.kmeans", lambda *_, **__: pytest.fail("it has begun"))
+    with pytest.raises(ValueError, match=r"no contexts to fit de-en, en-fr on: got [0-9,]+, of en-de\. Record more"):
+        fit_screens(contexts.where(direction=["en-de"]), method, **knobs)
+    with pytest.raises(ValueError, match="tokens that are always active"):
+        fit_screens(contexts, method, always=(0, 99_999), **knobs)
+    with pytest.raises(ValueError, match="at_least must be from 0 to the vocabulary's"):
+        fit_screens(contexts, method, at_least=99_999, **knobs)
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,11 @@ class MaskPredict:
             bound = scorer if scorer is projection else projection.bind(source.rows(rows[which]))
             found = bound.top_k(hidden[which, slot], 1, banned, normalise=True)
             assert found.log_normaliser is not None
-            tokens[which, slot] = found.ids[:, 0]
-            chances[which, slot] = found.scores[:, 0] - found.log_normaliser
+            allowed = found.ids[:, 0] >= 0
+            with np.errstate(invalid="ignore"):
+                sure = found.scores[:, 0] - found.log_normaliser
+            tokens[which, slot] = np.where(allowed, found.ids[:, 0], constraints.padding)
+            chances[which, slot] = np.where(allowed, sure, -np.inf)
             last = call + 1 == self.iterations
             again = np.zeros_like(real) if last else self._least_sure(chances, real, own, call + 1)
             best = self._best(chances, own, each)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdecode_lib.core import Trace
+
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
@@ -120,7 +122,7 @@ COUNTED = {
         "figure1", "figure2", "figure4", "table1", "table5", "table6", "sharing", "rating_power", "lossless"
     },
     "learning_to_screen": {"figure1", "table1", "table7", "table8"},
-    "double_token_decoding": {"figure1", "figure2", "table1", "table3"},
+    "double_token_decoding": {"figure1", "figure2", "mask_predict", "table1", "table3"},
     "parallel_decoding": {
         "figure1", "figure2", "figure4", "figure6", "table4", "examples", "vocabulary", "drafts", "dependencies"
     },
@@ -142,6 +144,8 @@ def result_name(name: str, scale: str, threads: int = 1) -> str:
 def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFrame":
     """The outcome of a long run that comes with fastdecode; ``frame.attrs["provenance"]`` tells how it was made.
 
+    ``frame.attrs["traces"]`` holds the passes it was read from, by name.
+
     Raises
     ------
     NoResult
@@ -156,6 +160,7 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
         content = json.loads(path.read_text(encoding="utf-8"))
         frame = pd.DataFrame(content["rows"])
         frame.attrs["provenance"] = content["provenance"]
+        frame.attrs["traces"] = {label: Trace.from_dict(trace) for label, trace in content.get("traces", {}).items()}
     except FileNotFoundError as error:
         raise NoResult(
             f"There is no result of {name!r} at scale {scale!r} here. Make it, from the folder of the repository and with the "

@@ -1,7 +1,16 @@
 """Paper 002, double-token bidirectional decoding: its tables and figures, each with the paper's values beside ours, and beyond."""
 
 from fastdecode_lib.experiments import Chart, Experiment
-from fastdecode_lib.experiments.group_quality import figure1, figure2, lossless, screened, table1, table2, table3
+from fastdecode_lib.experiments.group_quality import (
+    figure1,
+    figure2,
+    lossless,
+    mask_predict,
+    screened,
+    table1,
+    table2,
+    table3,
+)
 from fastdecode_lib.experiments.group_speed import figure3, rows, sizes, table4, tokens_per_step
 
 _RATIO = "speed over single-token L2R"
@@ -33,5 +42,6 @@ _ALL = (
 
 EXPERIMENTS = (
     Experiment("double_token_decoding", "figure2", "Figure 2: a sentence from both ends", figure2, traced=True),
+    Experiment("double_token_decoding", "mask_predict", "Mask-Predict: all tokens at once", mask_predict, traced=True),
     *(Experiment("double_token_decoding", run.__name__, title, run, chart) for run, title, chart in _ALL),
 )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -20,10 +20,11 @@ from fastdecode_lib.workers import check_workers, over
 
 @dataclass(frozen=True)
 class Made:
-    """A table: its rows, and how they were made."""
+    """A table: its rows, how they were made, and of one that is drawn as passes these, by name."""
 
     rows: list[dict[str, Any]]
     provenance: dict[str, Any]
+    traces: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,21 @@ class Maker:
                 given["model"] = _loaded(self.model, self.loading)
             frame = e.run(self.scale, **e.accepted(given))
         about = frame.attrs.get("provenance") or provenance(seed=given.get("seed"))
-        return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e))
+        traces = {name: trace.to_dict() for name, trace in frame.attrs.get("traces", {}).items()} if e.traced else {}
+        return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e), traces)
 
     def asked(self, e: Experiment) -> dict[str, Any]:
         """What a table is made for: with another answer it is another table."""
         given = e.accepted(dict(self.settings))
         data = given.pop("data", None)
-        asked: dict[str, Any] = {"threads": 1, **given, **dict(self.loading)}
+        asked: dict[str, Any] = {"threads": 1, **given}
+        if e.accepted({"model": None}):
+            asked |= {**dict(self.loading), "fingerprint": find_checkpoint(self.model).fingerprint}
         if "data" in e.accepted({"data": None}) and self.scale != Scale.TINY:
             with suppress(CorpusNotFound):  # some need none
                 asked["corpus"] = corpus_fingerprint(data)
         if not e.counted:
             asked["cpu"] = provenance()["cpu"]
-        if e.accepted({"model": None}):
-            asked["fingerprint"] = find_checkpoint(self.model).fingerprint
         return {"scale": str(self.scale), "versions": versions(), "asked": asked}
 
     def path(self, e: Experiment, folder: str | Path) -> Path:
@@ -103,7 +105,7 @@ def make(
         The folder for ``STEM.TABLE.SCALE.json``.
     resume : bool
         Leave what is in `results` as it is, where it has no gaps and was made by these versions for the same model, corpus,
-        scale, seed and threads, and if it has times, on such a processor.
+        scale, seed and threads, and if it has times, on such a processor. What the code tried then is not compared.
     workers, scheduler
         As for `workers.over`.
 
@@ -129,9 +131,9 @@ def make(
     with closing(over(maker, [e.name for e in shared], workers=workers, scheduler=scheduler)) as theirs:
         ours = (maker(e.name, progress=progress) for e in alone)
         for e, made in zip([*shared, *alone], chain(theirs if shared else (), ours), strict=True):
-            made = Made(made.rows, made.provenance | command)  # a worker's own says nothing
+            made = replace(made, provenance=made.provenance | command)  # a worker's own says nothing
             if results is not None:
-                write_table(maker.path(e, results), made.rows, made.provenance)
+                write_table(maker.path(e, results), made.rows, made.provenance, made.traces)
             yield e, made
 
 
@@ -139,10 +141,10 @@ def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
     """What was made before for the same purpose."""
     try:
         content: Mapping[str, Any] = json.loads(maker.path(e, results).read_text(encoding="utf-8"))
-        made = Made(list(content["rows"]), dict(content["provenance"]))
+        made = Made(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    whole = not any(row.get("gap") for row in made.rows)
+    whole = not any(row.get("gap") for row in made.rows) and (made.traces or not e.traced)
     return made if whole and maker.asked(e).items() <= made.provenance.items() else None
 
 

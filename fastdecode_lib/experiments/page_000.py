@@ -133,12 +133,13 @@ SECTION = Section(
             "step_share",
             columns(
                 {"name": "protocol, projection", "share": "share of the time", "most": "speedup if it took no time"},
+                "English to German.",
             ),
         ),
         (
             "Every projection under every decoder",
             "end_to_end",
-            columns(
+            measured(
                 {
                     "decoder": "decoder",
                     "method": "projection",
@@ -152,11 +153,12 @@ SECTION = Section(
                     "over_greedy": "over exact greedy",
                     "megabytes": "MB",
                 },
-                "*Same as exact* is the share of outputs that are the exact projection's under the same decoder; *same as greedy* "
-                "that are greedy decoding's under the same projection; of a beam, its own outputs without company. *Rare words* "
-                "is the share of the references' words, of those seen at most 20 times in training, that an output has. Outputs of "
-                "fgd do not end: in its graphs of 16 and of 32 links, those tried here, none leads to the end of the sentence. In "
-                "one of 64 a link does.",
+                "English to German, 100 single test sentences; the window is 5 wide and recycles its tokens, the beam is 2 wide, "
+                "in batches of 20. *Same as exact* is the share of outputs that are the exact projection's under the same "
+                "decoder; *same as greedy* that are greedy decoding's under the same projection; of a beam, its own outputs "
+                "without company. *Rare words* is the share of the references' words, of those seen at most 20 times in training, "
+                "that an output has. Outputs of fgd do not end: in its graphs of 16 and of 32 links, those tried here, none leads "
+                "to the end of the sentence. In one of 64 a link does.",
             ),
         ),
         (

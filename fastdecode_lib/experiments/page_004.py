@@ -30,20 +30,20 @@ def _table1(frame: "pd.DataFrame") -> str:
             "factor at its geometry": interval(random, "factor").to_numpy(),
             "factor, trained model": interval(trained.reindex(random.index), "factor").to_numpy(),
             "same outputs": percent(trained["agreement"].reindex(random.index)).to_numpy(),
-            "widest gap": trained["gap"].reindex(random.index).to_numpy(),
+            "widest gap": trained["widest_gap"].reindex(random.index).to_numpy(),
         }
     )
     return (
         f"{markdown(table)}\n\nOutputs are compared with the baseline's on {int(trained['sentences'].iloc[0]):,} sentences; the "
-        f"gap is that of their\nlog-probabilities where they differ, at most. Random weights: {_noted(random)}.\nThe rows without "
+        f"gap is that of their\nlog-probabilities where they differ, at most. Noisy with random weights: {_noisy(random)}; with "
+        f"the trained model: {_noisy(trained)}.\nThe rows without "
         "values of the paper each change one thing: the first stage without rounding (packed weights, and\nthe loops around "
         "them compiled), or all stages with something else in one place."
     )
 
 
-def _noted(frame: "pd.DataFrame") -> str:
-    noisy = [f"*{name}*" for name in frame.index[frame["note"] == "noisy"]]
-    return f"of their runs, {', '.join(noisy)} were noisy" if noisy else "no run was noisy"
+def _noisy(frame: "pd.DataFrame") -> str:
+    return ", ".join(f"*{name}*" for name in frame.index[frame["note"] == "noisy"]) or "none"
 
 
 def _figure1(frame: "pd.DataFrame") -> str:

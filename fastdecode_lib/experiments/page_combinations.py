@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INTRODUCTION = """\
-Everything of the five papers together, and what is trained for it. One thread, one sentence at a time, all systems of a table in
+Every decoder with every projection that comes with the three bundled translation models, in every precision; what is fitted
+first (paper 001's learned screens, adaptive softmax) or installed (ScaNN) is not among them. And what is trained for it: drafts
+and models tuned for parallel decoding, English to German. One thread, one sentence at a time, all systems of a table in
 turns in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test
 sentences, intervals over sentences. Every output marked the same was compared token for token. Raw:
 `fastdecode_lib/results/combinations.*.laptop.json`; the notebook `06_combinations` shows them with what they mean. This section

@@ -43,7 +43,7 @@ class Section:
                 missing.append(title)
                 continue
             about = frame.attrs["provenance"]
-            told = f"`{about['command']}`, {processors(about)}."
+            told = f"`{about['command']}`, {processors(about)}.{_noise(frame)}"
             blocks += [f"### {title}", told, write(frame)]
         if missing:
             made = f"fastdecode experiment {self.stem} --scale laptop --results fastdecode_lib/results"
@@ -58,6 +58,18 @@ class Section:
         end = -1 if start < 0 else text.find("\n## ", start)
         after = "" if end < 0 else text[end:]
         page.write_text(f"{before.rstrip()}\n\n{self.text()}\n{after}", encoding="utf-8")
+
+
+def _noise(frame: "pd.DataFrame") -> str:
+    """How many of the rows that were measured are noisy, if any is."""
+    timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
+    if "noisy" in timed:
+        noisy = timed["noisy"].eq(True)
+    elif "note" in timed:
+        noisy = timed["note"].eq("noisy")
+    else:
+        return ""
+    return f" {noisy.sum()} of {len(noisy)} rows are noisy." if noisy.any() else ""
 
 
 def markdown(frame: "pd.DataFrame") -> str:

@@ -17,7 +17,7 @@ from fastdecode_lib.projections.active import sampled
 from fastdecode_lib.projections.clustered import fit_clustered
 from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.factored import Adaptive, Svd
-from fastdecode_lib.projections.indexed import Fgd, Scann
+from fastdecode_lib.projections.indexed import Fgd, Library, Scann
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.listed import Listed
 from fastdecode_lib.projections.neighbours import GreedyMips, LshMips, PcaMips, RowClusters
@@ -145,12 +145,12 @@ class Screens:
     def __init__(self, situation: Situation):
         self.situation = situation
         self.fitted: dict[str, Screen] = {}
-        self.starts: dict[int, np.ndarray] = {}
+        self.starts: dict[tuple[int, int], np.ndarray] = {}
         self.matrices: dict[str, Matrix] = {"float32": situation.matrix}
 
     def learned(self, budget: float, learning: Learning, seed: int = 0) -> Screen:
         """By algorithm 1 of paper 001."""
-        key = f"{budget} {learning}"
+        key = f"{budget} {learning} {seed}"
         if key not in self.fitted:
             points = self._points(learning.clusters, seed)
             self.fitted[key] = fit_screened(
@@ -160,7 +160,7 @@ class Screens:
 
     def clustered(self, clusters: int, top: int, seed: int = 0) -> Screen:
         """As in paper 000."""
-        key = f"{clusters} {top}"
+        key = f"{clusters} {top} {seed}"
         if key not in self.fitted:
             self.fitted[key] = fit_clustered(self.situation.fit, clusters=clusters, top=top, seed=seed)
         return self.fitted[key]
@@ -173,11 +173,11 @@ class Screens:
         return ScreenScorer(screen, self.matrices[precision])
 
     def _points(self, clusters: int, seed: int) -> np.ndarray:
-        """Spherical k-means, once for each number of clusters."""
-        if clusters not in self.starts:
+        """Spherical k-means, once for each number of clusters and seed."""
+        if (clusters, seed) not in self.starts:
             hidden = sampled(self.situation.fit, 500_000, seed)
-            self.starts[clusters] = kmeans(hidden, clusters, seed=seed, spherical=True)
-        return self.starts[clusters]
+            self.starts[clusters, seed] = kmeans(hidden, clusters, seed=seed, spherical=True)
+        return self.starts[clusters, seed]
 
 
 def exact_settings() -> list[Setting]:
@@ -215,7 +215,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
 
 
 def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bool = False) -> list[Setting]:
-    """The baselines of paper 001 and clusters of the output's rows, each over its own knob, of each the cheapest first.
+    """The baselines of paper 001 and clusters of the output's rows, each over its own knob, those that do least work first.
 
     With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax learns the words that came next, not
     the model's best, and FGD returns half of what it looks at, not the few that are asked for. What is not installed is left out.
@@ -228,12 +228,20 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
     def add(method: str, fit: Any, **knobs: Any) -> None:
         settings.append(Setting(method, knobs, lambda s: fit(s.weight, s.bias, **knobs)))
 
-    graphs: dict[int, Fgd] = {}
+    graphs: dict[tuple[int, Library], Fgd] = {}
+    trees: dict[int, Scann] = {}
 
-    def walk(weight: np.ndarray, bias: np.ndarray, *, neighbours: int, search: int, links: int) -> Fgd:
-        if links not in graphs:
-            graphs[links] = Fgd.fit(weight, bias, links=links)
-        return replace(graphs[links], neighbours=neighbours, search=search)
+    def walk(
+        weight: np.ndarray, bias: np.ndarray, *, links: int, library: Library = "faiss", neighbours: int, search: int
+    ) -> Fgd:
+        if (links, library) not in graphs:
+            graphs[links, library] = Fgd.fit(weight, bias, links=links, library=library)
+        return replace(graphs[links, library], neighbours=neighbours, search=search)
+
+    def probe(weight: np.ndarray, bias: np.ndarray, *, leaves: int, neighbours: int, probes: int) -> Scann:
+        if leaves not in trees:
+            trees[leaves] = Scann.fit(weight, bias, leaves=leaves)
+        return replace(trees[leaves], neighbours=neighbours, probes=probes)
 
     windows = sorted({max(1, round(share * width)) for share in grid.windows})
     previews = [(window, full) for window in windows for full in counts[:: max(1, len(counts) // 3)]]
@@ -245,9 +253,14 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
             settings.append(Setting("adaptive", {"head": head, "factor": factor}, adaptive))
     for count in counts:
         add("greedy_mips", GreedyMips.fit, budget=count)
-    for search in (8, 16, 32, 64, 128, 256, 512) if many else (16,):
-        for links in (16, 32, 64) if many else (16,):
-            add("fgd", walk, neighbours=max(K, search // 2) if whole else K, search=max(K, search), links=links)
+    by_hnswlib: list[dict[str, Library]] = [{"library": "hnswlib"}] if importlib.util.find_spec("hnswlib") else []
+    walks = (
+        [(search, links) for search in (8, 16, 32, 64, 128, 256, 512) for links in (16, 32, 64)] if many else [(16, 16)]
+    )
+    for search, links in sorted(walks, key=lambda knobs: knobs[0] * knobs[1]):
+        breadth = {"neighbours": max(K, search // 2) if whole else K, "search": max(K, search)}
+        for library in ({}, *by_hnswlib):
+            add("fgd", walk, **breadth, links=links, **library)
     for depth in sorted(grid.depths, reverse=True):
         for detours in (False, True) if many else (False,):
             add("pca_mips", PcaMips.fit, depth=depth, detours=detours)
@@ -255,11 +268,13 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
         for bits in (10, 6) if many else (6,):
             add("lsh_mips", LshMips.fit, tables=tables, bits=bits)
     groups = max(8, round(vocabulary**0.5))
-    for probes in sorted({max(1, round(share * groups)) for share in grid.shares}):
+    probed = sorted({max(1, round(share * groups)) for share in grid.shares})
+    for probes in probed:
         add("row_clusters", RowClusters.fit, clusters=groups, probes=probes)
     if importlib.util.find_spec("scann"):
-        for neighbours in counts[:3]:
-            add("scann", Scann.fit, neighbours=neighbours)
+        for probes in probed:
+            for neighbours in counts[:3]:
+                add("scann", probe, neighbours=neighbours, probes=probes, leaves=groups)
     return settings
 
 

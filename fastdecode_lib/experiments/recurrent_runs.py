@@ -584,7 +584,7 @@ class Trained:
             pairs = list(zip(outputs, first, strict=True))
             gaps = [abs((a.score or 0.0) - (b.score or 0.0)) for a, b in pairs if a.tokens != b.tokens]
             agreement = float(np.mean([a.tokens == b.tokens for a, b in pairs]))
-            same[name] = {"agreement": agreement, "sentences": len(pairs), "gap": max(gaps, default=0.0)}
+            same[name] = {"agreement": agreement, "sentences": len(pairs), "widest_gap": max(gaps, default=0.0)}
         return same
 
     def held_out(self, data: str | None, number: int) -> tuple[list[Source], str]:

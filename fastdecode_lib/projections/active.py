@@ -1,6 +1,6 @@
 """Sets of active tokens, one for each cluster of hidden vectors: the heart of papers 000 and 001."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -112,15 +112,15 @@ class ActiveSets:
 
     def with_always(self, tokens: Sequence[int] | np.ndarray) -> "ActiveSets":
         """The sets with some tokens in every one of them; empty ones stay the whole vocabulary."""
-        tokens = checked("tokens that are always active", np.asarray(tokens, dtype=np.int64), 0, self.vocabulary)
+        check_guards(self.vocabulary, tokens, 0)
+        tokens = np.asarray(tokens, dtype=np.int64)
         filled = np.flatnonzero(np.diff(self.offsets))
         more = filled[:, None] * self.vocabulary + tokens[None]
         return ActiveSets.of_keys(np.union1d(self.keys, more), len(self), self.vocabulary)
 
     def at_least(self, size: int, ranking: np.ndarray) -> "ActiveSets":
         """The sets, those with fewer than `size` tokens filled up with the first of a ranking (V,) of all tokens."""
-        if not 0 <= size <= self.vocabulary:
-            raise ValueError(f"at_least must be from 0 to the vocabulary's {self.vocabulary}, got {size}. Lower it.")
+        check_guards(self.vocabulary, (), size)
         keys = [self.keys]
         for cluster in np.flatnonzero((np.diff(self.offsets) < size) & (np.diff(self.offsets) > 0)):
             own = self[int(cluster)]
@@ -128,6 +128,41 @@ class ActiveSets:
             more = more[~np.isin(more, own)][: size - len(own)]
             keys.append(cluster * self.vocabulary + more)
         return ActiveSets.of_keys(np.unique(np.concatenate(keys)), len(self), self.vocabulary)
+
+
+def check_guards(vocabulary: int, always: Sequence[int] | np.ndarray, at_least: int) -> None:
+    """Refuse, before any work, tokens in every set and a least size of sets that a vocabulary does not have.
+
+    Raises
+    ------
+    ValueError
+        If a token or the size is outside the vocabulary.
+    """
+    checked("tokens that are always active", np.asarray(always, dtype=np.int64), 0, vocabulary)
+    if not 0 <= at_least <= vocabulary:
+        raise ValueError(f"at_least must be from 0 to the vocabulary's {vocabulary}, got {at_least}. Lower it.")
+
+
+def count_all(
+    assign: Callable[[np.ndarray], np.ndarray], contexts: Recorded, top: int, clusters: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`count_labels` over all contexts, block by block, and how many contexts each cluster has.
+
+    Parameters
+    ----------
+    assign : callable
+        Clusters (N,) of hidden vectors (N, D).
+    top : int
+        Labels of each context that count.
+    """
+    keys, counts, members = (np.zeros(n, dtype=np.int64) for n in (0, 0, clusters))
+    for block in contexts.blocks():
+        assigned = assign(block.hidden)
+        members += np.bincount(assigned, minlength=clusters)
+        found, often = count_labels(assigned, block.labels[:, :top], clusters, contexts.vocabulary)
+        keys, inverse = np.unique(np.concatenate([keys, found]), return_inverse=True)
+        counts = np.bincount(inverse, np.concatenate([counts, often]), len(keys)).astype(np.int64)
+    return keys, counts, members
 
 
 def count_labels(

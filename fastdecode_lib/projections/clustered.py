@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.projections.active import ActiveSets, Recorded, count_labels, ranking, sampled
+from fastdecode_lib.projections.active import ActiveSets, Recorded, check_guards, count_all, ranking, sampled
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.screen import Screen
 
@@ -47,9 +47,10 @@ def fit_clustered(
     Raises
     ------
     ValueError
-        If there are fewer contexts than clusters, or fewer recorded labels than `top`.
+        If there are fewer contexts than clusters, fewer recorded labels than `top`, or tokens outside the vocabulary.
     """
     _check(contexts, top, least_count)
+    check_guards(contexts.vocabulary, always, at_least)
     points = kmeans(sampled(contexts, most, seed), clusters, iterations=iterations, seed=seed)
     knobs = {"clusters": clusters, "top": top, "iterations": iterations, "seed": seed, "most": most}
     guards = {"least_count": least_count, "always": [int(token) for token in always], "at_least": at_least}
@@ -67,13 +68,7 @@ def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
     about = screen.about | changes
     top, vocabulary, clusters = about["top"], contexts.vocabulary, len(screen.sets)
     _check(contexts, top, about["least_count"])
-    keys, counts, members = (np.zeros(n, dtype=np.int64) for n in (0, 0, clusters))
-    for block in contexts.blocks():
-        assigned = screen.assign(block.hidden)
-        members += np.bincount(assigned, minlength=clusters)
-        found, often = count_labels(assigned, block.labels[:, :top], clusters, vocabulary)
-        keys, inverse = np.unique(np.concatenate([keys, found]), return_inverse=True)
-        counts = np.bincount(inverse, np.concatenate([counts, often]), len(keys)).astype(np.int64)
+    keys, counts, members = count_all(screen.assign, contexts, top, clusters)
     sets = ActiveSets.of_keys(keys[counts >= about["least_count"]], clusters, vocabulary)
     if about["always"]:
         sets = sets.with_always(about["always"])

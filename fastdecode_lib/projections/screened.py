@@ -14,7 +14,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastdecode_lib.projections.active import ActiveSets, Recorded, count_labels, ranking, sampled
+from fastdecode_lib.projections.active import (
+    ActiveSets,
+    Recorded,
+    check_guards,
+    count_all,
+    count_labels,
+    ranking,
+    sampled,
+)
 from fastdecode_lib.projections.clustered import empty_sets
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.screen import Screen
@@ -112,7 +120,7 @@ def fit_screened(
     Raises
     ------
     ValueError
-        If the budget is not above 0, or there are too few contexts or labels.
+        If the budget is not above 0, there are too few contexts or labels, or tokens are outside the vocabulary.
     """
     learning = learning or Learning()
     if not budget > 0:
@@ -122,6 +130,7 @@ def fit_screened(
             f"Learning to screen needs the {learning.top} best tokens of each context: got contexts with {contexts.top}. Record "
             f"them with top={learning.top}, or lower top."
         )
+    check_guards(contexts.vocabulary, always, at_least)
     chosen = contexts if len(contexts) <= most else contexts.sample(most, seed)
     hidden = sampled(chosen, most, seed)
     labels = np.concatenate([block.labels[:, : learning.top] for block in chosen.blocks()])
@@ -147,7 +156,11 @@ def fit_screened(
             learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
             screen = replace(screen, points=learned)
         last = turn == learning.rounds - 1
-        counted = _count(screen, contexts, learning.top) if last else _count_arrays(screen, hidden, labels)
+        counted = (
+            count_all(screen.assign, contexts, learning.top, len(screen.sets))
+            if last
+            else _count_arrays(screen, hidden, labels)
+        )
         screen = replace(screen, sets=knapsack(*counted, contexts.vocabulary, budget, learning.penalty, learning.skip))
     keys, counts, _ = counted
     sets = screen.sets.with_always(always) if len(always) else screen.sets
@@ -289,19 +302,8 @@ def step(
     return (soft * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
 
 
-def _count(screen: Screen, contexts: Recorded, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys, counts and members of all contexts, for `knapsack`."""
-    keys, counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    members = np.zeros(len(screen.sets), dtype=np.int64)
-    for block in contexts.blocks():
-        found, often, seen = _count_arrays(screen, block.hidden, block.labels[:, :top])
-        keys, inverse = np.unique(np.concatenate([keys, found]), return_inverse=True)
-        counts = np.bincount(inverse, np.concatenate([counts, often]), len(keys)).astype(np.int64)
-        members += seen
-    return keys, counts, members
-
-
 def _count_arrays(screen: Screen, hidden: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys, counts and members of some contexts, for `knapsack`."""
     assignment, clusters = screen.assign(hidden), len(screen.sets)
     keys, counts = count_labels(assignment, labels, clusters, screen.sets.vocabulary)
     return keys, counts, np.bincount(assignment, minlength=clusters)

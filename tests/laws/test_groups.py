@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdecode_lib import checks, registry
-from fastdecode_lib.core import Constraints, Source, drain
+from fastdecode_lib.core import Candidates, Constraints, Source, drain
 from fastdecode_lib.decoding.double_token import DoubleToken, best_groups
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.folding import folded, place, unfolded, whole
@@ -250,6 +251,30 @@ def test_mask_predict_is_its_description() -> None:
             best = max(best, (chances.mean(), tokens), key=lambda b: b[0])
         assert found.tokens == (*best[1], END), seed
         assert np.isclose(found.score, best[0])
+
+
+class Blind:
+    """A projection that finds no token in every other row it is asked for, as a table of hashes may."""
+
+    def __init__(self, inner: Any):
+        self.inner, self.name, self.memory_bytes = inner, "blind", 0
+
+    def bind(self, source: Source | None) -> "Blind":
+        return self
+
+    def top_k(self, hidden: Any, k: int, banned: Any = None, normalise: bool = False) -> Candidates:
+        found = self.inner.bind(None).top_k(hidden, k, banned, normalise=normalise)
+        found.ids[1::2], found.scores[1::2], found.log_normaliser[1::2] = -1, -np.inf, -np.inf
+        return found
+
+
+def test_a_slot_at_which_nothing_is_found_stays_masked() -> None:
+    for seed in range(20):
+        case = checks.random_case(seed, fits="mask_predict")
+        rules = Constraints((2,), (END,), 12, 1, (1,))
+        for found in drain(MaskPredict(3, 2).iterate(case.model, Blind(case.projection), case.source, rules)):  # type: ignore[arg-type]
+            assert min(found.tokens) >= 0 and found.tokens[-1] == END
+            assert found.score == -np.inf or 1 not in found.tokens, "1 is the mask"
 
 
 @pytest.mark.parametrize("numbers", ["float64", "float32"])

@@ -31,7 +31,7 @@ from tests.recorded import case
 TABLES = {e.table: e for e in EXPERIMENTS}
 KNOBS = {
     "budget", "precision", "clusters", "top", "window", "full", "head", "neighbours", "search", "depth", "tables", "bits",
-    "probes", "links", "factor", "detours",
+    "probes", "links", "factor", "detours", "library", "leaves",
 }  # fmt: skip
 """Columns that not every method has."""
 
@@ -118,6 +118,9 @@ def test_table_3_exact_outputs_are_identical() -> None:
     columns = ["identical", "projection_speedup", "speedup"]
     assert (exact[columns] == 1).all(axis=None)
     assert frame.identical.between(0, 1).all() and (frame.projection_speedup > 0).all()
+    settings = frame.setting.xs("fgd", level="method").unstack("beam")
+    assert settings[1].str.contains("neighbours=5,").all(), "as table 2 has it"
+    assert settings[5].str.contains("neighbours=10,").all(), "as many as the search asks for"
 
 
 def test_table_4_has_the_papers_numbers_of_clusters() -> None:

@@ -562,9 +562,9 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
         if not e.traced or frame.attrs["traces"]:
             return frame
     except NoResult:
-        if not (make or e.compares or e.traced):
+        if not (make or e.live):
             raise
-    if not e.traced:
+    if not e.live:
         print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
 

@@ -131,5 +131,5 @@ def _state(e: Any) -> str:
     try:
         frame = committed(e.name)
     except NoResult:
-        return "live" if e.traced or e.compares else "not run"
+        return "live" if e.live else "not run"
     return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"

@@ -252,8 +252,8 @@ def test_figures_starts_no_long_run_unasked() -> None:
         ran.append(str(scale))
         return pd.DataFrame()
 
-    for traced, asked in ((False, True), (True, False), (True, True)):
-        cli._result(Experiment("start_here", "nothing", "", run, traced=traced), Scale.LAPTOP, make=asked)
+    for live, asked in ((False, True), (True, False), (True, True)):
+        cli._result(Experiment("start_here", "nothing", "", run, live=live), Scale.LAPTOP, make=asked)
     assert ran == ["laptop"] * 3
     with pytest.raises(NoResult, match="Make it"):
         cli._result(Experiment("start_here", "nothing", "", run), Scale.LAPTOP, make=False)

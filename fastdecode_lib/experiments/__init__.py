@@ -6,7 +6,7 @@ A file's stem is its notebook's name without the number; each returns a DataFram
 import inspect
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import resources
@@ -90,6 +90,8 @@ class Experiment:
         Whether it is drawn as passes: ``frame.attrs["traces"]`` holds traces by name.
     compares : bool
         Whether it is a table of ``compare``, and drawn as such.
+    live : bool
+        Whether its notebook makes it, in seconds, so that no outcome of it comes with fastdecode.
     """
 
     stem: str
@@ -99,6 +101,7 @@ class Experiment:
     chart: Chart | None = None
     traced: bool = False
     compares: bool = False
+    live: bool = False
 
     @property
     def name(self) -> str:
@@ -213,21 +216,13 @@ def _gaps(frame: "pd.DataFrame") -> list[str]:
     return list(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
 
 
-def waiting(stem: str, live: Collection[str] = ()) -> str:
-    """The tables and figures that no long run has an outcome of yet, or one in part, and the models that are missing.
-
-    Parameters
-    ----------
-    stem : str
-        Of the experiments, as ``learning_to_screen``.
-    live : collection of str
-        Those that the notebook makes itself.
-    """
+def waiting(stem: str) -> str:
+    """The tables and figures of a stem that no long run has an outcome of yet, or one in part, and the models that are missing."""
     missing: list[str] = []
     partly: list[str] = []
     reasons: list[str] = []
     for experiment in experiments().values():
-        if experiment.stem != stem or experiment.table in live:
+        if experiment.stem != stem or experiment.live:
             continue
         title = experiment.title.partition(":")[0]
         try:

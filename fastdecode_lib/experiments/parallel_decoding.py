@@ -522,7 +522,8 @@ _ALL = (
     ),
 )
 
+_LIVE = (figure1, figure2, figure4, figure6)
 EXPERIMENTS = tuple(
-    Experiment("parallel_decoding", run.__name__, title, run, chart, traced=run in (figure1, figure2, figure4, figure6))
+    Experiment("parallel_decoding", run.__name__, title, run, chart, traced=run in _LIVE, live=run in _LIVE)
     for run, title, chart in _ALL
 )

@@ -54,4 +54,6 @@ def comparison(
     )
 
 
-EXPERIMENTS = (Experiment("start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True),)
+EXPERIMENTS = (
+    Experiment("start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True, live=True),
+)

@@ -56,6 +56,8 @@ _ALL = (
 )
 
 EXPERIMENTS = (
-    Experiment("vocabulary_clusters", "figure1", "Figure 1: clusters and active sets at work", figure1, traced=True),
+    Experiment(
+        "vocabulary_clusters", "figure1", "Figure 1: clusters and active sets at work", figure1, traced=True, live=True
+    ),
     *(Experiment("vocabulary_clusters", run.__name__, title, run, chart) for run, title, chart in _ALL),
 )

@@ -56,7 +56,7 @@ lint: install ## check style and format
 
 types: install ## check static types
 	$(call say,types: mypy)
-	$(BIN)/python -m mypy
+	MYPY_NUM_WORKERS=$(TEST_JOBS) $(BIN)/python -m mypy
 
 tests: install ## run the test suite
 	$(call say,tests: pytest)

@@ -72,8 +72,8 @@ SECTION = Section(
                     "paper_projection_speedup": "paper: projection",
                 },
                 "Speedups over our exact kernel. A setting is the one that does least work of those with the precisions of table 2 "
-                "on dev, which are of the five best of a vector. A beam of 5 asks for ten, more than fgd's has, and looks further "
-                "down the list, where a screen's set ends: so fewer outputs are the same.",
+                "on dev, which are of the five best of a vector. A beam of 5 asks for ten, which fgd then looks for too, and looks "
+                "further down the list, where a screen's set ends: so fewer outputs are the same.",
                 ("identical",),
             ),
         ),

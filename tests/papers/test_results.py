@@ -98,7 +98,7 @@ def test_what_the_readme_says_of_clusters_and_screens():
     assert alone.identical.round(2).between(0.49, 0.64).all()
     said = committed("learning_to_screen.table3").set_index(["method", "set", "beam"])
     screened, exact = said.loc["screened"], said.loc["exact"]
-    assert len(screened) == 4 and screened.speedup.round(1).between(2.7, 3.2).all()
+    assert len(screened) == 4 and screened.speedup.round(1).between(2.5, 3.8).all()
     assert (exact.bleu - screened.bleu).round(1).max() == 0.2 and screened.bleu.between(15.5, 20.5).all()
     assert (screened.identical.xs(1, level="beam").round(2) >= 0.99).all()
     assert screened.identical.xs(5, level="beam").round(2).between(0.71, 0.76).all()

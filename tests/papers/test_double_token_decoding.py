@@ -18,7 +18,7 @@ TINY = Scale.TINY
 def test_every_experiment_is_listed() -> None:
     names = {name for name in experiments() if name.startswith("double_token_decoding.")}
     tables = ("table1", "table2", "table3", "table4", "figure1", "figure2", "figure3")
-    beyond = ("sizes", "rows", "tokens_per_step", "screened", "lossless")
+    beyond = ("mask_predict", "sizes", "rows", "tokens_per_step", "screened", "lossless")
     assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
 
 

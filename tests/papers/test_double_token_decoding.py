@@ -143,6 +143,15 @@ def test_toys_are_of_their_kind() -> None:
     assert model_of("double-r2l", TINY).tokenizer.backwards
 
 
+def test_passes_of_a_system_that_is_not_trained_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(preset: str, scale: Scale) -> None:
+        raise NoResult(f"The model {preset} is not trained here.")
+
+    monkeypatch.setattr(quality, "model_of", missing)
+    frame = quality.mask_predict(TINY)
+    assert frame.gap.tolist() == ["The model mask-predict is not trained here."] and "traces" not in frame.attrs
+
+
 @pytest.mark.parametrize(
     ("preset", "decoder"),
     [

@@ -572,8 +572,9 @@ class Session:
         if not texts:
             return []
         everything, lengths = self._encoded(texts)
-        settings: dict[str, Any] = {"threads": threads, "progress": progress, "keep_done": keep_done}
-        return self.decode_ids(everything, lengths, batch=batch, **settings)
+        return self.decode_ids(
+            everything, lengths, batch=batch, threads=threads, progress=progress, keep_done=keep_done
+        )
 
     def decode_ids(
         self,

@@ -50,9 +50,9 @@ SECTION = Section(
                 "Where no setting is as precise as the paper's, the most precise stands here: greedy MIPS looks for words by their "
                 "largest single products, and these words' scores are sums of many small ones; the adaptive softmax is another "
                 "model, trained on what this one says; ScaNN and clusters of the output's rows probe a fifth of their leaves at "
-                "most. fgd's graphs are faiss's or, where a setting says so, hnswlib's. Rows scored are those of the output "
-                "matrix; what an index reads to find them (the graph of fgd, the tables of lsh_mips) is in the raw results as "
-                "bytes_read.",
+                "most. fgd's graphs are faiss's or, where a setting says so, hnswlib's, which like ScaNN comes with the extra "
+                "`baselines`. Rows scored are those of the output matrix; what an index reads to find them (the graph of fgd, the "
+                "tables of lsh_mips) is in the raw results as bytes_read.",
                 _PRECISION,
             ),
         ),

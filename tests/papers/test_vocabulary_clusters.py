@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib.experiments import Scale, cluster_tables, geometry_runs, paper_000, projection_decoding
+from fastdecode_lib.projections.compiled import CompiledExact
 
 
 def made(name: str) -> pd.DataFrame:
@@ -73,6 +74,13 @@ def test_table_6_is_rated_by_programs_and_says_so() -> None:
     ours = frame[frame.kind == "measured"]
     assert ours.scripted.all() and ours.name.str.contains("scripted").all() and (ours.ratings == 3 * ours.pairs).all()
     assert len(frame[frame.kind == "paper"]) == 6 and ours.identical.between(0, 1).all()
+
+
+def test_table_6_where_no_output_differs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_tables, "ScreenScorer", lambda screen, matrix: CompiledExact(matrix))
+    frame = cluster_tables.table6(Scale.TINY)
+    assert frame.name[frame.kind == "measured"].tolist() == ["no output differs"]
+    assert (frame.kind == "paper").sum() == len(paper_000.TABLE_6)
 
 
 def test_the_paired_test_finds_more_and_no_test_too_much() -> None:

@@ -268,7 +268,7 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
         for bits in (10, 6) if many else (6,):
             add("lsh_mips", LshMips.fit, tables=tables, bits=bits)
     groups = max(8, round(vocabulary**0.5))
-    probed = sorted({max(1, round(share * groups)) for share in grid.shares})
+    probed = sorted({max(1, round(share * groups)) for share in (*grid.shares, *((0.4,) if many else ()))})
     for probes in probed:
         add("row_clusters", RowClusters.fit, clusters=groups, probes=probes)
     if importlib.util.find_spec("scann"):

@@ -187,7 +187,9 @@ class Fgd(Listed):
 class Scann(Listed):
     """ScaNN (Guo et al. 2020): a tree of clusters and products with coarsely quantised rows; an optional package.
 
-    Its batched search can give other candidates than its single one, so that each hidden vector is searched by itself.
+    A row stands in two leaves, the second chosen for what the first is blind to (SOAR, Sun et al. 2023): 16 of 100 leaves hold
+    99.9% of a small language model's best rows so, 20 of them 97% where each row stands in one. The batched search of ScaNN can
+    give other candidates than its single one, so that each hidden vector is searched by itself.
 
     Attributes
     ----------
@@ -232,7 +234,7 @@ class Scann(Listed):
             raise ValueError(f"scann needs 16 tokens at least: got {len(weight)}. Use another projection.")
         rows = np.concatenate([weight, bias[:, None]], axis=1)
         builder = _scann().builder(rows, neighbours, "dot_product").set_n_training_threads(1)
-        tree = builder.tree(leaves, min(probes, leaves), training_sample_size=len(rows))
+        tree = builder.tree(leaves, min(probes, leaves), training_sample_size=len(rows), soar_lambda=1.5)
         index = tree.score_ah(2, anisotropic_quantization_threshold=0.2).build()
         knobs: dict[str, Any] = {"neighbours": neighbours, "probes": probes, "leaves": leaves}
         return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
@@ -250,17 +252,22 @@ class Scann(Listed):
     @property
     def candidates(self) -> float:
         """`neighbours`, unless the leaves hold fewer."""
-        return min(self.neighbours, self.vocabulary * self.probes / self.leaves)
+        return min(self.neighbours, self._looked)
+
+    @property
+    def _looked(self) -> float:
+        """Rows in the leaves that are looked into, on average: each row is in two."""
+        return 2 * self.vocabulary * self.probes / self.leaves
 
     @property
     def search_multiply_adds(self) -> float:
         """The leaves' centres, and a look into a table for every two columns of the rows in those probed."""
-        return self.leaves * (self.width + 1) + self.vocabulary * self.probes / self.leaves * (self.width + 1) / 2
+        return self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 2
 
     @property
     def search_bytes(self) -> float:
         """The leaves' centres, and half a byte for every two columns of the rows in those probed."""
-        return 4 * self.leaves * (self.width + 1) + self.vocabulary * self.probes / self.leaves * (self.width + 1) / 4
+        return 4 * self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 4
 
     def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         lists = np.full((len(hidden), self.neighbours), -1, dtype=np.int64)

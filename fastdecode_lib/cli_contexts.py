@@ -174,7 +174,7 @@ def _fit(options: argparse.Namespace) -> int:
     else:
         model = translation.load(options.model, device="cpu")
         end = model.constraints().end
-    contexts = Contexts.open(options.contexts)
+    contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
     given = {name: value for name in ("clusters", "top", "rounds") if (value := getattr(options, name)) is not None}

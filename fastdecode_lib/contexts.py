@@ -348,7 +348,7 @@ class Contexts:
         ValueError
             If a row is not there.
         ContextsError
-            If a shard is damaged, or holds a hidden vector that is not finite.
+            If a shard is damaged, or holds a hidden vector that is not finite, or tokens outside the vocabulary.
         """
         rows = np.asarray(rows)
         if rows.ndim != 1 or (len(rows) and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(self))):
@@ -386,6 +386,10 @@ class Contexts:
                 if name == "hidden" and not np.isfinite(values).all():
                     bad = local[int(np.argmin(np.isfinite(values).all(1)))]
                     raise _damaged(shard.folder, f"the hidden vector in row {bad} is not finite")
+                if name in ("labels", "gold") and (values.min() < 0 or values.max() >= self.vocabulary):
+                    raise _damaged(shard.folder, f"{name}.npy holds tokens outside the vocabulary of {self.vocabulary}")
+                if name == "where" and (values[:, 0].min() < 0 or values[:, 0].max() >= len(self.directions)):
+                    raise _damaged(shard.folder, f"where.npy holds directions outside the {len(self.directions)}")
                 array[places] = values
         return found
 

@@ -118,6 +118,7 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
     if not isinstance(spec, str):
         if not callable(getattr(spec, "bind", None)):
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
+        _of_this_model(spec, kept)
         return spec
     name, options = _parse(spec)
     known = (*PROJECTIONS, *FITTED, *OF_WORDS, *OF_WEIGHTS, *KEPT)
@@ -135,6 +136,16 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
     return _averaged(model, {"exact": _exact, "quantised": _quantised}[name])
+
+
+def _of_this_model(made: Any, kept: Kept | None) -> None:
+    """Refuse a projection that was fitted on contexts of another model, where both say whose they are."""
+    own, wanted = getattr(made, "fingerprint", None), kept.fingerprint if kept else None
+    if own and wanted and own != wanted:
+        raise ValueError(
+            f"The projection {made.name} was fitted on contexts of another model: its fingerprint is {own}, got {wanted}. Fit it "
+            "again for this model."
+        )
 
 
 def fitted(folder: Path | None) -> tuple[str, ...]:
@@ -185,7 +196,7 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
             f"fastdecode fit {name}; or name their folder: {name}:file=FOLDER."
         )
     screens = load_screens(folder)
-    made_of = {screen.about.get("fingerprint") for screen in screens.values()}
+    made_of = {screen.fingerprint for screen in screens.values()}
     if kept.fingerprint is not None and made_of != {kept.fingerprint}:
         raise ValueError(
             f"The screens in {folder} were fitted on contexts of another model: its fingerprint is "
@@ -254,11 +265,7 @@ def _trained(name: str, model: Model, options: Mapping[str, str], kept: Kept) ->
             f"The projection in {options['file']} is another model's: it has {made.vocabulary} tokens, the model {vocabulary}. "
             "Train it on contexts of this model."
         )
-    if made.fingerprint and kept.fingerprint and made.fingerprint != kept.fingerprint:
-        raise ValueError(
-            f"The projection in {options['file']} was trained on contexts of another model: its fingerprint is "
-            f"{made.fingerprint}, got {kept.fingerprint}. Train it again for this model."
-        )
+    _of_this_model(made, kept)
     loaded: Projection = made
     return loaded
 

@@ -242,6 +242,25 @@ def test_a_hidden_vector_that_is_not_finite(written: Written) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("labels", (13, 1), 1 << 20, "labels.npy holds tokens outside the vocabulary of"),
+        ("labels", (13, 1), -1, "labels.npy holds tokens outside"),
+        ("gold", 13, 1 << 20, "gold.npy holds tokens outside"),
+        ("where", (13, 0), 3, "where.npy holds directions outside the 3"),
+    ],
+)
+def test_numbers_that_stand_for_nothing(written: Written, name: str, place: Any, value: int, message: str) -> None:
+    """A bit that fell over on the disk is not counted as a token of another cluster."""
+    path = written.folder / "shard-00004" / f"{name}.npy"
+    array = np.load(path)
+    array[place] = value
+    np.save(path, array)
+    with pytest.raises(ContextsError, match=f"shard-00004: {message}"):
+        list(Contexts.open(written.folder).blocks())
+
+
+@pytest.mark.parametrize(
     ("array", "message"),
     [
         (np.zeros((20, 7), dtype=np.float32), r"holds rows of shape \(7,\) instead of \(6,\)"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fastdecode_lib.feeding import Translations
 from fastdecode_lib.fitting import fit_screens, groups, screens_beside
 from fastdecode_lib.language import load_language
 from fastdecode_lib.projections.active import ActiveSets
-from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, save_screens
+from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, output_matrix, save_screens
 from fastdecode_lib.projections.screened import Learning
 from fastdecode_lib.recording import record
 from fastdecode_lib.translation import Session, TranslationModel
@@ -282,6 +283,17 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
         session(f"clustered:{kept}", pair=("en", "es"))
     with pytest.raises(ValueError, match="fitted on contexts of another model: its fingerprint is"):
         Session.of(marian, "en", "de", projection=f"clustered:{kept}")
+    screen = load_screens(screens / "clustered")["en-de"]
+    another = replace(screen, about=screen.about | {"fingerprint": "0123"})
+    for made in (screen, another):
+        scorer = ScreenScorer(made, output_matrix(model.network))
+        if made is screen:
+            assert Session.of(model, "en", "de", projection=scorer).projection is scorer
+        else:
+            with pytest.raises(
+                ValueError, match=r"projection clustered was fitted on .* another model: .* is 0123, got"
+            ):
+                Session.of(model, "en", "de", projection=scorer)
     copied = tmp_path / "copied"
     shutil.copytree(screens / "clustered", copied)
     (copied / "en-de.safetensors").unlink()

@@ -106,6 +106,15 @@ def test_the_first_turn_learns_nothing(seed: int) -> None:
     assert not np.array_equal(two.points, centroids)
 
 
+def test_every_point_takes_part_in_k_means() -> None:
+    """Unless it is told not to, faiss takes 256 points a centroid and no more, and no centroid is the mean of its own."""
+    points = np.random.default_rng(0).normal(size=(3_000, 4)).astype(np.float32)
+    centroids = kmeans(points, 3, iterations=300)
+    nearest = np.square(points[:, None] - centroids).sum(2).argmin(1)
+    means = np.stack([points[nearest == cluster].mean(0) for cluster in range(3)])
+    assert means == pytest.approx(centroids, abs=1e-4)
+
+
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_knapsack_is_one_for_all_clusters(seed: int, skip: bool) -> None:
@@ -164,7 +173,7 @@ def test_the_budget_is_kept_and_more_of_it_is_never_worse(seed: int) -> None:
         assert stored[assignment].mean() <= budget
         found = ScreenScorer(screen, matrix).top_k(contexts.hidden, 1)
         precisions.append((found.ids == contexts.labels[:, :1]).mean())
-    assert precisions[-1] == 1 and precisions[0] <= precisions[2] <= 1
+    assert precisions == sorted(precisions) and precisions[-1] == 1
     again = fit_screened(contexts, budget=130, learning=learning, seed=seed)
     assert np.array_equal(again.points, screen.points) and np.array_equal(again.sets.keys, screen.sets.keys)
 
@@ -218,8 +227,21 @@ def test_bad_input() -> None:
             "needs the 6 best tokens .* contexts with 5",
         ),
         (lambda: Learning(reading="other"), "Unknown reading of the loss: got 'other'"),  # type: ignore[arg-type]
-        (lambda: Learning(clusters=0), "clusters must be at least 1, got 0"),
-        (lambda: Learning(momentum=1.0), "momentum from 0 to below 1"),
+        (lambda: fit_screened(contexts, budget=np.inf), "budget must be above 0, got inf"),
+        (lambda: fit_screened(contexts, budget=5, most=99), "got most=99 for 100 clusters"),
+        (
+            lambda: fit_screened(contexts, budget=5, points=np.ones((100, 19))),
+            r"points \(100, 20\), .* got \(100, 19\)",
+        ),
+        (lambda: fit_screened(contexts, budget=5, points=np.full((100, 20), np.nan)), "begin at finite points"),
+        (lambda: Learning(clusters=0), "clusters must be a whole number from 1, got 0"),
+        (lambda: Learning(clusters=2.5), "clusters must be a whole number from 1, got 2.5"),  # type: ignore[arg-type]
+        (lambda: Learning(epochs=-1), "epochs must be a whole number from 0, got -1"),
+        (lambda: Learning(momentum=1.0), "momentum must be from 0 to below 1, got 1.0"),
+        (lambda: Learning(rate=-1.0), "rate must be from 0 up, got -1.0"),
+        (lambda: Learning(pressure=np.nan), "pressure must be from 0 up, got nan"),
+        (lambda: Learning(sharpness=0.0), "sharpness must be above 0, got 0.0"),
+        (lambda: Learning(temperature=np.nan), "temperature must be above 0, got nan"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

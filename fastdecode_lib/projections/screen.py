@@ -78,6 +78,11 @@ class Screen:
         return f"Screen({self.method!r}, {len(self.sets)} sets of {sizes.min()} to {sizes.max()} of {self.sets.vocabulary} tokens)"
 
     @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts it was fitted on; empty if that is not known."""
+        return str(self.about.get("fingerprint") or "")
+
+    @property
     def router(self) -> Matrix:
         """What scores clusters, the highest being chosen.
 
@@ -255,6 +260,11 @@ class ScreenScorer:
         """A copy has arrays of its own."""
         return _made, (type(self), self.screen, self.whole, self.shared)
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts the screen was fitted on."""
+        return self.screen.fingerprint
+
     def bind(self, source: Source | None) -> "ScreenScorer":
         """Itself: sets do not depend on the source."""
         return self
@@ -300,7 +310,9 @@ class ScreenScorer:
             best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
             return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
         clusters = self._nearest(hidden)
-        if self._sets is None:
+        if not rows:
+            counts = np.zeros(0, dtype=np.int64)
+        elif self._sets is None:
             active, listed = self._union(clusters)
             made = room(rows, listed.shape[1]), np.empty((rows, listed.outputs), np.float32)
             at = np.minimum(np.searchsorted(active, refused), len(active) - 1)
@@ -324,6 +336,8 @@ class ScreenScorer:
         if ids.ndim != 2 or len(ids) != len(hidden):
             raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
         clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
+        if not len(hidden):
+            return found
         if self._sets is None:
             active, listed = self._union(clusters)
             places = np.minimum(np.searchsorted(active, ids), len(active) - 1)

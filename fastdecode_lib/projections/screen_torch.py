@@ -90,6 +90,11 @@ class TorchScreenScorer:
         self._sizes = screen.sets.sizes
         self._copies = self.weight.index_select(0, self._members) if self._copied(copies) else None
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts the screen was fitted on."""
+        return self.screen.fingerprint
+
     def bind(self, source: Source | None) -> "TorchScreenScorer":
         """Itself: sets do not depend on the source."""
         return self

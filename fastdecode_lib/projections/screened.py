@@ -77,14 +77,21 @@ class Learning:
     def __post_init__(self) -> None:
         if self.reading not in ("literal", "linear"):
             raise ValueError(f"Unknown reading of the loss: got {self.reading!r}. Use 'literal' or 'linear'.")
-        for name in ("clusters", "top", "rounds", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}. The default is a good start.")
-        if self.temperature <= 0 or not 0 <= self.momentum < 1 or self.epochs < 0:
-            raise ValueError(
-                f"Learning needs temperature > 0, momentum from 0 to below 1 and epochs >= 0: got {self.temperature}, "
-                f"{self.momentum} and {self.epochs}."
-            )
+        for name, least in (("clusters", 1), ("top", 1), ("rounds", 1), ("batch", 1), ("epochs", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number from {least}, got {value}. The default is a good start."
+                )
+        for name in ("penalty", "pressure", "rate", "momentum"):
+            if not 0 <= getattr(self, name) < (1 if name == "momentum" else np.inf):
+                most = "to below 1" if name == "momentum" else "up"
+                raise ValueError(
+                    f"{name} must be from 0 {most}, got {getattr(self, name)}. The default is a good start."
+                )
+        for name in ("temperature", "sharpness"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}. The default is a good start.")
 
 
 def fit_screened(
@@ -115,16 +122,29 @@ def fit_screened(
     at_least : int
         Ours: smaller sets are filled up with the tokens most frequent over all.
     points : float array (r, D), optional
-        The directions where weights begin; those of spherical k-means otherwise, as in the paper.
+        The directions where weights begin, `Learning.clusters` of them; those of spherical k-means otherwise, as in the paper.
 
     Raises
     ------
     ValueError
-        If the budget is not above 0, there are too few contexts or labels, or tokens are outside the vocabulary.
+        If the budget is not above 0, there are too few contexts or labels, points do not fit, or tokens are outside the
+        vocabulary.
     """
     learning = learning or Learning()
-    if not budget > 0:
+    if not 0 < budget < np.inf:
         raise ValueError(f"The budget must be above 0, got {budget}. It is the mean number of tokens scored.")
+    if most < learning.clusters:
+        raise ValueError(
+            f"Weights are learned from as many contexts as there are clusters, or more: got most={most} for "
+            f"{learning.clusters} clusters. Raise most."
+        )
+    if points is not None and (
+        np.shape(points) != (learning.clusters, contexts.width) or not np.isfinite(points).all()
+    ):
+        raise ValueError(
+            f"Weights begin at finite points {(learning.clusters, contexts.width)}, clusters by width: got {np.shape(points)}. "
+            "Leave points out, or set Learning.clusters."
+        )
     if contexts.top < learning.top:
         raise ValueError(
             f"Learning to screen needs the {learning.top} best tokens of each context: got contexts with {contexts.top}. Record "

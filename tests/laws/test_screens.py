@@ -149,6 +149,10 @@ def test_shared_sets_are_the_union(seed: int) -> None:
         assert np.array_equal(getattr(single, name), getattr(wanted, name)), name
     some = np.tile(np.arange(130), (9, 1))
     assert np.isneginf(shared.log_probs(hidden, some)).sum() == 9 * (130 - len(union))
+    nothing, none = hidden[:0], np.zeros((0, 4), dtype=np.int64)
+    for scorer in (shared, own):
+        assert scorer.top_k(nothing, 5, np.array([3]), normalise=True).ids.shape == (0, 5)
+        assert scorer.log_probs(nothing, none).shape == (0, 4)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -190,14 +190,19 @@ DRAFTS = (
 """Every source of drafts that needs no training, alone and combined."""
 HEAD_DRAFTS = ("head", "ngram+lexicon+head", "prompt/head|pool")
 """Those with a draft head."""
+MODEL_DRAFTS = ("model", "model/recycled", "model|pool")
+"""Those that another model puts out."""
 
 
 def random_window(random: np.random.Generator, draft: str | None = None) -> Window:
-    """A window with random settings, a draft table counted on random sentences, and a random draft head."""
+    """A window with random settings, a draft table counted on random sentences, and a random draft head.
+
+    What another model puts out depends on the case: see `drafted`.
+    """
     sentences = [random.integers(0, 13, size=int(random.integers(1, 9))) for _ in range(12)]
     table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
     width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
-    chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS))
+    chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
     return Window(width, chosen, candidates, loaded=table, bound=random_head(random))
 
 
@@ -213,16 +218,37 @@ def random_head(random: np.random.Generator) -> BoundHead:
 # --------------------------------------------------------------------------------------------------- laws of decoders
 
 
+def drafted(decoder: Decoder, case: Case) -> Decoder:
+    """A decoder as a case runs it: a window for which another model drafts gets outputs that are `half_right`."""
+    if isinstance(decoder, Window) and decoder.drafts.needs_model and decoder.outputs is None:
+        return decoder.with_outputs(partial(half_right, case))
+    return decoder
+
+
+def half_right(case: Case, source: Source) -> list[tuple[int, ...]]:
+    """What another model might put out: greedy decoding's tokens, but that some may be left out, put in, or cut off."""
+    found = []
+    for greedy in drain(Greedy().iterate(case.model, case.projection, source, case.constraints)):
+        random = np.random.default_rng((case.seed, 3, *greedy.tokens))
+        kept, left_out, put_in = (int(n) for n in random.integers(0, (len(greedy.tokens) + 1, 3, 4)))
+        wrong = random.integers(0, case.model.outputs[0].vocabulary, size=put_in).tolist()
+        rest = greedy.tokens[kept + left_out :] if random.random() < 0.7 else ()
+        found.append((*greedy.tokens[:kept], *wrong, *rest))
+    return found
+
+
 def decode(decoder: Decoder, case: Case, model: Any = None) -> tuple[Hypothesis, ...]:
     """Run a decoder on a case."""
-    return drain(decoder.iterate(model or case.model, case.projection, case.source, case.constraints))
+    return drain(drafted(decoder, case).iterate(model or case.model, case.projection, case.source, case.constraints))
 
 
 def run_through(
     decoder: Decoder, case: Case, model: Any = None, observe: bool = False
 ) -> tuple[list[Iteration], tuple[Hypothesis, ...]]:
     """Run a decoder on a case and keep its passes."""
-    passes = decoder.iterate(model or case.model, case.projection, case.source, case.constraints, observe=observe)
+    passes = drafted(decoder, case).iterate(
+        model or case.model, case.projection, case.source, case.constraints, observe=observe
+    )
     seen = []
     while True:
         try:

@@ -307,7 +307,7 @@ def _call(chosen: Mapping[str, Any]) -> str:
         "target": chosen["to"],
         "decoder": spec(chosen["decoder"], chosen["width"]),
         "projection": None if projection == "exact" else projection,
-        "verify": True,
+        "verify": None if chosen["decoder"].partition(":")[0] in ("double_token", "mask_predict") else True,
     }
     given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
     return f"fastdecode_lib.translate(model, text, {given})"

@@ -66,9 +66,10 @@ class Recipe:
     def trained(self, folder: str | Path = "build/train") -> Path | None:
         """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
         work = Path(folder) / self.name
-        if not (work / "best" / "config.json").is_file():
+        best, history = work / "best", work / "history.json"
+        if not (best / "config.json").is_file() or not history.is_file():
             return None
-        return work / "best" if self.is_over(json.loads((work / "history.json").read_text(encoding="utf-8"))) else None
+        return best if self.is_over(json.loads(history.read_text(encoding="utf-8"))) else None
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,9 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
     )
 
 
+_BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
+"""Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
+
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
@@ -283,8 +287,11 @@ SYSTEMS_002 = {
     ),
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
     "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
+    "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
+    "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
 }
-"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, and more tokens a step."""
+"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, and more tokens a step;
+last two of the paper's base width, which are for a GPU."""
 
 PRESETS: dict[str, Recipe] = {
     preset.name: preset

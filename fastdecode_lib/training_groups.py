@@ -18,7 +18,7 @@ from fastdecode_lib.folding import folded
 from fastdecode_lib.int8_files import quantised
 from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples, new_marian
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.presets import GroupPreset
+from fastdecode_lib.presets import PRESETS, GroupPreset
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.text import padded
 
@@ -130,9 +130,16 @@ class GroupLearner(TranslationLearner):
     def _backwards(self) -> bool:
         return self.preset.order == "right_to_left"
 
+    @property
+    def _longest(self) -> int:
+        """Slots of the start and of all targets but the longest of a thousand: later positions have hardly been trained."""
+        group = self.preset.tokens_per_step
+        seen = int(np.quantile(np.diff(self.examples.target_offsets), 0.999))
+        return min(self.preset.max_positions, group * (2 + (seen - 1) // group))
+
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the checkpoint's own directory; matrices as int8 with a scale for each row."""
-        write_checkpoint(folder, self.architecture, _named(weights), self.preset.directions)
+        write_checkpoint(folder, self.architecture, _named(weights), self.preset.directions, self._longest)
         (folder / "source.spm").write_bytes(self.pieces_file.read_bytes())
 
 
@@ -267,7 +274,10 @@ def load_pieces(model: bytes) -> Any:
 
 
 def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int) -> Examples:
-    """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without."""
+    """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without.
+
+    Pairs for which a teacher puts out nothing are left out.
+    """
     sources: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     for number, (source, target) in enumerate(preset.directions):
@@ -276,23 +286,26 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
         pairs += join_pairs(pairs, seed=seed + number, count=joined, sizes=preset.joined_sizes)
         texts, outputs = [a for a, _ in pairs], pieces.encode([b for _, b in pairs])
         if preset.teacher:
-            outputs = _taught(work.parent / preset.teacher / "best", texts, (source, target), pieces, work)
-        sources += [np.array([*row, END], dtype=np.uint16) for row in pieces.encode(texts)]
-        targets += [np.array(_slots(preset, row), dtype=np.uint16) for row in outputs]
+            outputs = _taught(preset.teacher, texts, (source, target), pieces, work)
+        for row, output in zip(pieces.encode(texts), outputs, strict=True):
+            if output:
+                sources.append(np.array([*row, END], dtype=np.uint16))
+                targets.append(np.array(_slots(preset, output), dtype=np.uint16))
     return Examples.of(sources, targets, preset.max_positions)
 
 
-def _taught(teacher: Path, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
+def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
     """A trained model's translations of some texts as ids, kept as they come."""
     from fastdecode_lib.drafting import translations
     from fastdecode_lib.translation import Session, load
 
-    if not (teacher / "config.json").is_file():
+    best = PRESETS[teacher].trained(work.parent)
+    if best is None:
         raise ValueError(
-            f"The teacher is not trained: there is no checkpoint in {teacher}. Train it first: fastdecode train "
-            f"{teacher.parent.name}"
+            f"The teacher {teacher} has not been trained to its end: got {work.parent / teacher}. Train it first: fastdecode train "
+            f"{teacher} --data DIR --folder {work.parent}"
         )
-    model = load(str(teacher), device="cpu")
+    model = load(str(best), device="cpu")
     session = Session.of(model, *direction)
     _, outputs = translations(session, texts, folder=work / "taught", progress=True)
     said = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])

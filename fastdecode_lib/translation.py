@@ -22,6 +22,8 @@ from fastdecode_lib.core import (
     Usage,
     drain,
 )
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.drafts import Outputs
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.documents import cores, in_batches
@@ -39,6 +41,8 @@ ENGINES = ("auto", "torch", "compiled")
 PRECISIONS = ("float32", "int16", "int8")
 SHOWN = 64
 """Tokens of an active set that a trace names."""
+NO_SOURCE = Source(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
+"""No sentence at all: for checks of the model alone."""
 
 
 @dataclass(frozen=True)
@@ -433,7 +437,8 @@ def translate(
         As on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
         greedy, or what a model of several tokens a step or a masked one needs.
     verify : bool
-        Decode greedily as well and note in the trace how many passes that took and whether the tokens agree.
+        Decode greedily as well and note in the trace how many passes that took and whether the tokens agree. It needs a model
+        that greedy decoding can drive: a causal one of one token a step.
     observe : bool
         Record probabilities and margins, which cost a sum over the vocabulary.
     batch : int, optional
@@ -450,8 +455,18 @@ def translate(
     -------
     Translation, or list of Translation in the order of the texts
         After Ctrl-C, those not done are empty and say that they were interrupted.
+
+    Raises
+    ------
+    ValueError
+        If the choices do not fit the model or each other, or the text cannot be encoded.
     """
     session = Session.of(model, source, target, decoder, projection, **limits)
+    if verify and not session.has_greedy:
+        raise ValueError(
+            f"verify compares with greedy decoding, which cannot drive this model: got verify=True for {model.name}, a model for "
+            f"{registry.usual(model.network)}. Leave verify out."
+        )
     if isinstance(text, str):
         return session.translate(text, verify=verify, observe=observe)
     return session.translate_all(
@@ -482,7 +497,13 @@ class Session:
         projection: str | Projection = "exact",
         **limits: Any,
     ) -> "Session":
-        """Check and complete the choices; see `translate`."""
+        """Check and complete the choices; see `translate`.
+
+        Raises
+        ------
+        ValueError
+            If they do not fit the model or each other; nothing has been decoded then.
+        """
         if not isinstance(model, TranslationModel):
             named = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
             raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {named}.")
@@ -490,11 +511,6 @@ class Session:
             source, target = check_direction(model.directions, source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
-        if isinstance(chosen, Window):
-            folder = Path(model.checkpoint.folder)
-            chosen = chosen.for_model(model.network, folder, model.checkpoint.fingerprint, source, target)
-            if chosen.model is not None and chosen.outputs is None:
-                chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
         kept = registry.Kept(
             getattr(model.tokenizer, "lexicon", None),
             Path(model.checkpoint.folder),
@@ -503,13 +519,21 @@ class Session:
             model.tokenizer,
             model.constraints(target).end,
         )
+        scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, kept)
+        _check_decoder(chosen, model.network, scoring)
+        if isinstance(chosen, Window):
+            folder = Path(model.checkpoint.folder)
+            chosen = chosen.for_model(model.network, folder, model.checkpoint.fingerprint, source, target)
+            if chosen.model is not None and chosen.outputs is None:
+                chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
+            chosen.drafts.check(model.network)
         return cls(
             model,
             source,
             target,
             chosen,
             decoder if isinstance(decoder, str) else registry.describe(chosen),
-            model.exact if projection == "exact" else registry.projection(projection, model.network, kept),
+            scoring,
             projection
             if isinstance(projection, str)
             else getattr(projection, "name", type(projection).__name__.lower()),
@@ -517,7 +541,7 @@ class Session:
         )
 
     def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
-        """Translate one sentence and record everything about it."""
+        """Translate one sentence and record everything about it; see `events`."""
         running = self.events(text, verify=verify, observe=observe)
         while True:
             try:
@@ -530,7 +554,8 @@ class Session:
     ) -> Generator[dict[str, Any], None, Trace]:
         """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
 
-        `stop` is asked after every pass; once it is true the trace ends as interrupted.
+        With `verify`, greedy decoding's answer is noted beside it where `has_greedy`. `stop` is asked after every pass; once it
+        is true the trace ends as interrupted.
         """
         ids = self.model.encode([text], self.source, self.target)
         batch = ids if self.has_content(text) else None
@@ -549,7 +574,7 @@ class Session:
                 if stop():
                     passes.close()
                     trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
-            if verify and trace.hypotheses[0].stop != "interrupted" and self._has_greedy:
+            if verify and trace.hypotheses[0].stop != "interrupted" and self.has_greedy:
                 trace.greedy = _beside(self._greedy(batch)[0], trace)
         self._finish(trace, batch)
         yield {"event": "end"} | trace.footer()
@@ -626,7 +651,7 @@ class Session:
             hypotheses = _drained(passes, given_up, lambda iteration: iterations[iteration.row].append(iteration))
             if hypotheses is None:
                 return ()
-            exact = self._greedy(source) if verify and self._has_greedy else None
+            exact = self._greedy(source) if verify and self.has_greedy else None
             for number, (trace, hypothesis) in enumerate(zip(traces, hypotheses, strict=True)):
                 for iteration in iterations[number]:
                     self._name_pieces(trace, iteration)
@@ -712,7 +737,7 @@ class Session:
         return {str(i): piece for i, piece in pieces.items()}
 
     @property
-    def _has_greedy(self) -> bool:
+    def has_greedy(self) -> bool:
         """Whether the model can be decoded greedily, so that there is something to compare with."""
         return registry.usual(self.model.network) == "greedy"
 
@@ -720,6 +745,14 @@ class Session:
         """What greedy decoding with the exact projection finds."""
         greedy = registry.decoder("greedy")
         return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
+
+
+def _check_decoder(decoder: Decoder, network: Model, projection: Projection) -> None:
+    """Refuse a decoder that cannot drive a model before it is given any sentence."""
+    several = isinstance(decoder, DoubleToken)
+    check_fits(decoder.accepts, decoder.name, network, projection, NO_SOURCE, several)
+    if isinstance(decoder, DoubleToken):
+        decoder.check_group(network)
 
 
 def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:

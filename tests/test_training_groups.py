@@ -23,6 +23,7 @@ from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import PRESETS, SYSTEMS_002, GroupPreset
 from fastdecode_lib.projections.exact import Exact
 from fastdecode_lib.training_groups import END, PADDING, GroupLearner, _named
+from fastdecode_lib.translation import Session
 
 SMALL = {
     "vocabulary": 60,
@@ -47,6 +48,14 @@ def small(name: str, **more: Any) -> GroupPreset:
     preset = SYSTEMS_002[name]
     assert isinstance(preset, GroupPreset)
     return dataclasses.replace(preset, **(SMALL | more))
+
+
+@pytest.mark.parametrize("name", ["single-l2r", "bidirectional"])
+def test_the_big_systems_are_the_others_at_the_papers_width(name: str) -> None:
+    preset, big = SYSTEMS_002[name], SYSTEMS_002[f"{name}-big"]
+    assert (big.width, big.heads, big.feed_forward) == (512, 8, 2_048) and PRESETS[big.name] is big
+    own = {field: getattr(preset, field) for field in ("name", "width", "heads", "feed_forward")}
+    assert dataclasses.replace(big, **own) == preset
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +174,61 @@ def test_the_start_and_the_mask_learn_as_inputs(name: str, corpus: Path, tmp_pat
     assert not torch.allclose(free, gradient(), atol=1e-6), "frozen as an input, it would have another"
 
 
+@pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])
+def test_a_system_learns_from_its_teachers_translations(
+    name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher is random: what it says depends on the source, and is not the reference."""
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)
+    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=150))
+    monkeypatch.setitem(PRESETS, name, small(name, max_updates=20, evaluate_every=20))
+    teaching, best = learner("single-l2r", corpus, tmp_path / "single-l2r"), tmp_path / "single-l2r" / "best"
+    best.mkdir()
+    teaching.export(sharp(teaching), best)
+    (best.parent / "history.json").write_text('[{"update": 150, "dev_chrf": 1.0}]')
+    assert load(str(training.train(name, data=corpus, folder=tmp_path, progress=False)), device="cpu").network
+
+    made, teacher = learner(name, corpus, tmp_path / name), load(str(best), device="cpu")
+    taught = {}
+    for row in range(0, len(made.examples.target_offsets) - 1, 7):
+        source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([row]), PADDING))
+        text = made.pieces.decode(source[:-1])
+        taught[text] = made.pieces.decode(target if made.preset.masked else whole(target, END, 2, True))
+        assert taught[text] == translate(teacher, text).text
+    assert len(set(taught.values())) > 2
+
+
+def test_a_teacher_must_have_come_to_its_end(
+    trained: dict[str, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a teacher in training says would be kept for good."""
+    folder = trained["single-l2r"].parents[1]
+    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=300, evaluate_every=150))
+    for work in (folder / "half", tmp_path / "none"):
+        work.mkdir()
+        said = rf"teacher single-l2r has not been trained to its end: got {work.parent}/single-l2r.*fastdecode train single-l2r"
+        with pytest.raises(ValueError, match=said):
+            learner("bidirectional-distilled", corpus, work)
+        assert not (work / "examples.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])
+def test_pairs_for_which_the_teacher_says_nothing_are_left_out(
+    name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sparing(teacher: str, texts: list[str], direction: Any, pieces: Any, work: Path) -> list[list[int]]:
+        return [[] if i % 3 == 0 else row for i, row in enumerate(pieces.encode(texts))]
+
+    monkeypatch.setattr("fastdecode_lib.training_groups._taught", sparing)
+    made = learner(name, corpus, tmp_path)
+    plain = learner(name.removesuffix("-distilled"), corpus, tmp_path / "plain")
+    number = len(made.examples.target_offsets) - 1
+    assert number == len(made.examples.source_offsets) - 1 < 0.7 * len(plain.examples.target_offsets)
+    assert made.preset.tokens_per_step <= np.diff(made.examples.target_offsets).min()
+    for row in range(0, 60, 4):
+        assert np.isfinite(made.loss(*made.examples.batch(np.arange(row, row + 4), PADDING)).item())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_exported_translates_alike_on_both_engines(name: str, trained: dict[str, Path]) -> None:
     outputs = [translate(load(str(trained[name]), device="cpu", engine=e), TEXT) for e in ("torch", "compiled")]
@@ -174,6 +238,17 @@ def test_what_is_exported_translates_alike_on_both_engines(name: str, trained: d
     assert model.constraints().prefix == (PADDING,) * model.network.group
     usual = {"single-l2r": "greedy", "mask-predict": "mask_predict"}.get(name, "double_token")
     assert outputs[0].trace.settings["decoder"] == usual
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_as_long_as_what_was_learned_from(name: str, trained: dict[str, Path]) -> None:
+    """Positions that no target reached are noise, however many there are."""
+    with np.load(trained[name].parent / "examples.npz") as examples:
+        lengths = np.diff(examples["target_offsets"])
+    model = load(str(trained[name]), device="cpu")
+    limit, group = model.constraints().max_length, model.network.group
+    assert (lengths + group <= limit).mean() >= 0.99 and limit <= lengths.max() + 2 * group
+    assert limit < SMALL["max_positions"]  # type: ignore[operator]
 
 
 def test_a_backward_model_is_read_backwards(trained: dict[str, Path]) -> None:
@@ -212,6 +287,33 @@ def test_models_are_compared_with_the_decoder_that_fits(trained: dict[str, Path]
     assert list(frame.agreement) == [1, 1] and frame.calls.isna().tolist() == [False, True], (
         "the draft's passes are not known"
     )
+
+
+@pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
+def test_only_what_greedy_decoding_can_drive_is_verified(name: str, trained: dict[str, Path]) -> None:
+    model = load(str(trained[name]), device="cpu")
+    for text in (TEXT, [TEXT, TEXT]):
+        with pytest.raises(
+            ValueError, match=r"greedy decoding, which cannot drive this model: got verify=True for .*Leave"
+        ):
+            translate(model, text, verify=True)
+    session = Session.of(model)
+    assert not session.has_greedy and session.translate(TEXT, verify=True).trace.greedy is None
+    assert Session.of(load(str(trained["single-l2r"]), device="cpu")).has_greedy
+
+
+def test_another_number_of_tokens_is_refused_before_any_work(
+    trained: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(str(trained["bidirectional"]), device="cpu")
+    for method in ("encode", "start", "step"):
+        monkeypatch.setattr(model.network, method, lambda *_, **__: pytest.fail("the model was called"))
+    for spec, said in (
+        ("double_token:tokens=3", "trained for 2 tokens a step: got tokens=3"),
+        ("greedy", "Use double_token"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            compare(model, [TEXT], decoders=("double_token", spec), runs=1, progress=False)
 
 
 def test_another_models_output_is_a_draft(trained: dict[str, Path]) -> None:

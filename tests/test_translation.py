@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastdecode_lib
-from fastdecode_lib import load, registry, translate
+from fastdecode_lib import compare, load, registry, translate
 from fastdecode_lib.core import Constraints, Trace
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.text import UnknownLanguage
@@ -116,6 +116,27 @@ def test_text_without_content(marian: TranslationModel, text: str, name: str) ->
 
 
 # -------------------------------------------------------------------------------------------------------------- decode
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            "double_token",
+            "double_token needs a causal model of several tokens a step, got a causal model of 1 token a step",
+        ),
+        ("mask_predict", "mask_predict needs a masked model, got a causal model of 1 token a step"),
+        ("window:draft=model", "needs a model that drafts, got none"),
+        ("window:draft=lexicon", "needs a draft table, got none"),
+    ],
+)
+@pytest.mark.usefixtures("no_model_calls")
+def test_a_decoder_that_does_not_fit_is_refused_before_any_work(marian: TranslationModel, spec: str, said: str) -> None:
+    """Also where others would decode first."""
+    with pytest.raises(ValueError, match=said):
+        Session.of(marian, "en", "de", spec)
+    with pytest.raises(ValueError, match=said):
+        compare(marian, TEXTS, source="en", target="de", decoders=("greedy", spec), runs=1, progress=False)
 
 
 def test_decode_keeps_the_order(marian: TranslationModel) -> None:

@@ -1,7 +1,7 @@
 """Several tokens a step, from both ends or from one (paper 002): greedy, and algorithm 1's beam search for any group."""
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar
 
@@ -85,8 +85,11 @@ class DoubleToken:
         long it is, so where its right-hand tokens stand.
         """
         check_fits(self.accepts, self.name, model, projection, source, several=True)
-        self._check_group(model)
-        run = _Run(model, projection, source, constraints)
+        self.check_group(model)
+        # What grows from both ends is whole only with its end.
+        run = _Run(
+            model, projection, source, replace(constraints, forced_end=constraints.forced_end or model.both_ends)
+        )
         if self.size == 1:
             return (yield from self._greedy(run, observe))
         return (yield from self._beam(run))
@@ -97,7 +100,7 @@ class DoubleToken:
         for step in range(run.steps):
             hidden, slots = run.step(step)
             choice = choose(run.scorer(group), hidden, slots, run.constraints, observe)
-            tokens = np.where(run.forced(slots) >= 0, run.forced(slots), choice.tokens).reshape(-1, group)
+            tokens = choice.tokens.reshape(-1, group)
             over = np.isin(tokens, run.constraints.end)
             tokens[np.logical_or.accumulate(over, axis=1)] = end
             ended = over.any(1) | (slots[group - 1] + 1 >= run.constraints.limit)
@@ -159,7 +162,14 @@ class DoubleToken:
             yield from (passes[call] for passes in grown if call < len(passes))
         return tuple(search.best() for search in searches)
 
-    def _check_group(self, model: Model) -> None:
+    def check_group(self, model: Model) -> None:
+        """Refuse, before any work, a model of another number of tokens a step, or one that runs row by row.
+
+        Raises
+        ------
+        ValueError
+            If the model is either.
+        """
         if self.tokens is not None and self.tokens != model.group:
             raise ValueError(
                 f"This model was trained for {model.group} tokens a step: got tokens={self.tokens}. Leave tokens out, or load "
@@ -210,9 +220,10 @@ class _Run:
         self.last = tokens
 
     def forced(self, slots: np.ndarray) -> np.ndarray:
-        """The id forced at each slot, -1 where the model is free; what grows from both ends is whole only with its end."""
-        forced = self.constraints.forced(slots)
-        forced[slots >= self.constraints.limit - self.model.both_ends] = self.constraints.end[0]
+        """The id forced at each slot, an end beyond the last; -1 where the model is free."""
+        forced: np.ndarray = np.where(
+            slots < self.constraints.limit, self.constraints.forced(slots), self.constraints.end[0]
+        )
         return forced
 
     def in_order(self, slots: Sequence[int]) -> tuple[int, ...]:

@@ -240,27 +240,43 @@ def several(size: int) -> Decoder:
 
 
 def forced_pair(
-    geometry: Geometry, size: int, batch: int, runs: int, seed: int, groups: Sequence[int] = (2,)
+    geometry: Geometry,
+    size: int,
+    batch: int,
+    runs: int,
+    seed: int,
+    groups: Sequence[int] = (2,),
+    shallow: bool = False,
 ) -> list[dict[str, Any]]:
     """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
+
+    With `shallow`, a single-token model of one decoder layer and twice the encoder layers comes last.
 
     Returns
     -------
     list of dict
-        The baseline first: ``tokens_a_step``, ``speedup`` over it with its interval, ``tokens_per_second``, ``passes``, ``noisy``.
+        The baseline first: ``tokens_a_step``, ``layers``, ``speedup`` over it with its interval, ``tokens_per_second``,
+        ``passes``, ``noisy``.
     """
     source = random_source(geometry, batch, seed)
+    kinds = [(geometry.layers, group) for group in (1, *groups)]
+    if shallow:
+        kinds.append(((2 * geometry.layers[0], 1), 1))
     systems = []
-    for group in (1, *groups):
-        model = network_of(geometry, group, group > 1, seed)
+    for layers, group in kinds:
+        model = network_of(replace(geometry, layers=layers), group, group > 1, seed)
         projection = registry.projection("exact", model)
         decoder = single(size) if group == 1 else several(size)
-        systems.append(forced_system(str(group), model, decoder, projection, geometry.tokens))
+        systems.append(forced_system(f"{layers} {group}", model, decoder, projection, geometry.tokens))
     found = measure(systems, [source], runs=runs)
     return [
         timed(found[0], m, seed)
-        | {"tokens_a_step": group, "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds))}
-        for group, m in zip((1, *groups), found, strict=True)
+        | {
+            "tokens_a_step": group,
+            "layers": " + ".join(map(str, layers)),
+            "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds)),
+        }
+        for (layers, group), m in zip(kinds, found, strict=True)
     ]
 
 

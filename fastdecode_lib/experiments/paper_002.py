@@ -42,6 +42,12 @@ TABLE_2: dict[str, tuple[Cell, Cell, Cell, Cell]] = {
 }
 """System -> BLEU and tokens a second in each of `SETS`."""
 
+
+def printed_ratio(system: str, place: int) -> float:
+    """Printed tokens a second of a system over those of single-token L2R, in one of `SETS`."""
+    return TABLE_2[system][place][1] / TABLE_2["single_token_l2r"][place][1]
+
+
 _BOTH = ("†‡",) * 4
 MARKS: dict[str, tuple[str, str, str, str]] = {
     "bidirectional": ("†‡", "", "†‡", "‡"),

@@ -6,19 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_groups import beam_of, group_case, the_beam_is_algorithm_1
 
 from fastdecode_lib import checks
-from fastdecode_lib.core import Candidates, Hypothesis, Iteration
+from fastdecode_lib.core import Candidates, Hypothesis, Iteration, Lane
+from fastdecode_lib.decoding import double_token
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.models import compiled, transformer
 
 
-def caught(law, *arguments, cases=60, numbers="float64") -> bool:
+def caught(law, *arguments, cases=60, numbers="float64", draw=checks.random_case) -> bool:
     """Whether a law fails on at least one of some random cases."""
     for seed in range(cases):
-        case = checks.random_case(seed, numbers=numbers)
+        case = draw(seed, numbers=numbers)
         try:
             law(*(a(case) if callable(a) and not isinstance(a, type) else a for a in arguments), case)
         except checks.LawBroken:
@@ -179,6 +181,7 @@ def beside_another(case):
         (checks.window_needs_no_more_passes, Timid(3, "pad")),
         (checks.positions_are_counted, beside_another),
         (checks.lossless_equals_greedy, Trusting(4, "recycled/pad")),
+        (checks.lossless_equals_greedy, Trusting(4, "model")),
         (checks.lossless_equals_greedy, StopsEarly()),
         (checks.lossless_equals_greedy, Lossy()),
         (checks.batch_equals_single, LooksAtNeighbours()),
@@ -222,6 +225,88 @@ def test_beam_law_catches_another_search(monkeypatch):
 
     monkeypatch.setattr(Beam, "iterate", iterate)
     assert caught(checks.beam_one_equals_greedy)
+
+
+# -------------------------------------------------------------------------------------------- broken algorithm 1
+
+
+def length_penalty_without_the_end(monkeypatch):
+    """Scores are divided by one token less than the hypothesis has."""
+    original = double_token._Search._closed
+
+    def closed(self, lane):
+        found = original(self, lane)
+        penalty = self.settings.length_penalty
+        counted = max(1, len(found.tokens) - (self.end in found.tokens))
+        return replace(found, score=found.score * len(found.tokens) ** penalty / counted**penalty)
+
+    monkeypatch.setattr(double_token._Search, "_closed", closed)
+
+
+def end_charged_once_more(monkeypatch):
+    """Behind an end, the next one of a group costs its log-probability too, as the paper's text alone has it."""
+    original = double_token.best_groups
+
+    def best_groups(ids, chances, sums, end, size, forced):
+        found = original(ids, chances, sums, end, size, forced)
+        scores = found.scores.copy()
+        for i, (lane, tokens) in enumerate(zip(found.lanes, found.tokens, strict=True)):
+            again = np.flatnonzero((tokens[:-1] == end) & (forced[1:] < 0))[:1] + 1
+            scores[i] += chances[lane, again][ids[lane, again] == end].sum()
+        order = np.argsort(-scores, kind="stable")
+        return double_token.Groups(found.lanes[order], found.tokens[order], scores[order])
+
+    monkeypatch.setattr(double_token, "best_groups", best_groups)
+
+
+def stops_at_one_finished_hypothesis(monkeypatch):
+    """Takes the first hypothesis that ends, though the beam could do better."""
+    original = double_token._Search.advance
+
+    def advance(self, ids, chances, slots):
+        original(self, ids, chances, slots)
+        self.finished = self.finished or bool(self.done)
+
+    monkeypatch.setattr(double_token._Search, "advance", advance)
+
+
+def finalises_beyond_the_first_w(monkeypatch):
+    """Every group that ends finishes a hypothesis, however far down it stands."""
+    original, groups = double_token._Search.advance, double_token.best_groups
+    made = []
+
+    def best_groups(*arguments):
+        made.append(groups(*arguments))
+        return made[-1]
+
+    def advance(self, ids, chances, slots):
+        before, size = self.live, self.settings.size
+        original(self, ids, chances, slots)
+        found = made[-1]
+        for lane, tokens, score in list(zip(found.lanes, found.tokens.tolist(), found.scores, strict=True))[size:]:
+            if self.end in tokens:
+                self.done.append(self._closed(Lane(int(lane), (*before[lane].tokens, *tokens), float(score))))
+        self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
+        self.finished = not self.live or len(self.done) >= size
+
+    monkeypatch.setattr(double_token, "best_groups", best_groups)
+    monkeypatch.setattr(double_token._Search, "advance", advance)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        length_penalty_without_the_end,
+        end_charged_once_more,
+        stops_at_one_finished_hypothesis,
+        finalises_beyond_the_first_w,
+    ],
+    ids=lambda broken: broken.__name__,
+)
+def test_algorithm_1_law_catches(broken, monkeypatch):
+    assert not caught(the_beam_is_algorithm_1, beam_of, cases=10, draw=group_case)
+    broken(monkeypatch)
+    assert caught(the_beam_is_algorithm_1, beam_of, draw=group_case)
 
 
 # -------------------------------------------------------------------------------------------------- broken models

@@ -310,7 +310,7 @@ def test_decoder_laws(name: str, numbers: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
-@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS)
+@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS + checks.MODEL_DRAFTS)
 def test_every_draft_is_lossless(draft: str, numbers: str) -> None:
     @settings(max_examples=10)
     @given(seeds)

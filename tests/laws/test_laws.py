@@ -1,5 +1,6 @@
 """Every law on random cases: models of the three families, every decoder of the registry with random settings."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ def test_decoder_law(law, name):
     holds()
 
 
-@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS)
+@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS + checks.MODEL_DRAFTS)
 def test_every_draft_is_lossless(draft):
     @settings(max_examples=MANY)
     @given(seeds)
@@ -57,6 +58,32 @@ def test_every_draft_is_lossless(draft):
         checks.lossless_equals_greedy(window, checks.random_case(seed))
 
     holds()
+
+
+@pytest.mark.parametrize("draft", checks.MODEL_DRAFTS)
+@pytest.mark.parametrize("law", checks.DECODER_LAWS, ids=lambda law: law.__name__)
+def test_decoder_law_where_another_model_drafts(law, draft):
+    """The lossless mode of paper 002's models: one puts out a draft of the whole sentence, and a window verifies it."""
+
+    @settings(max_examples=CASES // 2)
+    @given(seeds)
+    def holds(seed):
+        case = checks.random_case(seed)
+        law(checks.random_window(case.random, draft), case)
+
+    holds()
+
+
+def test_what_another_model_drafts_is_half_right():
+    shares = []
+    for seed in range(100):
+        case = checks.random_case(seed)
+        for greedy, draft in zip(
+            checks.decode(checks.Greedy(), case), checks.half_right(case, case.source), strict=True
+        ):
+            pairs = zip(greedy.tokens, draft, strict=False)
+            shares.append(np.mean([a == b for a, b in pairs]) if draft else 0.0)
+    assert 0.3 < np.mean(shares) < 0.8 and min(shares) == 0 and shares.count(1) > 10
 
 
 def test_cases_are_varied():

@@ -57,6 +57,19 @@ def test_table2_has_all_systems_on_both_sets(table2) -> None:
     assert set(printed.system) == set(paper_002.TABLE_2)
 
 
+def test_table2_has_two_ratios_of_time_and_of_tokens_a_second(table2) -> None:
+    """The paper's is of tokens a second: who says less is not faster by it."""
+    for which in ("single", "joined"):
+        own = table2[table2.set == which].set_index("system")
+        for batch in ("", "_batch_32"):
+            tokens, sentences = own[f"tokens_per_second{batch}"], own[f"sentences_per_second{batch}"]
+            assert np.allclose(own[f"token_ratio{batch}"], tokens / tokens["single_token_l2r"])
+            assert np.allclose(own[f"speedup{batch}"], sentences / sentences["single_token_l2r"])
+            assert (own[f"token_ratio_low{batch}"] <= own[f"token_ratio_high{batch}"]).all()
+    row = table2[table2.system == "bidirectional"].iloc[0]
+    assert round(row.paper_ratio_wmt_base, 2) == 1.13 and round(row.paper_ratio_aspec_big, 2) == 1.55
+
+
 def test_a_mark_is_a_small_chance(table2) -> None:
     for row in table2[table2["marks"].notna()].to_dict("records"):
         assert ("†" in row["marks"]) == (row["bleu_p_l2r"] < 0.05) and ("‡" in row["marks"]) == (
@@ -90,11 +103,22 @@ def test_a_ratio_is_over_single_token_l2r_or_nothing(monkeypatch: pytest.MonkeyP
 
 def test_table3_compares_the_ends() -> None:
     frame = quality.table3(TINY)
-    assert len(frame) == 2 * len(paper_002.ENDS) * 2 and frame.difference.notna().all()
-    assert (frame.difference_low <= frame.difference_high).all()
-    assert np.allclose(frame.difference, frame.bidirectional - frame.single)
+    assert len(frame) == 2 * len(paper_002.ENDS) * 2
+    compared = frame[frame.difference.notna()]
+    assert (compared.difference_low <= compared.difference_high).all()
+    assert np.allclose(compared.difference, compared.bidirectional - compared.single)
+    longest = frame[frame.end != "all"].groupby(["set", "words"]).sentences.first().unstack()
+    assert (longest.diff(axis=1).iloc[:, 1:] <= 0).all(axis=None), "fewer sentences have twice as many words"
+    assert (frame[frame.difference.isna()].sentences == 0).all() and (compared.sentences > 0).all()
     row = frame[(frame.end == "right") & (frame.words == 5) & (frame.n == 1)].iloc[0]
     assert round(row.paper_difference_wmt, 1) == 1.6 and round(row.paper_difference_aspec, 1) == 2.6
+
+
+def test_table3_leaves_out_what_too_few_sentences_are_long_enough_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(quality.LEAST, TINY, 1_000)
+    row = quality.table3(TINY).iloc[2]
+    assert row["name"].endswith("left 5, 1-gram") and row.sentences < 1_000
+    assert row.gap == f"Of {row['set']} sentences only {row.sentences} have 10 words"
 
 
 def test_ngrams_are_counted_as_said() -> None:
@@ -122,6 +146,9 @@ def test_passes_are_forced_lengths_over_tokens_a_step(run) -> None:
     frame = run(TINY)
     tokens = speed.TOY.tokens
     assert (frame.passes == tokens // frame.tokens_a_step + 1).all()
+    if run is speed.sizes:
+        assert list(frame.system[:3]) == ["single_token_l2r", "bidirectional", "shallow_l2r"]
+        assert list(frame.layers[:3]) == ["1 + 2", "1 + 2", "2 + 1"]
     if run is speed.tokens_per_step:
         assert frame.bleu.notna().all() and list(frame.tokens_a_step) == [1, 2, 3, 4]
 

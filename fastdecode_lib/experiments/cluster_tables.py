@@ -5,7 +5,7 @@ sentences of the test split, set 2 the same joined two to four at a time. Sets o
 training split, decoded by the model itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.experiments import Scale, paper_000
 from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation, trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.experiments.projection_runs import Captured
+from fastdecode_lib.experiments.projection_runs import Captured, counted
 from fastdecode_lib.fitting import groups
 from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, same_share, spread
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
@@ -122,7 +122,8 @@ def table2(
     """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
 
     The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
-    union of their sets as in the paper, and by each row's own set.
+    union of their sets as in the paper, and by each row's own set. ``rows`` is how many a step has on average: 40 at first, and
+    fewer as sentences end.
     """
     import pandas as pd
 
@@ -130,27 +131,27 @@ def table2(
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        batches = _steps(found, direction, scale, data)
+        steps = _steps(found, direction, scale, data)
         systems = {
             "exact": found.loaded.exact,
             "union of the batch": ScreenScorer(screen, found.matrix, shared=True),
             "each row's own": ScreenScorer(screen, found.matrix),
         }
         stepping = [_step_system(name, projection) for name, projection in systems.items()]
-        timed = measure(stepping, batches, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
+        timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
         for name, m in zip(systems, timed, strict=True):
-            active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in batches])
+            active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
             low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
             row = {
                 "name": f"{direction}, {name}",
                 "direction": direction,
                 "method": name,
                 "active": float(active.mean() / found.matrix.shape[0]),
-                "microseconds": 1e6 * float(np.median(m.seconds)) / len(batches),
+                "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
                 "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
                 "speedup_low": low,
                 "speedup_high": high,
-                "rows": float(np.mean([len(h) for h in batches])),
+                "rows": float(np.mean([len(h) for h in steps])),
                 "noisy": spread(m.seconds) > NOISY,
                 "kind": "measured",
             }
@@ -165,7 +166,7 @@ def table2(
             rows.append(
                 {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
             )
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
@@ -204,14 +205,16 @@ def table3(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
-    return told(_decoded("single", tuple(PROTOCOLS), scale, data, seed, progress), seed)
+    frame = _decoded("single", tuple(PROTOCOLS), scale, data, seed, progress)
+    return told(frame, seed, [situation(NAME, scale, data)])
 
 
 def table4(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
-    return told(_decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress), seed)
+    frame = _decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress)
+    return told(frame, seed, [situation(NAME, scale, data)])
 
 
 def _decoded(
@@ -317,7 +320,7 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
         )
     for model, (before, after) in paper_000.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
@@ -352,7 +355,7 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "kind": "paper",
             }
         )
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def _hidden(found: Situation, direction: str) -> np.ndarray:
@@ -395,7 +398,7 @@ def figure3(
                 "kind": "measured",
             }
         )
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
@@ -417,7 +420,7 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             }
             for place, share in enumerate(shares)
         ]
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def table6(
@@ -469,7 +472,8 @@ def table6(
         }
         for direction, (before, after, mark) in paper_000.TABLE_6.items()
     ]
-    return told(pd.concat([frame.assign(kind="measured"), pd.DataFrame(printed)], ignore_index=True), seed)
+    frame = pd.concat([frame.assign(kind="measured"), pd.DataFrame(printed)], ignore_index=True)
+    return told(frame, seed, [found])
 
 
 def _sentence_chrf(source: str, output: str, reference: str | None) -> float:
@@ -522,7 +526,7 @@ def sharing(
                     "kind": "measured",
                 }
             )
-    return told(pd.DataFrame(rows), seed)
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
@@ -550,9 +554,9 @@ def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     return frame
 
 
-def told(frame: "pd.DataFrame", seed: int | None = None) -> "pd.DataFrame":
-    """The frame with how it was made."""
-    frame.attrs["provenance"] = provenance(_model(), threads=1, seed=seed)
+def told(frame: "pd.DataFrame", seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+    """The frame with how it was made, and on how many contexts of the models that were used."""
+    frame.attrs["provenance"] = provenance(_model(), threads=1, seed=seed) | {"contexts": counted(used)}
     return frame
 
 

@@ -66,9 +66,9 @@ TABLE_6: dict[str, tuple[float, float, str]] = {
     "en-es": (87.2, 88.1, "**"),
     "en-fr": (88.1, 88.9, "**"),
     "en-it": (85.1, 85.5, "*"),
-    "es-en": (86.7, 87.1, ""),
-    "fr-en": (79.4, 79.4, ""),
-    "it-en": (86.1, 86.6, ""),
+    "fr-en": (86.7, 87.1, ""),
+    "it-en": (79.4, 79.4, ""),
+    "es-en": (86.1, 86.6, ""),
 }
 """Direction -> mean rating without and with clusters, and the mark of the rank-sum test (M3). 1,700 pairs of 200,000 segments."""
 IDENTICAL = 0.92

@@ -23,7 +23,7 @@ from fastdecode_lib.experiments.cluster_tables import (
 )
 from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.experiments.projection_runs import GRIDS, beside, rival_settings
+from fastdecode_lib.experiments.projection_runs import FIRST_ROUND, GRIDS, beside, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
 from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, measure, quality, same_share, spread
 from fastdecode_lib.projections.quantised import Quantised
@@ -81,7 +81,7 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
     end = found.loaded.constraints().end
     contexts = found.fit.where(direction=DIRECTION)
     clusters = screen_of(scale, data, DIRECTION, amount.clusters, amount.top, seed)
-    learning = Learning(**{"clusters": amount.clusters, **GRIDS[scale].learning})
+    learning = _learning(scale)
     learned, first = (
         fit_screened(contexts, budget=amount.budget, learning=some, seed=seed, always=end)
         for some in (learning, replace(learning, rounds=1))
@@ -106,6 +106,10 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
         setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
         made[method] = setting.label.partition(":")[2], projection
     return made
+
+
+def _learning(scale: Scale) -> Learning:
+    return Learning(**{"clusters": AMOUNTS[scale].clusters, **GRIDS[scale].learning})
 
 
 def end_to_end(
@@ -175,7 +179,7 @@ def end_to_end(
                     "kind": "measured",
                 }
             )
-    return told(pd.DataFrame(rows), seed)
+    return _learned_told(pd.DataFrame(rows), found, scale, seed)
 
 
 def step_share(
@@ -211,7 +215,13 @@ def step_share(
                     "kind": "measured",
                 }
             )
-    return told(pd.DataFrame(rows), seed)
+    return _learned_told(pd.DataFrame(rows), found, scale, seed)
+
+
+def _learned_told(frame: "pd.DataFrame", found: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
+    frame = told(frame, seed, [found])
+    frame.attrs["provenance"] |= {"learning": repr(_learning(scale)), "kmeans": FIRST_ROUND}
+    return frame
 
 
 def _system(name: str, found: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:

@@ -1,7 +1,7 @@
 """Every projection on recorded contexts: built at many settings, timed in turn, and held to the exact labels."""
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ EXACT = "exact float32"
 """Our fastest exact projection in float32."""
 K = 5
 """Tokens asked for."""
+DEEP = (0.5, 0.8)
+"""Of the vocabulary, how far greedy MIPS alone is followed: the paper's, as slow as the full product, looks at most of it."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,14 @@ class Grid:
     timed: int
     learning: dict[str, Any]
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of `Learning`, the number of clusters among them."""
+        return {"clusters": self.clusters, **self.learning}
+
 
 GRIDS = {
-    Scale.TINY: Grid(8, (20, 200), ("float32", "int8"), (8,), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}),
+    Scale.TINY: Grid(8, (25, 200), ("float32", "int8"), (8,), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}),
     Scale.LAPTOP: Grid(
         100,
         (25, 50, 100, 150, 250, 400, 700, 1_200),
@@ -180,6 +187,21 @@ class Screens:
         return self.starts[clusters, seed]
 
 
+FIRST_ROUND = "the learned screen's first round"
+"""What spherical k-means is, to be told with a result."""
+
+
+def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
+    """Contexts recorded of each model, by direction: to fit on, to choose settings by, and to measure on."""
+    return {
+        found.model: {
+            split: {direction: len(contexts.where(direction=direction)) for direction in contexts.directions}
+            for split, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test))
+        }
+        for found in situations
+    }
+
+
 def exact_settings() -> list[Setting]:
     """What is exact: numpy aside, our float32 kernel and the lossless byte scores."""
     return [
@@ -192,7 +214,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
     """Learned screens, spherical k-means with a knapsack, and paper 000's clusters, in every precision."""
 
     def learned(method: str, budget: int, rounds: int | None, precision: str) -> Setting:
-        options = {"clusters": grid.clusters, **grid.learning, **({} if rounds is None else {"rounds": rounds})}
+        options = {**grid.options, **({} if rounds is None else {"rounds": rounds})}
 
         def make(situation: Situation) -> Projection:
             return screens.scorer(screens.learned(budget, Learning(**options), seed), precision)
@@ -251,7 +273,7 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
         for factor in (4, 2) if many else (4,):
             adaptive = partial(_adaptive, head=head, factor=factor, seed=seed, gold=whole)
             settings.append(Setting("adaptive", {"head": head, "factor": factor}, adaptive))
-    for count in counts:
+    for count in (*counts, *(round(share * vocabulary) for share in (DEEP if many else ()))):
         add("greedy_mips", GreedyMips.fit, budget=count)
     by_hnswlib: list[dict[str, Library]] = [{"library": "hnswlib"}] if importlib.util.find_spec("hnswlib") else []
     walks = (

@@ -27,7 +27,7 @@ from fastdecode_lib.experiments.projection_runs import (
     precision_at,
     rival_settings,
 )
-from fastdecode_lib.experiments.screening_tables import gap, learned, or_gap, told
+from fastdecode_lib.experiments.screening_tables import gap, learned, or_gap, told, trained_of
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measure import (
     NOISY,
@@ -113,9 +113,8 @@ def _settings(method: str, found: Situation, scale: Scale, seed: int, *, whole: 
     grid = GRIDS[scale]
     if method != "screened":
         return [setting for setting in rival_settings(found, grid, seed, whole=whole) if setting.method == method]
-    screens, options = Screens(found), {"clusters": grid.clusters, **grid.learning}
-    budgets = [budget for budget in grid.budgets if budget < found.matrix.shape[0]]
-    return [learned(screens, budget, options, seed) for budget in budgets]
+    screens, budgets = Screens(found), [budget for budget in grid.budgets if budget < found.matrix.shape[0]]
+    return [learned(screens, budget, grid.options, seed) for budget in budgets]
 
 
 @cache
@@ -165,7 +164,7 @@ def table3(
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
             rows.append(row | own[method, beam] | paper)
-    frame = told(pd.DataFrame(rows), seed)
+    frame = told(pd.DataFrame(rows), scale, seed, trained_of(paper_001.TABLE_3, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
     return frame
 
@@ -277,7 +276,7 @@ def table8(
     ][:EXAMPLE_ROWS]
     columns = ["name", "source", "reference", "exact", "screened", "same_text", "kind", "model"]
     examples = [{"name": f"example {i}", **row, "kind": "measured"} for i, row in enumerate(rows, 1)]
-    return told(pd.DataFrame(examples, columns=columns).assign(model=found.model), seed)
+    return told(pd.DataFrame(examples, columns=columns).assign(model=found.model), scale, seed, [found])
 
 
 @or_gap
@@ -311,7 +310,7 @@ def figure1(
                 "kind": "measured",
             }
         )
-    frame = told(pd.DataFrame(rows), seed)
+    frame = told(pd.DataFrame(rows), scale, seed, [found])
     frame.attrs["traces"] = {"screened": trace}
     return frame
 
@@ -340,7 +339,7 @@ def table6(
             speedup, perplexity_there = printed.get(method, (None, None))
             paper = {"paper_speedup": speedup, "paper_perplexity": perplexity_there}
             rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
-    frame = told(pd.DataFrame(rows), seed)
+    frame = told(pd.DataFrame(rows), scale, seed, trained_of(paper_001.TABLE_6, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
     return frame
 

@@ -18,7 +18,7 @@ from fastdecode_lib.experiments import (
 )
 from fastdecode_lib.experiments.contexts_of import situation
 from fastdecode_lib.experiments.learning_to_screen import EXPERIMENTS
-from fastdecode_lib.experiments.projection_runs import Screens, fastest
+from fastdecode_lib.experiments.projection_runs import GRIDS, Screens, fastest, rival_settings
 from fastdecode_lib.experiments.screening_quality import numpy_log_prob, perplexity, reaching
 from fastdecode_lib.experiments.screening_tables import learned
 from fastdecode_lib.projections.compiled import CompiledExact
@@ -31,7 +31,7 @@ from tests.recorded import case
 TABLES = {e.table: e for e in EXPERIMENTS}
 KNOBS = {
     "budget", "precision", "clusters", "top", "window", "full", "head", "neighbours", "search", "depth", "tables", "bits",
-    "probes", "links", "factor", "detours", "library", "leaves",
+    "probes", "links", "factor", "detours", "library", "leaves", "reached",
 }  # fmt: skip
 """Columns that not every method has."""
 
@@ -39,7 +39,11 @@ KNOBS = {
 @cache
 def made(name: str) -> pd.DataFrame:
     frame = TABLES[name].run(Scale.TINY)
-    assert frame.attrs["provenance"]["threads"] == 1
+    about = frame.attrs["provenance"]
+    assert about["threads"] == 1 and "clusters=8, " in about["learning"] and "rounds=2," in about["learning"]
+    assert about["kmeans"] and about["contexts"] and about["contexts"].keys() == about["fingerprints"].keys()
+    assert "model" not in frame or set(about["contexts"]) == set(frame["model"].dropna())
+    assert all(sum(count.values()) > 0 for parts in about["contexts"].values() for count in parts.values())
     assert frame.name.is_unique or name == "frontiers"
     ours = frame[frame.kind == "measured"] if "kind" in frame else frame
     own = [c for c in ours if not c.startswith("paper_") and not c.endswith(("_low", "_high")) and c not in KNOBS]
@@ -86,15 +90,47 @@ def test_tables_2_and_5_print_the_paper_beside_the_setting_that_was_chosen() -> 
                 assert best is not None and row.setting == best["name"]
 
 
+def test_table_2_says_of_every_screen_whether_it_has_the_papers_precision() -> None:
+    frame = made("table2").set_index(["set", "method"])
+    own = ours("frontiers")
+    for name, methods in paper_001.TABLE_2.items():
+        rows, (_, at_1, at_5) = frame.loc[name], methods["screened"]
+        told = rows.drop(index=list(methods)).reached
+        assert told.dropna().index.tolist() == ["clustered", "screened, any precision", "clustered, any precision"]
+        for method in told.dropna().index:
+            chosen = own[(own.set == name) & (own.name == rows.setting[method])].iloc[0]
+            assert told[method] == (chosen.dev_p_at_1 >= at_1 and chosen.dev_p_at_5 >= at_5)
+
+
+def test_rare_words_of_the_small_model_have_the_longer_rows() -> None:
+    """Why greedy MIPS finds little: the page says by how much."""
+    lengths = np.linalg.norm(situation("small", Scale.TINY).weight, axis=1)
+    assert lengths[-2_000:].mean().round(1) == 15.8 and lengths[:200].mean().round(1) == 5.0
+
+
+def test_greedy_mips_is_followed_as_far_as_the_papers() -> None:
+    found = situation("small", Scale.TINY)
+    settings = rival_settings(found, GRIDS[Scale.LAPTOP])
+    budgets = [setting.knobs["budget"] for setting in settings if setting.method == "greedy_mips"]
+    assert budgets == sorted(budgets) and budgets[-2:] == [5_000, 8_000]
+
+
 def test_spherical_k_means_is_the_first_round_of_learning() -> None:
     frame = ours("learning")
-    assert list(frame["rounds"]) == [1, 2, 3, 4, 5] * 2
-    first = frame[frame["rounds"] == 1]
+    assert list(frame["rounds"]) == [1, 2, 3, 4] * 8 and frame.reading.nunique() == 8
     columns = ["p_at_1", "p_at_5", "rows_scored"]
-    assert len(first[columns].drop_duplicates()) == 1
-    rows = ours("frontiers").query("set == 'small' and method == 'kmeans' and precision == 'float32'")
-    kmeans = rows[rows.budget == screening_tables.BUDGET]
-    assert (kmeans[columns].to_numpy() == first[columns].to_numpy()[0]).all()
+    first = frame[frame["rounds"] == 1]
+    for (name, budget), rows in first.groupby(["set", "budget"]):
+        assert budget in screening_tables.BINDING[name] and len(rows) == 2
+        assert len(rows[columns].drop_duplicates()) == 1
+    rows = ours("frontiers").query("set == 'small' and method == 'kmeans' and precision == 'float32' and budget == 25")
+    assert (rows[columns].to_numpy() == first.query("set == 'small' and budget == 25")[columns].to_numpy()).all()
+
+
+def test_at_equal_budgets_every_learned_screen_stands_beside_k_means() -> None:
+    both = screening_tables.at_equal_budgets(ours("frontiers"))
+    assert both.method.tolist() == ["kmeans", "screened"] * (len(both) // 2) and both.budget.isin((25, 200)).all()
+    assert not both.duplicated(["set", "budget", "method"]).any() and both.notna().all(axis=None)
 
 
 @pytest.mark.parametrize("number", range(2, 8))

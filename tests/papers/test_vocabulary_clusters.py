@@ -5,12 +5,20 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib.experiments import Scale, cluster_tables, geometry_runs, paper_000, projection_decoding
+from fastdecode_lib.experiments.contexts_of import situation
 from fastdecode_lib.projections.compiled import CompiledExact
 
 
 def made(name: str) -> pd.DataFrame:
     frame = getattr(projection_decoding if name in ("end_to_end", "step_share") else cluster_tables, name)(Scale.TINY)
-    assert frame.name.is_unique and frame.attrs["provenance"]["threads"] == 1
+    about = frame.attrs["provenance"]
+    assert frame.name.is_unique and about["threads"] == 1
+    if name not in ("table1", "figure1"):  # they need none
+        found = situation(cluster_tables.NAME, Scale.TINY)
+        counts = about["contexts"][found.model]
+        assert [sum(counts[split].values()) for split in ("fit", "dev", "test")] == [
+            len(part) for part in (found.fit, found.dev, found.test)
+        ]
     ours = frame[frame.kind == "measured"]
     ours = ours[[c for c in ours if not c.startswith("paper_") and not c.endswith(("_low", "_high"))]]
     assert not ours.isna().any(axis=None)
@@ -29,6 +37,7 @@ def test_table_2_unions_are_larger_than_own_sets() -> None:
     assert (ours["union of the batch"] < 1).all()
     printed = frame[frame.kind == "paper"].set_index("name")
     assert printed.paper_microseconds["en-es, dense"] == 230.09 and len(printed) == 12
+    assert (frame.rows.dropna() <= 40).all()
 
 
 def test_tables_3_and_4_alone_shared_sets_are_a_rows_own() -> None:
@@ -88,6 +97,9 @@ def test_the_paired_test_finds_more_and_no_test_too_much() -> None:
     rates = frame.set_index("effect")
     columns = [c for c in rates if c.startswith(("signed", "rank", "share"))]
     assert len(columns) >= 2 and (rates.loc[0.0, columns].astype(float) <= 0.2).all()
+    effects = rates[rates.index > 0]
+    assert len(effects) == 3 and (effects.signed_rank >= effects.rank_sum).all()
+    assert (effects.signed_rank > effects.rank_sum).any()
 
 
 def test_sets_of_its_own_make_a_row_independent_of_its_batch() -> None:
@@ -104,6 +116,9 @@ def test_under_a_projection_of_rows_every_parallel_decoder_says_what_greedy_says
     assert frame.rare_recall.between(0, 1).all() and (frame.rare_words > 0).all() and (frame.megabytes >= 0).all()
     greedy = frame[frame.decoder == "greedy"]
     assert greedy.over_greedy.tolist() == greedy.speedup.tolist()
+    assert (
+        "clusters=8, " in frame.attrs["provenance"]["learning"] and "rounds=2," in frame.attrs["provenance"]["learning"]
+    )
 
 
 def test_the_projection_is_a_part_of_the_step() -> None:
@@ -121,6 +136,16 @@ def test_the_lossless_projection_never_differs() -> None:
     frame = geometry_runs.lossless(Scale.TINY)
     assert frame.name.tolist() == ["translation", "dense"] and (frame.mismatches == 0).all()
     assert frame.queries.tolist() == [500, 50] and (frame.scored_again >= geometry_runs.K).all()
+    assert frame.recorded.tolist() == [500, 50] and (frame.mixed == 0).all()
+    assert {"sharp-s4", "tatoeba-small"} == set(frame.attrs["provenance"]["contexts"])
+
+
+def test_beyond_the_recorded_vectors_are_points_between_two_of_them() -> None:
+    hidden = np.eye(3, dtype=np.float32)
+    made = np.concatenate(list(geometry_runs._many(hidden, 50, seed=0)))
+    assert (made[:3] == hidden).all() and len(made) == 50
+    np.testing.assert_allclose(made.sum(axis=1), 1, rtol=1e-6)
+    assert (made >= 0).all() and ((made > 0).sum(axis=1) <= 2).all() and ((made[3:] > 0).sum(axis=1) == 2).any()
 
 
 def test_a_grown_model_scores_as_the_one_it_grew_from() -> None:

@@ -80,8 +80,10 @@ SECTION = Section(
                 "on what this one says. What the paper does not have is held to the precision of its L2S, and of screens the "
                 "table says whether they have it; in int8 they are faster still, and on these models less precise than that. "
                 "fgd's graphs are faiss's or, where a setting says so, hnswlib's, which like ScaNN comes with the extra "
-                "`baselines`. Rows scored are those of the output matrix; what an index reads to find them (the graph of fgd, "
-                "the tables of lsh_mips) is in the raw results as bytes_read.",
+                "`baselines`. ScaNN's trees held each row once when this was measured, and a fifth of the leaves was looked into "
+                "at most. They hold it twice now: on 2,000 vectors of the translation model's dev split, 31 of 157 leaves have "
+                "the best word of 92%, and had that of 86%; what that costs in time is not measured yet. Rows scored are those "
+                "of the output matrix; what an index reads to find them (the graph of fgd, the tables of lsh_mips) is in the raw results as bytes_read.",
                 _PRECISION,
             ),
         ),
@@ -177,8 +179,8 @@ SECTION = Section(
                     "p_at_5": "P@5",
                     "rows_scored": "rows scored",
                 },
-                "Round 1 is spherical k-means with a knapsack. Where fewer rows are scored than the budget allows, what the "
-                "rounds change is how many these are, and not what is found.",
+                "Round 1 is spherical k-means with a knapsack. At these budgets, which bind, all rounds score as many rows: the "
+                "second finds more of the best words, later ones a little more.",
                 _PRECISION,
             ),
         ),

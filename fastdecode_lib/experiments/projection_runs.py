@@ -78,6 +78,8 @@ class Grid:
     rounds: int
     timed: int
     learning: dict[str, Any]
+    fewer: tuple[int, ...] = ()
+    """Numbers of clusters that learned screens are tried with besides: the choice of one is a part of the time, too."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -213,13 +215,12 @@ def exact_settings() -> list[Setting]:
 def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting]:
     """Learned screens, spherical k-means with a knapsack, and paper 000's clusters, in every precision."""
 
-    def learned(method: str, budget: int, rounds: int | None, precision: str) -> Setting:
-        options = {**grid.options, **({} if rounds is None else {"rounds": rounds})}
-
+    def learned(method: str, budget: int, precision: str, **knobs: int) -> Setting:
         def make(situation: Situation) -> Projection:
-            return screens.scorer(screens.learned(budget, Learning(**options), seed), precision)
+            return screens.scorer(screens.learned(budget, Learning(**{**grid.options, **knobs}), seed), precision)
 
-        return Setting(method, {"budget": budget, "precision": precision}, make)
+        told = {name: value for name, value in knobs.items() if name == "clusters"}
+        return Setting(method, {"budget": budget, "precision": precision, **told}, make)
 
     def clustered(clusters: int, top: int, precision: str) -> Setting:
         def make(situation: Situation) -> Projection:
@@ -230,8 +231,9 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
     most = screens.situation.matrix.shape[0]
     budgets = [budget for budget in grid.budgets if budget < most]
     return [
-        *(learned("screened", budget, None, p) for budget in budgets for p in grid.precisions),
-        *(learned("kmeans", budget, 1, p) for budget in budgets for p in grid.precisions),
+        *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
+        *(learned("screened", b, p, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
+        *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
         *(clustered(r, top, p) for r in grid.centroids for top in (1, 5) for p in grid.precisions),
     ]
 

@@ -187,7 +187,8 @@ def table5(
 def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
     """What learning adds to precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
     place = ["set", "budget", "method"]
-    own = frontiers[(frontiers["precision"] == "float32") & frontiers["method"].isin(["kmeans", "screened"])]
+    same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
+    own = frontiers[same & frontiers["method"].isin(["kmeans", "screened"])]
     both = own[own.duplicated(place[:2], keep=False)].sort_values(place)
     return both[[*place, "rows_scored", "p_at_1", "p_at_5"]].reset_index(drop=True)
 

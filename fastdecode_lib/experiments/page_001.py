@@ -83,7 +83,8 @@ SECTION = Section(
                 "`baselines`. ScaNN's trees held each row once when this was measured, and a fifth of the leaves was looked into "
                 "at most. They hold it twice now: on 2,000 vectors of the translation model's dev split, 31 of 157 leaves have "
                 "the best word of 92%, and had that of 86%; what that costs in time is not measured yet. Rows scored are those "
-                "of the output matrix; what an index reads to find them (the graph of fgd, the tables of lsh_mips) is in the raw results as bytes_read.",
+                "of the output matrix; what an index reads to find them (the graph of fgd, the tables of lsh_mips) is in the "
+                "raw results as bytes_read.",
                 _PRECISION,
             ),
         ),

@@ -199,8 +199,20 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         plain, both, left = (
             systems.loc[f"{name}, {which}"] for name in ("single_token_l2r", "bidirectional", "double_token_l2r")
         )
-        assert round(both["speedup"], 1) in (1.3, 1.4) and round(plain["bleu"] - both["bleu"]) in (6, 7)
+        assert round(both["token_ratio"], 1) in (1.3, 1.5) and round(plain["bleu"] - both["bleu"]) in (6, 7)
+        assert both["token_ratio_low"] >= 1.15 and both["token_ratio_high"] <= 1.95
         assert round(both["bleu"] - left["bleu"]) == 3
+    behind = {
+        (passes, which): round(
+            systems.loc[f"single_token_l2r, {which}", "bleu"] - systems.loc[f"mask_predict_{passes}, {which}", "bleu"]
+        )
+        for passes in (10, 4)
+        for which in ("single", "joined")
+    }
+    assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
+    ratios = systems["token_ratio"].round(1)
+    assert {ratios[f"mask_predict_4, {which}"] for which in ("single", "joined")} == {1.4}
+    assert all(0.45 <= systems.loc[f"mask_predict_10, {which}", "token_ratio"] <= 0.55 for which in ("single", "joined"))
 
 
 def test_what_the_readme_says_of_learned_drafts_in_time():

@@ -101,6 +101,7 @@ GRIDS = {
         7,
         400,
         {},
+        fewer=(50,),
     ),
 }
 GRIDS[Scale.PAPER] = GRIDS[Scale.LAPTOP]

@@ -210,9 +210,17 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         for which in ("single", "joined")
     }
     assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
+    sizes = committed("double_token_decoding.sizes").set_index("name")
+    plain = sizes.loc["base, shallow_l2r"]
+    assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.1, 2.1, 2.4]
+    assert round(sizes.loc["base, bidirectional", "speedup"], 1) == 1.3
+    for _, own in sizes.groupby("size"):
+        assert own.set_index("system")["speedup"].idxmax() == "shallow_l2r"
     ratios = systems["token_ratio"].round(1)
     assert {ratios[f"mask_predict_4, {which}"] for which in ("single", "joined")} == {1.4}
-    assert all(0.45 <= systems.loc[f"mask_predict_10, {which}", "token_ratio"] <= 0.55 for which in ("single", "joined"))
+    assert all(
+        0.45 <= systems.loc[f"mask_predict_10, {which}", "token_ratio"] <= 0.55 for which in ("single", "joined")
+    )
 
 
 def test_what_the_readme_says_of_learned_drafts_in_time():

@@ -88,7 +88,7 @@ class Grid:
 
 
 GRIDS = {
-    Scale.TINY: Grid(8, (25, 200), ("float32", "int8"), (8,), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}),
+    Scale.TINY: Grid(8, (25, 200), ("float32", "int8"), (8,), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}, (4,)),
     Scale.LAPTOP: Grid(
         100,
         (25, 50, 100, 150, 250, 400, 700, 1_200),
@@ -235,6 +235,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
         *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
         *(learned("screened", b, p, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
         *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
+        *(learned("kmeans", b, p, rounds=1, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
         *(clustered(r, top, p) for r in grid.centroids for top in (1, 5) for p in grid.precisions),
     ]
 

@@ -199,6 +199,8 @@ class Scann(Listed):
         Leaves looked into.
     leaves : int
         Of the tree.
+    copies : int
+        Leaves that a row stands in: 2 of what `fit` makes.
     index : scann.ScannSearcher
         Over rows (weight, bias).
     """
@@ -206,6 +208,7 @@ class Scann(Listed):
     neighbours: int = 64
     probes: int = 10
     leaves: int = 100
+    copies: int = 1
     index: Any = field(repr=False)
 
     name = "scann"
@@ -236,13 +239,14 @@ class Scann(Listed):
         builder = _scann().builder(rows, neighbours, "dot_product").set_n_training_threads(1)
         tree = builder.tree(leaves, min(probes, leaves), training_sample_size=len(rows), soar_lambda=1.5)
         index = tree.score_ah(2, anisotropic_quantization_threshold=0.2).build()
-        knobs: dict[str, Any] = {"neighbours": neighbours, "probes": probes, "leaves": leaves}
+        knobs: dict[str, Any] = {"neighbours": neighbours, "probes": probes, "leaves": leaves, "copies": 2}
         return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self.name, "neighbours", self.neighbours, 1, self.vocabulary)
         within(self.name, "probes", self.probes, 1, self.leaves)
+        within(self.name, "copies", self.copies, 1, 2)
 
     @property
     def longest(self) -> int:
@@ -256,8 +260,8 @@ class Scann(Listed):
 
     @property
     def _looked(self) -> float:
-        """Rows in the leaves that are looked into, on average: each row is in two."""
-        return 2 * self.vocabulary * self.probes / self.leaves
+        """Rows in the leaves that are looked into, on average."""
+        return self.copies * self.vocabulary * self.probes / self.leaves
 
     @property
     def search_multiply_adds(self) -> float:

@@ -160,12 +160,6 @@ def test_learning_adds_precision_at_every_budget_the_more_the_tighter_it_is():
 
 
 def test_the_papers_ratings_in_the_result_are_those_it_prints():
-    """Of FrEn, ItEn and EsEn, in this order."""
-    assert list(TABLE_6.items())[3:] == [
-        ("fr-en", (86.7, 87.1, "")),
-        ("it-en", (79.4, 79.4, "")),
-        ("es-en", (86.1, 86.6, "")),
-    ]
     rows = committed("vocabulary_clusters.table6").query("kind == 'paper'").set_index("name")
     for direction, printed in TABLE_6.items():
         row = rows.loc[f"{direction}, paper"]
@@ -214,8 +208,10 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     plain = sizes.loc["base, shallow_l2r"]
     assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.1, 2.1, 2.4]
     assert round(sizes.loc["base, bidirectional", "speedup"], 1) == 1.3
-    for _, own in sizes.groupby("size"):
-        assert own.set_index("system")["speedup"].idxmax() == "shallow_l2r"
+    for size, own in sizes.groupby("size"):
+        own = own.set_index("system")
+        apart = own.loc["shallow_l2r", "speedup_low"] > own.loc["bidirectional", "speedup_high"]
+        assert own["speedup"].idxmax() == "shallow_l2r" and apart == (size != "ours")
     ratios = systems["token_ratio"].round(1)
     assert {ratios[f"mask_predict_4, {which}"] for which in ("single", "joined")} == {1.4}
     assert all(

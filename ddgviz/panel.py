@@ -114,8 +114,9 @@ class Panel(ipywidgets.VBox):
 
     @property
     def busy(self) -> bool:
-        """Whether a run is under way."""
-        return self._busy
+        """Whether a run is under way, or what came of it not all shown yet."""
+        with self._lock:
+            return self._busy
 
     @property
     def error(self) -> str:

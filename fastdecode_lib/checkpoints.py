@@ -124,6 +124,12 @@ class Architecture:
                 raise CheckpointError(
                     f"config.json is damaged: {name} must be a whole number above 0, got {config[name]!r}. Copy it again."
                 )
+        for name, least in (("pad_token_id", 0), ("decoder_vocab_size", 1)):
+            value = config[name] if name == "pad_token_id" else config.get(name) or 1
+            if type(value) is not int or value < least:
+                raise CheckpointError(
+                    f"config.json is damaged: {name} must be a whole number from {least} on, got {value!r}. Copy it again."
+                )
         width = config["d_model"]
         for side in ("encoder", "decoder"):
             if width % config[f"{side}_attention_heads"]:

@@ -19,7 +19,7 @@ from fastdecode_lib import (
     cli_list,
     cli_train,
 )
-from fastdecode_lib.cli_tools import UsageError, limits, load, print_table, read_lines
+from fastdecode_lib.cli_tools import UsageError, check_file, limits, load, print_table, read_lines
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
 """What ddgviz.save writes of one sentence, besides the trace itself."""
@@ -78,14 +78,8 @@ def _check_options(options: argparse.Namespace) -> None:
     results = given.get("results")
     if results and not (Path(results).is_dir() and os.access(results, os.W_OK | os.X_OK)) and Path(results).exists():
         raise UsageError(f"--results cannot write there: got {results!r}. Name a folder that can be written to.")
-    for kind in ("json", "trace", *PICTURES):
-        path = given.get(kind)
-        if path:
-            folder = next(p for p in Path(path).absolute().parents if p.exists())
-            if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():
-                raise UsageError(
-                    f"--{kind} cannot write there: got {path!r}. Name a file in a folder that can be written to."
-                )
+    for kind in ("json", "trace", "vmap", *PICTURES):
+        check_file(f"--{kind}", given.get(kind))
 
 
 def _one_line(error: Exception) -> str:

@@ -115,6 +115,8 @@ def _without_decoding(options: argparse.Namespace, why: str) -> None:
 
 def _record_language(options: argparse.Namespace) -> int:
     """Record a language model on a text, each word fed the true one before it."""
+    import torch
+
     from fastdecode_lib.feeding import language_rows
     from fastdecode_lib.language import RECORDED, load_language
     from fastdecode_lib.measure import provenance
@@ -124,7 +126,10 @@ def _record_language(options: argparse.Namespace) -> int:
     if options.source_language or options.target_language:
         raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
     _without_decoding(options, f"{options.model} is fed its text")
-    model = load_language(options.model)
+    if options.engine == "compiled" or options.precision != "float32":
+        raise UsageError(f"{options.model} runs on torch alone: got --engine compiled or --precision. Leave them out.")
+    torch.set_num_threads(options.threads or 1)
+    model = load_language(options.model, device=options.device, dtype=options.dtype)
     rows = model.text.encode(read_lines(options.source))
     return _recorded(options, language_rows(model), {RECORDED: rows}, provenance(seed=options.seed))
 
@@ -211,9 +216,10 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
     """Where screens go: the folder named, or beside a model of one's own."""
     from fastdecode_lib.checkpoints import bundled
     from fastdecode_lib.registry import screens_of
+    from fastdecode_lib.store import check_replaceable
 
     if options.out:
-        return Path(options.out)
+        return check_replaceable(options.out, "screens.json")
     if Path(checkpoint.folder).resolve() in (path.resolve() for path in bundled().values()):
         raise UsageError(
             f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli_tools import UsageError, limits, load, read_lines
+from fastdecode_lib.cli_tools import UsageError, at_low_priority, check_file, limits, load, read_lines
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
@@ -67,6 +67,8 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
         )
+    if options.out:
+        check_file("--out", str(Path(options.out) / "table"))
     given = read_lines(options.source) if options.source else None
     model = load(options)
     directions = _directions(options, model)
@@ -124,9 +126,11 @@ def _draft_head(options: argparse.Namespace) -> int:
     if min(numbers.values()) < 1:
         told = ", ".join(f"--{name} {value}" for name, value in numbers.items())
         raise UsageError(f"Sentences, updates and vocabulary must be at least 1: got {told}. Leave them out.")
+    check_file("--out", options.out)
     given = read_lines(options.source) if options.source else None
     model = load(options)
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
+    at_low_priority()
     sessions = [Session.of(model, a, b, "greedy", **limits(options)) for a, b in _directions(options, model)]
     texts = [unlabelled(options.data, s.source, s.target) if given is None else given for s in sessions]
     head = make_head(

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import importlib
 import inspect
 import shutil
 import textwrap
@@ -56,16 +55,16 @@ def _decoders() -> Iterator[tuple[str, str]]:
 
 
 def _projections() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.registry import KEPT, OF_WEIGHTS
+    from fastdecode_lib.registry import KEPT, OF_WEIGHTS, projection_class
 
     for name, (said, knobs) in PLAIN.items():
         yield name, _told(said, knobs)
     for name, place in OF_WEIGHTS.items():
-        cls = _class(place)
+        cls = projection_class(place)
         known = [p for p in inspect.signature(cls.fit).parameters.values() if p.kind is p.KEYWORD_ONLY]
         yield name, _told(cls.__doc__, ", ".join(f"{p.name}={p.default}" for p in known if p.name != "fingerprint"))
     for name, place in KEPT.items():
-        yield name, _told(_class(place).__doc__, "file")
+        yield name, _told(projection_class(place).__doc__, "file")
 
 
 def _models() -> Iterator[tuple[str, str]]:
@@ -75,11 +74,6 @@ def _models() -> Iterator[tuple[str, str]]:
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n# ", 1)[-1]
         yield name, textwrap.shorten(card.split("\n\n")[1], 120, placeholder=" ...")
     yield "a folder", "in Hugging Face's layout, safetensors, or a hub id"
-
-
-def _class(place: str) -> Any:
-    module, _, name = place.partition(".")
-    return getattr(importlib.import_module(f"fastdecode_lib.projections.{module}"), name)
 
 
 def _told(said: str, knobs: str) -> str:

@@ -1,6 +1,7 @@
 """What the commands have in common: the model that is asked for, lines of files, tables on the screen."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,11 @@ def load(options: argparse.Namespace) -> Any:
     return model
 
 
+def at_low_priority() -> None:
+    """Let other processes go before this one, to its end: it works for long and nobody waits for it."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def limits(options: argparse.Namespace) -> dict[str, Any]:
     """Limits of outputs that were typed."""
     return {} if options.max_length is None else {"max_length": options.max_length}
@@ -45,6 +51,16 @@ def read_lines(path: str) -> list[str]:
         raise UsageError(f"The file does not exist: got {path!r}. Check the path.") from None
     lines = text.split("\n")
     return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def check_file(option: str, path: str | None) -> None:
+    """Refuse a file to be written, if one is named, where it could not be."""
+    if path:
+        folder = next(p for p in Path(path).absolute().parents if p.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():
+            raise UsageError(
+                f"{option} cannot write there: got {path!r}. Name a file in a folder that can be written to."
+            )
 
 
 def print_table(rows: Sequence[dict[str, Any]]) -> None:

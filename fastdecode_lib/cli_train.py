@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli_tools import UsageError, print_table
+from fastdecode_lib.cli_tools import UsageError, at_low_priority, print_table
 
 
 def add_commands(commands: Any) -> None:
@@ -33,6 +33,7 @@ def _train(options: argparse.Namespace) -> int:
                 "Which model? --bundle, --updates and --seed belong to names: got none. fastdecode train lists them."
             )
         _list_presets(options.folder)
+    at_low_priority()
     for name in options.names:
         if options.bundle:
             target = bundling.bundle(name, data=options.data, folder=options.folder)

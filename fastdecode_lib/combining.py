@@ -181,7 +181,6 @@ def costs(
     *,
     runs: int = 5,
     threads: int = 1,
-    seed: int = 0,
     progress: bool = False,
 ) -> dict[tuple[str, str], Costs]:
     """Measured costs by projection and precision, of those that greedy decoding runs with among some combinations.
@@ -334,10 +333,10 @@ def choose(
         raise ValueError(why)
     decoders, projections = dict.fromkeys(("greedy", *decoders)), dict.fromkeys(("exact", *projections))
     found = combinations(models, source, target, decoders, projections, texts[0], **limits)
-    prices = costs(found, texts, runs=runs, threads=threads, seed=seed, progress=progress)
+    prices = costs(found, texts, runs=runs, threads=threads, progress=progress)
     running = {c.name: c.session for c in found if c.session is not None and (c.projection, c.precision) in prices}
     table = _predicted([c for c in found if c.name in running], plain, texts, prices)
-    sources = [plain.model.encode([text], source, target) for text in texts]
+    sources = [plain.model.encode([text], plain.source, plain.target) for text in texts]
 
     def timed(names: Sequence[str]) -> dict[str, Measurement]:
         systems = [decoder_system(running[name], name) for name in names]

@@ -129,6 +129,7 @@ def _translated(
     session: Session, texts: Sequence[str], path: Path, batch: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Source and output ids of some texts, from the file if it is there."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
 
     if not path.is_file():
@@ -141,6 +142,11 @@ def _translated(
             tensors[f"{name}_lengths"] = np.array([len(ids) for ids in side], dtype=np.int32)
         with atomic_file(path) as temporary:
             save_file(tensors, temporary)
-    found = load_file(path)
-    first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
+    try:
+        found = load_file(path)
+        first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(
+            f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
+        ) from error
     return first, second

@@ -41,17 +41,21 @@ class Job:
         Of `translation.load`.
     direction : (source, target)
     limits : tuple of (name, value)
+    fitted : (fingerprint, parts)
+        Of the weights and of what is fitted beside them, so that a model kept in memory is of what is in the files.
     """
 
     model: str
     settings: tuple[tuple[str, str], ...]
     direction: tuple[str | None, str | None]
     limits: tuple[tuple[str, Any], ...] = ()
+    fitted: tuple[str, str] = ("", "")
 
     def session(self, way: Way) -> Session:
         """How a decoder and projection are run."""
         decoder, projection = way
-        return Session.of(_loaded(self.model, self.settings), *self.direction, decoder, projection, **dict(self.limits))
+        model = _loaded(self.model, self.settings, self.fitted)
+        return Session.of(model, *self.direction, decoder, projection, **dict(self.limits))
 
     def __call__(self, task: "Task") -> list[dict[str, Any]]:
         """What decoding each sentence of a task took and gave."""
@@ -139,20 +143,24 @@ def evaluate(
     if chunk < 1:
         raise ValueError(f"A chunk needs at least one sentence: got chunk={chunk}. Leave it out.")
     check_workers(workers, scheduler)
-    job = Job(model, tuple(sorted((settings or {}).items())), (source, target), tuple(sorted(limits.items())))
+    checkpoint = find_checkpoint(model)
+    parts = _parts(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections))
+    job = Job(
+        model,
+        tuple(sorted((settings or {}).items())),
+        (source, target),
+        tuple(sorted(limits.items())),
+        (checkpoint.fingerprint, parts),
+    )
     sessions: dict[Way, Session] = {}
     for way in product(decoders, projections):
         session = job.session(way)
         if _name(session) not in map(_name, sessions.values()):
             sessions[way] = session
-    ways, checkpoint = list(sessions), find_checkpoint(model)
-    fingerprint, parts = (
-        checkpoint.fingerprint,
-        _parts(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections)),
-    )
+    ways = list(sessions)
     tasks = {
         way: [
-            Task(way, part, Path(folder) / fingerprint / f"{_key(job, (fingerprint, parts), way, part)}.json")
+            Task(way, part, Path(folder) / checkpoint.fingerprint / f"{_key(job, way, part)}.json")
             for part in (tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk))
         ]
         for way in ways
@@ -220,9 +228,9 @@ def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
     return digest.hexdigest()
 
 
-def _key(job: Job, fitted: tuple[str, str], way: Way, texts: Sequence[str]) -> str:
+def _key(job: Job, way: Way, texts: Sequence[str]) -> str:
     """A name that follows from everything that the rows follow from."""
-    told = [fitted, job.settings, job.direction, job.limits, way, list(texts)]
+    told = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
     return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
@@ -231,7 +239,8 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _loaded(model: str, settings: tuple[tuple[str, str], ...]) -> TranslationModel:
+def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str, str]) -> TranslationModel:
+    """The model of a name, once for each state of its files."""
     found = load(model, **dict(settings))
     if found.engine == "torch":
         import torch

@@ -104,10 +104,10 @@ def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
             f"custom_generate needs a parallel decoder whose output is greedy decoding's: got {chosen.name!r}. Use one of "
             f"{', '.join(parallel)}; for greedy decoding and for beams leave custom_generate out."
         )
-    if isinstance(chosen, Window) and chosen.drafts.needs_head:
+    if isinstance(chosen, Window) and (chosen.drafts.needs_head or chosen.drafts.needs_model):
         raise ValueError(
-            f"Draft heads are not at hand within generate: got draft={chosen.draft!r}. Use draft=ngram+lexicon with a table, or "
-            "fastdecode_lib.translate."
+            f"Draft heads and models that draft are not at hand within generate: got draft={chosen.draft!r}. Use "
+            "draft=ngram+lexicon with a table, or fastdecode_lib.translate."
         )
     if isinstance(chosen, Window) and chosen.table and chosen.loaded is None:
         chosen = chosen.with_table(DraftTable.load(chosen.table))

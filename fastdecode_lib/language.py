@@ -115,21 +115,33 @@ class LanguageModel:
 def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> LanguageModel:
     """Load a language model: a bundled one, or the folder of a checkpoint.
 
+    Parameters
+    ----------
+    device, dtype : str
+        As for `translation.load`, of the torch engine.
+
     Raises
     ------
     CheckpointError
         If it cannot be used, or is a translation model.
+    ValueError
+        If there is no such device or dtype.
     """
     import torch
 
     from fastdecode_lib.models.language import Language
+    from fastdecode_lib.translation import DTYPES, torch_device
+
+    if dtype not in DTYPES:
+        raise ValueError(f"Unknown dtype: got {dtype!r}. Use one of {', '.join(DTYPES)}.")
+    place = torch_device(device)
 
     checkpoint = find_checkpoint(name)
     if checkpoint.family != LANGUAGE:
         raise CheckpointError(
             f"{name!r} is a {checkpoint.family} model, which is no language model. Use fastdecode_lib.load."
         )
-    network = Language(checkpoint.language, checkpoint.tensors(), device, getattr(torch, dtype))
+    network = Language(checkpoint.language, checkpoint.tensors(), place, getattr(torch, dtype))
     return LanguageModel(
         str(name), network, LanguageText.load(checkpoint.folder, checkpoint.language.vocabulary), checkpoint
     )

@@ -140,7 +140,11 @@ class Lexicon:
         ids = {piece: i for i, piece in enumerate(pieces)}
         always: tuple[int, ...] = ()
         weights: dict[tuple[int, int], float] = {}
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+        try:
+            lines = Path(path).read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
+        for number, line in enumerate(lines, 1):
             if not line:
                 continue
             key, tab, values = line.partition("\t")

@@ -97,8 +97,11 @@ def measure(
         raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
     seconds: list[list[float]] = [[] for _ in systems]
     outputs: list[tuple[tuple[int, ...], ...]] = [() for _ in systems]
-    rounds = tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress)
-    with _fixed_threads(threads), _no_garbage_collection():
+    with (
+        tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress) as rounds,
+        _fixed_threads(threads),
+        _no_garbage_collection(),
+    ):
         for number in range(warm_up + runs):
             for i, system in enumerate(systems):
                 taken, decoded = (
@@ -109,7 +112,6 @@ def measure(
                 outputs[i] = decoded
                 rounds.update()
             gc.collect()
-    rounds.close()
     measurements = []
     for system, taken_by, decoded in zip(systems, seconds, outputs, strict=True):
         usage = None
@@ -266,7 +268,7 @@ def compare(
     kept = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
     if not kept:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
-    sources = [model.encode([sentences[i]], source, target) for i in kept]
+    sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in kept]
     systems = [decoder_system(greedy, usual)]
     for session in sessions:
         name = session.decoder_name

@@ -229,7 +229,8 @@ def _needs_torch(weight: Any) -> bool:
     return kind is not None and (kind != "cpu" or weight.element_size() == 8)
 
 
-def _class(place: str) -> Any:
+def projection_class(place: str) -> Any:
+    """A projection's class, from ``MODULE.CLASS``."""
     module, _, name = place.partition(".")
     return getattr(importlib.import_module(f"fastdecode_lib.projections.{module}"), name)
 
@@ -238,7 +239,7 @@ def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projecti
     """A projection that is fitted on the model's output matrix here and now."""
     from fastdecode_lib.projections.screen import output_matrix
 
-    fit = _class(OF_WEIGHTS[name]).fit
+    fit = projection_class(OF_WEIGHTS[name]).fit
     hints = typing.get_type_hints(fit)
     knobs = [p.name for p in inspect.signature(fit).parameters.values() if p.kind is p.KEYWORD_ONLY]
     _check_options(name, options, [knob for knob in knobs if knob != "fingerprint"])
@@ -258,7 +259,7 @@ def _trained(name: str, model: Model, options: Mapping[str, str], kept: Kept) ->
     _check_options(name, options, ("file",))
     if "file" not in options:
         raise ValueError(f"The projection {name} needs the folder it was saved in. Use {name}:file=FOLDER.")
-    made: Any = _class(KEPT[name]).load(Path(options["file"]).expanduser())
+    made: Any = projection_class(KEPT[name]).load(Path(options["file"]).expanduser())
     vocabulary = model.outputs[0].vocabulary
     if made.vocabulary != vocabulary:
         raise ValueError(

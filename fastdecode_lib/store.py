@@ -50,17 +50,35 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         for file in temporary.iterdir():
             _flush_to_disk(file)
         temporary.chmod(0o755)
-        if path.exists():
-            os.replace(path, replaced)
         try:
+            if path.exists():
+                os.replace(path, replaced)
             os.replace(temporary, path)
-        except OSError:
-            if replaced.exists():
+        except BaseException:
+            if replaced.exists() and not path.exists():
                 os.replace(replaced, path)
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+
+
+def check_replaceable(folder: str | Path, marker: str) -> Path:
+    """A folder that may be written as a whole: it is not there, is empty, or holds `marker`, a file that says it is of the kind.
+
+    Raises
+    ------
+    ValueError
+        If it holds anything else, which would be lost.
+    """
+    folder = Path(folder)
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not empty and not (folder / marker).is_file():
+        raise ValueError(
+            f"{folder} would be replaced as a whole, and holds something else: got no {marker} in it. Name another."
+        )
+    return folder
 
 
 def recover(folder: str | Path) -> None:
@@ -69,7 +87,7 @@ def recover(folder: str | Path) -> None:
     Only for folders that no other process is writing to.
     """
     for left in sorted(Path(folder).glob(".*.old")):
-        original = left.with_name(left.name.split(".")[1])
+        original = left.with_name(left.name.rsplit(".", 2)[0].removeprefix("."))
         if original.exists():
             shutil.rmtree(left)
         else:

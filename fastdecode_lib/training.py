@@ -15,6 +15,7 @@ from fastdecode_lib.learning import Learner
 from fastdecode_lib.presets import PRESETS, Recipe
 from fastdecode_lib.store import atomic_file, recover
 from fastdecode_lib.training_run import Run, only_trainer
+from fastdecode_lib.translation import torch_device
 
 
 def train(
@@ -57,6 +58,7 @@ def train(
     seed = preset.seed if seed is None else seed
     work = Path(folder) / name
     work.mkdir(parents=True, exist_ok=True)
+    torch_device(device)
     if threads:
         torch.set_num_threads(threads)
     with only_trainer(Path(folder)):

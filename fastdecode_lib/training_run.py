@@ -6,7 +6,6 @@ Everything random follows from (seed, update), so an interrupted run continues a
 import fcntl
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,7 @@ from fastdecode_lib.store import atomic_file, atomic_folder
 
 @contextmanager
 def only_trainer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, at low priority: two trainers on one machine would halve each other's speed."""
-    os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
+    """Hold the folder's lock: two trainers on one machine would halve each other's speed."""
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -176,7 +176,7 @@ def load(
         return TranslationModel(str(name), network, tokenizer_of(checkpoint), checkpoint, "compiled", precision, "cpu")
     import torch
 
-    place = _device(device)
+    place = torch_device(device)
     if checkpoint.family in TRANSFORMERS:
         from fastdecode_lib.models.transformer import Transformer
 
@@ -263,7 +263,14 @@ def _sees_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _device(device: str) -> Any:
+def torch_device(device: str) -> Any:
+    """The torch device of a name, such as ``auto``.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name here.
+    """
     import torch
 
     if device == "auto":
@@ -383,7 +390,7 @@ def translate(
     *,
     source: str | None = ...,
     target: str | None = ...,
-    decoder: registry.Spec = ...,
+    decoder: registry.Spec | None = ...,
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
@@ -399,7 +406,7 @@ def translate(
     *,
     source: str | None = ...,
     target: str | None = ...,
-    decoder: registry.Spec = ...,
+    decoder: registry.Spec | None = ...,
     projection: str | Projection = ...,
     verify: bool = ...,
     observe: bool = ...,
@@ -750,7 +757,7 @@ class Session:
 def _check_decoder(decoder: Decoder, network: Model, projection: Projection) -> None:
     """Refuse a decoder that cannot drive a model before it is given any sentence."""
     several = isinstance(decoder, DoubleToken)
-    check_fits(decoder.accepts, decoder.name, network, projection, NO_SOURCE, several)
+    check_fits(decoder.accepts, decoder.name, network, NO_SOURCE, several)
     if isinstance(decoder, DoubleToken):
         decoder.check_group(network)
 

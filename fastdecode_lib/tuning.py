@@ -106,7 +106,7 @@ def tune(
         width: Session.of(model, source, target, Window(width, draft), **limits) for width in widths if width > 1
     }
     texts = contents(greedy, sentences)
-    sources = [model.encode([text], source, target) for text in texts]
+    sources = [model.encode([text], greedy.source, greedy.target) for text in texts]
     wait = synchroniser(model.device)
     encoding = System("encoder", lambda one: (model.network.encode(one), ())[1])
     costs = pass_systems(model.network, widths, greedy.constraints.prefix)

@@ -107,10 +107,13 @@ def _client(distributed: Any, workers: int | None, scheduler: str | None) -> Ite
         with cluster, distributed.Client(cluster) as client:
             yield client
         return
+    client = None
     try:
         client = distributed.Client(scheduler, timeout=PATIENCE)
         client.wait_for_workers(1, timeout=PATIENCE)
     except (OSError, ValueError) as error:
+        if client is not None:
+            client.close()
         raise ValueError(
             f"No scheduler with workers answers: got scheduler={scheduler!r} ({error}). Start them with `dask scheduler` and "
             "`dask worker ADDRESS --nthreads 1`."

@@ -53,6 +53,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that train let others go first; those after them in the same process must not have to."""
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def own_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small SentencePiece model, trained on the project's own sentences."""

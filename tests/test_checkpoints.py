@@ -126,6 +126,12 @@ def test_config_with_impossible_sizes(broken_marian: Path, key: str, value: obje
     refused(broken_marian, key, "must be a whole number above 0", f"got {value!r}", "Copy it again")
 
 
+@pytest.mark.parametrize(("key", "value"), [("pad_token_id", "2"), ("pad_token_id", -1), ("decoder_vocab_size", 2.5)])
+def test_config_with_impossible_ids(broken_marian: Path, key: str, value: object) -> None:
+    fakes.change_json(broken_marian / "config.json", **{key: value})
+    refused(broken_marian, key, "must be a whole number from", f"got {value!r}", "Copy it again")
+
+
 def test_heads_that_do_not_divide_the_width(broken_marian: Path) -> None:
     fakes.change_json(broken_marian / "config.json", decoder_attention_heads=3)
     refused(broken_marian, "inconsistent", "d_model=16", "decoder_attention_heads=3", "belongs to these weights")

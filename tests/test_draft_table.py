@@ -294,11 +294,12 @@ def test_vmap_of_several_source_tokens(tmp_path):
     [
         ("a x y\n", r"line 1: a vmap line is .*got 'a x y'.*Correct"),
         ("a\tx\nb\tq\n", r"line 2: .*lacks 'q'.*made for this"),
+        ("\xe4\tx\n", r"vmap.txt is not UTF-8: .* at byte 0. Save it as UTF-8"),
     ],
 )
 def test_wrong_vmap(tmp_path, text, message):
     path = tmp_path / "vmap.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         Lexicon.from_vmap(path, ["a", "b"], ["x", "y", "z"])
 

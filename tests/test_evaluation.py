@@ -15,7 +15,11 @@ import pytest
 
 from fastdecode_lib import cli, evaluation, load
 from fastdecode_lib.evaluation import evaluate
+from fastdecode_lib.feeding import Translations
+from fastdecode_lib.fitting import fit_screens
 from fastdecode_lib.measure import count
+from fastdecode_lib.projections.screen import save_screens
+from fastdecode_lib.recording import record
 from fastdecode_lib.translation import Session
 
 TEXTS = fakes.own_sentences()["en"][:40]
@@ -163,6 +167,21 @@ def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
     plain = evaluation._parts(tmp_path, "none", (None, "exact"))
     (tmp_path / evaluation.DRAFT_HEAD).write_bytes(b"a head")
     assert evaluation._parts(tmp_path, "none", (None, "exact")) != plain
+
+
+def test_screens_fitted_anew_are_used_in_the_same_process(tmp_path: Path) -> None:
+    """A session in memory is of the files as they were; one of the files as they are must take its place."""
+    model = load("tatoeba-small", device="cpu")
+    spec, kept = f"clustered:file={tmp_path / 'sets'}", []
+    for number, texts in enumerate((TEXTS[30:32], TEXTS[:20])):
+        contexts = record(Translations(model), {"en-de": texts}, tmp_path / f"contexts-{number}")
+        save_screens(fit_screens(contexts, "clustered", clusters=2), tmp_path / "sets")
+        few = {"source": "en", "target": "de", "settings": {"device": "cpu"}, "folder": tmp_path / "kept"}
+        table = evaluate("tatoeba-small", TEXTS[:4], decoders=("greedy",), projections=(spec,), **few)
+        now = count(Session.of(load("tatoeba-small", device="cpu"), "en", "de", "greedy", spec), TEXTS[:4])
+        kept.append([list(ids) for ids in now["ids"]])
+        assert table.attrs["sentences"][table["name"][0]]["ids"].tolist() == kept[-1]
+    assert kept[0] != kept[1]
 
 
 def test_one_way_is_decoded_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """From a model to recorded contexts, to fitted screens, to translations: by function and by command, on our own sentences."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -176,11 +177,15 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
             "--always takes end, none or ids: got 'x'",
         ),
         (
-            ["fit", "screened", "--contexts", fed, "--out", said],
+            ["fit", "clustered", "--contexts", said, "--clusters", "8", "--out", said],
+            "would be replaced as a whole, and holds something else",
+        ),
+        (
+            ["fit", "screened", "--contexts", fed, "--out", str(tmp_path / "none")],
             "needs the 5 best tokens of each context: got contexts with 2",
         ),
         (
-            ["fit", "clustered", "--contexts", str(tmp_path), "--out", said],
+            ["fit", "clustered", "--contexts", str(tmp_path), "--out", str(tmp_path / "none")],
             "no recorded contexts|cannot be read|There are no",
         ),
         (
@@ -376,8 +381,15 @@ def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, caps
             language.perplexity(nothing)
     with pytest.raises(ValueError, match="fitted on contexts of another model"):
         Session.of(load("tatoeba-small", device="cpu"), "en", "de", projection=f"screened:file={tmp_path / 'screens'}")
-    assert cli.main(["record", *told, "--source", str(tmp_path / "text"), "--from", "en"]) == 2
-    assert "has no languages to choose: got --from or --to" in capsys.readouterr().err
+    record = ["record", *told, "--source", str(tmp_path / "text")]
+    for wrong, message in (
+        (["--from", "en"], "has no languages to choose: got --from or --to"),
+        (["--precision", "int8"], "runs on torch alone: got --engine compiled or --precision"),
+        (["--device", "tpu"], "Unsupported device|Unknown device"),
+        (["--dtype", "float33"], "Unknown dtype: got 'float33'"),
+    ):
+        assert cli.main([*record, *wrong]) == 2
+        assert re.search(message, capsys.readouterr().err)
     assert cli.main(["record", *told, "--out", str(tmp_path / "none")]) == 2
     assert "is a language model, which reads one text: give --source FILE alone" in capsys.readouterr().err
     assert cli.main([*fit[:3], "tatoeba-small", *fit[4:]]) == 2

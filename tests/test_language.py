@@ -1,7 +1,6 @@
 """Language models: trained, resumed, exported, loaded; their probabilities, and every decoder on them."""
 
 import gzip
-import os
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +49,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests keep their priority."""
+def micro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, NAME, MICRO)
-    monkeypatch.setattr(os, "setpriority", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
 def folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     patch = pytest.MonkeyPatch()
     patch.setitem(PRESETS, NAME, MICRO)
-    patch.setattr(os, "setpriority", lambda *_: None)
     work = tmp_path_factory.mktemp("trained")
     train(NAME, data=corpus, folder=work, updates=10, threads=1, progress=False)
     train(NAME, data=corpus, folder=work, updates=30, threads=1, progress=False)

@@ -1,6 +1,8 @@
 """The referee: turns are fair, warm-up does not count, and nothing is left changed."""
 
 import gc
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fakes
@@ -176,6 +178,14 @@ def test_compare(marian: TranslationModel) -> None:
     assert frame["chrf"].nunique() == 1
     assert np.isnan(frame.iloc[3]["calls"]) and np.isnan(frame.iloc[3]["positions"])
     assert frame.attrs["provenance"]["sentences"] == 2 and len(frame.attrs["seconds"]["hf"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["mbart50", "nllb"])
+def test_the_first_direction_is_compared_where_none_is_named(kind: str, multilingual: Callable[[str], Path]) -> None:
+    """Models that need languages to encode at all."""
+    model = load(str(multilingual(kind)), device="cpu")
+    frame = compare(model, ["Hello."], decoders=("jacobi",), runs=1, progress=False, max_length=6)
+    assert list(frame["name"]) == ["greedy", "jacobi"] and (frame["agreement"] == 1).all()
 
 
 def test_a_lossy_system_shows(marian: TranslationModel) -> None:

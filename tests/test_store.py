@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastdecode_lib import store
-from fastdecode_lib.store import atomic_file, atomic_folder, write_table
+from fastdecode_lib.store import atomic_file, atomic_folder, check_replaceable, recover, write_table
 
 
 def full_disk(*_: Any, **__: Any) -> None:
@@ -60,6 +60,51 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str,
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["thing"]
     assert (path / "inside" if folder else path).read_text() == "old"
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_an_interrupt_amid_the_exchange_keeps_the_old_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Ctrl-C may come right behind either move."""
+    path, replace, moves = tmp_path / "my.model", os.replace, []
+    with atomic_folder(path) as temporary:
+        (temporary / "weights").write_text("old")
+
+    def interrupted(source: Path, target: Path) -> None:
+        replace(source, target)
+        moves.append(target)
+        if len(moves) == moved + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path) as temporary:
+        (temporary / "weights").write_text("new")
+    assert os.listdir(tmp_path) == ["my.model"]
+    assert (path / "weights").read_text() == ("new" if moved else "old")
+
+
+def test_a_folder_left_aside_comes_back_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / ".my.model.x1y2.old").mkdir()
+    (tmp_path / ".my.model.x1y2.old" / "weights").write_text("old")
+    (tmp_path / ".my.model.x1y2.part").mkdir()
+    recover(tmp_path)
+    assert os.listdir(tmp_path) == ["my.model"] and (tmp_path / "my.model" / "weights").read_text() == "old"
+
+
+def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path: Path) -> None:
+    full, file = tmp_path / "full", tmp_path / "file"
+    full.mkdir()
+    assert check_replaceable(full, "marker") == full and check_replaceable(tmp_path / "new", "marker")
+    (full / "mine").write_text("dear")
+    file.write_text("dear")
+    for place in (full, file):
+        with pytest.raises(
+            ValueError, match=f"{place.name} would be replaced as a whole.* no marker in it. Name another"
+        ):
+            check_replaceable(place, "marker")
+    (full / "marker").touch()
+    assert check_replaceable(full, "marker") == full
 
 
 def test_a_folder_that_cannot_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

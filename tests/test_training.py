@@ -233,6 +233,9 @@ def test_bad_input(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         train("x", folder=tmp_path)
     with pytest.raises(ValueError, match="needs updates >= 1, got 0. Leave it out"):
         run(tmp_path, corpus, 0)
+    with pytest.raises(ValueError, match="Unsupported device: got 'meta'"):
+        run(tmp_path, corpus, 1, device="meta")
+    assert not (tmp_path / NAME / "tokenizer").exists() and not list(tmp_path.rglob("*.safetensors"))
     with pytest.raises(CorpusNotFound, match="no folder was named. Pass --data DIR or set FASTDECODE_DATA"):
         corpus_folder()
     with pytest.raises(CorpusNotFound, match="does not exist: got '.*none'. Pass an existing --data"):

@@ -1,7 +1,6 @@
 """Training paper 002's systems: what the loss sees, what is exported, loaded, translated and bundled."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,6 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     folder = tmp_path_factory.mktemp("trained")
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "setpriority", lambda *_: None)
         for name in NAMES:
             patch.setitem(PRESETS, name, small(name, max_updates=150, evaluate_every=150))
             found[name] = training.train(name, data=corpus, folder=folder, progress=False)
@@ -179,7 +177,6 @@ def test_a_system_learns_from_its_teachers_translations(
     name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The teacher is random: what it says depends on the source, and is not the reference."""
-    monkeypatch.setattr(os, "setpriority", lambda *_: None)
     monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=150))
     monkeypatch.setitem(PRESETS, name, small(name, max_updates=20, evaluate_every=20))
     teaching, best = learner("single-l2r", corpus, tmp_path / "single-l2r"), tmp_path / "single-l2r" / "best"

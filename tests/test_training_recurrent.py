@@ -1,7 +1,6 @@
 """Training a recurrent model: resumable to the bit, its weights clipped, and what it exports is loaded and translates."""
 
 import dataclasses
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests keep their priority."""
+def micro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, NAME, MICRO)
-    monkeypatch.setattr(os, "setpriority", lambda *_: None)
 
 
 def run(folder: Path, corpus: Path, updates: int, **settings: Any) -> Path:
@@ -119,7 +116,6 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, evaluate_every=150, average=0.9))
-        patch.setattr(os, "setpriority", lambda *_: None)
         patch.setattr(training_run.Run, "step", noted)
         return run(folder, corpus, 150), losses
 

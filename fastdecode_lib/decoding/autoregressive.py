@@ -42,7 +42,7 @@ class Greedy:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, projection, source)
+        check_fits(self.accepts, self.name, model, source)
         hypotheses: list[Hypothesis] = []
         calls = 0
         for first, batch in row_batches(model, source):
@@ -153,7 +153,7 @@ class Beam:
         An iteration holds the best hypothesis so far in `tokens` and all of them in `lanes`; its tokens are settled
         when the search has ended.
         """
-        check_fits(self.accepts, self.name, model, projection, source)
+        check_fits(self.accepts, self.name, model, source)
         if self.size > 1 and "ragged" not in model.supports:
             raise ValueError(
                 f"beam of size {self.size} needs a model that runs several rows at once; this one runs row by row. "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Kind, Model, Projection, Scorer, Source
+from fastdecode_lib.core import Constraints, Kind, Model, Scorer, Source
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ def check_fits(
     accepts: frozenset[Kind],
     name: str,
     model: Model,
-    projection: Projection,
     source: Source,
     several: bool = False,
 ) -> None:

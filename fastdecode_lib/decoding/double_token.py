@@ -84,7 +84,7 @@ class DoubleToken:
         group as it comes. A beam's passes are yielded when it has ended, and show how the output grew: before, nobody knows how
         long it is, so where its right-hand tokens stand.
         """
-        check_fits(self.accepts, self.name, model, projection, source, several=True)
+        check_fits(self.accepts, self.name, model, source, several=True)
         self.check_group(model)
         # What grows from both ends is whole only with its end.
         run = _Run(

@@ -40,7 +40,7 @@ class _Blocks:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass per Jacobi iteration of all sentences together; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, projection, source)
+        check_fits(self.accepts, self.name, model, source)
         rows = self.sentences(model, source, constraints)
         return (yield from decode_rows(rows, model, projection, source, constraints, observe))
 

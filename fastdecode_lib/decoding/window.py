@@ -170,7 +170,7 @@ class Window:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass of all sentences together; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, projection, source)
+        check_fits(self.accepts, self.name, model, source)
         self.drafts.check(model)
         spare = self.spare(model, constraints)
         rows = self.sentences(model, source, constraints)

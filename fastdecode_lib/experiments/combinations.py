@@ -108,7 +108,7 @@ def _of_model(
     sources = [models["float32"].encode([text], source, target) for text in few]
     systems = [decoder_system(c.session, c.name) for c in running]  # type: ignore[arg-type]
     timed = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=progress), strict=True))
-    prices = costs(found, few, runs=amount.rounds, seed=seed, progress=progress)
+    prices = costs(found, few, runs=amount.rounds, progress=progress)
     plain = registry.usual(models["float32"].network)
     rows = []
     for c in found:

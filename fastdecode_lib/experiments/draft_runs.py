@@ -315,7 +315,7 @@ def _timed(
 def _price(greedy: Session, texts: Sequence[str], amount: Timed, seed: int, progress: bool) -> Costs:
     """What passes of the greedy session's model cost."""
     one = Combination("greedy", "exact", greedy.model.dtype, greedy)
-    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, seed=seed, progress=progress)
+    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=progress)
     return found["exact", greedy.model.dtype]
 
 

@@ -41,7 +41,7 @@ Calculated, not measured at scale. Measured is the throughput of one machine: {a
 `{about["model"]}`, English to German, each system with its own best batch size: `{about["command"]}`. From it follows \
 the rest: sentences are independent, so {CORES[1]} cores take a tenth of the time and {CORES[2]:,} a thousandth, as \
 long as there are chunks for all of them, and a million sentences are {MILLION // 64:,} chunks of 64. What is left \
-out: starting the workers, loading the model once a process (a second), and the last chunk, for which the others wait. \
+out: starting the workers, loading the model once a process (under two seconds), and the last chunk, for which the others wait. \
 A core is taken to cost {PRICE} dollars an hour; the price of yours is a factor on the last column. All is rounded to two \
 digits, since the slowest round of a system took {min(apart):.0%} to {max(apart):.0%} longer than its fastest.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.experiments import NoResult, committed, processors
+from fastdecode_lib.store import atomic_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +58,8 @@ class Section:
         before = text if start < 0 else text[:start]
         end = -1 if start < 0 else text.find("\n## ", start)
         after = "" if end < 0 else text[end:]
-        page.write_text(f"{before.rstrip()}\n\n{self.text()}\n{after}", encoding="utf-8")
+        with atomic_file(page) as temporary:
+            temporary.write_text(f"{before.rstrip()}\n\n{self.text()}\n{after}", encoding="utf-8")
 
 
 def _noise(frame: "pd.DataFrame") -> str:

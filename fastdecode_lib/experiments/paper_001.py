@@ -21,9 +21,6 @@ SIZES = {
 }
 """Table 1: name, vocabulary and width; WikiText-103 is of the appendix."""
 
-FULL_MILLISECONDS = {"small": 0.32, "large": 4.32, "translation": 4.83}
-"""Time of the full softmax for a step (section 4)."""
-
 TABLE_2: dict[str, dict[str, tuple[float, float, float]]] = {
     "small": {
         "screened": (10.6, 0.998, 0.990),

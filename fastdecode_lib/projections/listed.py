@@ -13,7 +13,7 @@ from fastdecode_lib.core import Candidates, Source
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.listed import room
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.store import atomic_folder, check_replaceable
 
 Support = Literal["vocabulary", "active"]
 FORMAT, VERSION = "fastdecode-projection", 1
@@ -171,7 +171,7 @@ class Fitted(ABC):
 
         knobs = {item.name: getattr(self, item.name) for item in fields(self) if item.init and item.repr}
         about = {"format": FORMAT, "version": VERSION, "name": self.name, "knobs": knobs}
-        with atomic_folder(folder) as temporary:
+        with atomic_folder(check_replaceable(folder, "projection.json")) as temporary:
             (temporary / "projection.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             save_file(self._tensors(), temporary / "projection.safetensors")
 

@@ -34,7 +34,7 @@ from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, 
 from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.projections.active import ActiveSets
-from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.store import atomic_folder, check_replaceable
 
 Method = Literal["clustered", "screened"]
 ROWS = 32
@@ -105,7 +105,7 @@ def save_screens(screens: Mapping[str, Screen], folder: str | Path) -> None:
     """Write the screens of some directions (``"en-de"``, ``"de"`` or ``"all"``) into a folder, which takes the old one's place."""
     from safetensors.numpy import save_file
 
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(check_replaceable(folder, "screens.json")) as temporary:
         parts = {}
         for name, screen in screens.items():
             small = screen.sets.vocabulary <= 65_536
@@ -151,7 +151,7 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
         raise ValueError(
             f"There are no screens in {folder}: {Path(str(error.filename)).name} is missing. Fit them: fastdecode fit"
         ) from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"The screens in {folder} are damaged: {error}. Fit them again: fastdecode fit") from error
     if not screens:
         raise ValueError(f"The screens in {folder} are empty. Fit them again: fastdecode fit")

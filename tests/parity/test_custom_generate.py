@@ -435,6 +435,8 @@ def test_decoders_by_name() -> None:
         hf.window(0)
     with pytest.raises(ValueError, match="draft table cannot be read: nowhere"):
         hf.window(table="nowhere")
+    with pytest.raises(ValueError, match="not at hand within generate: got draft='model'. Use draft=ngram"):
+        hf.decoder("window:draft=model,model=bidirectional")
 
 
 def test_every_processor_of_transformers_is_known_or_refused() -> None:

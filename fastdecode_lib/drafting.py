@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdecode_lib import registry
 from fastdecode_lib.draft_table import DraftTable, cache_folder, table_name
 from fastdecode_lib.store import atomic_file
-from fastdecode_lib.translation import Session, source_vocabulary
+from fastdecode_lib.translation import Session
 
 CHUNK = 2048
 """Sentences translated between two savings."""
@@ -51,7 +52,7 @@ def make_table(
     return DraftTable.count(
         sources,
         outputs,
-        source_vocabulary=source_vocabulary(model.network),
+        source_vocabulary=registry.source_vocabulary(model.network),
         vocabulary=model.network.outputs[0].vocabulary,
         start=session.constraints.prefix[-1],
         least=least,

@@ -292,7 +292,7 @@ def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection
                 "Use lexical:file=FILE by way of `translate`, without frequent."
             )
         pieces = kept.tokenizer.pieces(range(model.outputs[0].vocabulary))
-        sources = kept.tokenizer.source_tokens(range(_source_vocabulary(model)))
+        sources = kept.tokenizer.source_tokens(range(source_vocabulary(model)))
         lexicon, found = Lexicon.from_vmap(Path(options["file"]).expanduser(), sources, pieces)
         always = (*found, *kept.end)
         numbers.setdefault(
@@ -320,7 +320,8 @@ def _table(kept: Kept) -> DraftTable | None:
     return None if path is None else DraftTable.load(path)
 
 
-def _source_vocabulary(model: Any) -> int:
+def source_vocabulary(model: Any) -> int:
+    """How many source ids a model knows; the target's, where it does not say."""
     shape = getattr(model, "architecture", None)
     return int(getattr(shape, "source_vocabulary", model.outputs[0].vocabulary))
 

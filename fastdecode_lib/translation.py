@@ -314,12 +314,6 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
     return HuggingFaceModel(module.to(device), int(limit))
 
 
-def source_vocabulary(network: Any) -> int:
-    """How many source ids a network knows; the target's, where it does not say."""
-    architecture = getattr(network, "architecture", None)
-    return int(architecture.source_vocabulary if architecture else network.outputs[0].vocabulary)
-
-
 class Counted:
     """A model that counts its own use; every decoder is driven through it, so none can be counted wrongly."""
 

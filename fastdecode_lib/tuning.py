@@ -10,7 +10,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
-from fastdecode_lib.translation import Session, TranslationModel, source_vocabulary
+from fastdecode_lib.translation import Session, TranslationModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,7 +189,7 @@ def pass_systems(network: Any, widths: Sequence[int], prefix: Sequence[int] = (0
     random = np.random.default_rng(seed)
     projection = registry.projection("exact", network)
     vocabulary = network.outputs[0].vocabulary
-    source = Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
+    source = Source(random.integers(0, registry.source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
     tokens = random.integers(0, vocabulary, (1, HELD_SLOTS + max(widths)))
     state = network.start(network.encode(source), np.array([prefix]), HELD_SLOTS + max(widths) + len(prefix))
     network.step(state, tokens[:, :HELD_SLOTS])

@@ -126,12 +126,13 @@ def _record_language(options: argparse.Namespace) -> int:
     if options.source_language or options.target_language:
         raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
     _without_decoding(options, f"{options.model} is fed its text")
-    if options.engine == "compiled" or options.precision != "float32":
-        raise UsageError(f"{options.model} runs on torch alone: got --engine compiled or --precision. Leave them out.")
+    if options.engine not in ("auto", "torch") or options.precision != "float32":
+        raise UsageError(f"{options.model} runs on torch alone: got another --engine, or --precision. Leave them out.")
     torch.set_num_threads(options.threads or 1)
     model = load_language(options.model, device=options.device, dtype=options.dtype)
     rows = model.text.encode(read_lines(options.source))
-    return _recorded(options, language_rows(model), {RECORDED: rows}, provenance(seed=options.seed))
+    about = provenance(threads=options.threads or 1, seed=options.seed)
+    return _recorded(options, language_rows(model), {RECORDED: rows}, about)
 
 
 def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], about: Any) -> int:
@@ -225,7 +226,7 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
             f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "
             f"--projection {options.method}:file=DIR."
         )
-    return screens_of(checkpoint.folder, options.method)
+    return check_replaceable(screens_of(checkpoint.folder, options.method), "screens.json")
 
 
 def _described(screen: Any) -> str:

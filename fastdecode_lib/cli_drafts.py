@@ -67,8 +67,8 @@ def _draft_table(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
         )
-    if options.out:
-        check_file("--out", str(Path(options.out) / "table"))
+    if options.out and Path(options.out).exists() and not Path(options.out).is_dir():
+        raise UsageError(f"--out is the folder of the tables: got {options.out!r}, which is a file. Name a folder.")
     given = read_lines(options.source) if options.source else None
     model = load(options)
     directions = _directions(options, model)

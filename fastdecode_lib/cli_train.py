@@ -14,7 +14,7 @@ def add_commands(commands: Any) -> None:
     train.add_argument("names", nargs="*", metavar="NAME", help="such as tatoeba-small; without any, they are listed")
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
-    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
     train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
     train.add_argument("--updates", type=int, help="stop at this update at the latest")

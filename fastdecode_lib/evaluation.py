@@ -216,13 +216,12 @@ def _name(session: Session) -> str:
 
 def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
     """A hash of this version and of what is fitted beside the weights: screens, draft tables and heads, files and models named."""
-    places = [folder / "projections", folder / "draft-tables", folder / DRAFT_HEAD, cache_folder(fingerprint)]
+    own = [folder / "projections", folder / "draft-tables", folder / DRAFT_HEAD, cache_folder(fingerprint)]
     named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
-    for name in filter(None, named):
-        places.append(bundled().get(name, Path(name)))
+    others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
     digest = hashlib.sha256(__version__.encode())
-    for place in places:
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    for place, whole in (*((place, True) for place in own), *((place, False) for place in others)):
+        files = sorted(place.rglob("*") if whole else place.glob("*")) if place.is_dir() else [place]
         for file in (file for file in files if file.is_file()):
             digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()

@@ -287,8 +287,11 @@ class IdRows:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The network and the prefix."""
-        return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None}
+        """The network, where it computes and in what unless that is float32 on a CPU, and the prefix."""
+        weight = self.network.outputs[0].weight
+        place = {"dtype": str(weight.dtype).removeprefix("torch."), "device": str(getattr(weight, "device", "cpu"))}
+        other = {name: value for name, value in place.items() if value not in ("float32", "cpu")}
+        return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **other}
 
     def items(self, direction: str, inputs: Sequence[Sequence[int]]) -> list[Item]:
         """The rows, as tuples of int."""

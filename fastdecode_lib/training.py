@@ -56,9 +56,9 @@ def train(
         raise ValueError(f"Training needs updates >= 1, got {updates}. Leave it out to train to the end.")
     preset = PRESETS[name]
     seed = preset.seed if seed is None else seed
+    device = str(torch_device(device))
     work = Path(folder) / name
     work.mkdir(parents=True, exist_ok=True)
-    torch_device(device)
     if threads:
         torch.set_num_threads(threads)
     with only_trainer(Path(folder)):

@@ -764,7 +764,7 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
     ValueError
         If the two have not the same vocabularies and order.
     """
-    other = _drafter(name, model.engine, model.dtype, model.device)
+    other = _drafter(name, find_checkpoint(name).fingerprint, model.engine, model.dtype, model.device)
     vocabulary = model.network.outputs[0].vocabulary
 
     def told(one: TranslationModel) -> tuple[Any, ...]:
@@ -786,8 +786,8 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
 
 
 @lru_cache(maxsize=2)
-def _drafter(name: str, engine: str, dtype: str, device: str) -> TranslationModel:
-    """A model that drafts, kept for the next sentence."""
+def _drafter(name: str, fingerprint: str, engine: str, dtype: str, device: str) -> TranslationModel:
+    """A model that drafts, kept for the next sentence as long as its files are the same."""
     if engine == "compiled":
         return load(name, engine=engine, precision=dtype)
     return load(name, device=device, engine="torch", dtype=dtype)

@@ -239,7 +239,7 @@ def test_a_head_of_another_model_or_language_is_refused(model: Any, tmp_path: Pa
         Session.of(model, "en", "fr", f"window:draft=head,head={path}")
     with pytest.raises(ValueError, match="A head is used by the draft head only: got draft='recycled'"):
         Session.of(model, "en", "de", f"window:draft=recycled,head={path}")
-    with pytest.raises(ValueError, match="Draft heads are not at hand within generate"):
+    with pytest.raises(ValueError, match="not at hand within generate"):
         hf.window(draft="head")
     assert find_head(tmp_path, "missing") is None
 

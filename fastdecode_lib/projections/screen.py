@@ -151,7 +151,7 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
         raise ValueError(
             f"There are no screens in {folder}: {Path(str(error.filename)).name} is missing. Fit them: fastdecode fit"
         ) from error
-    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"The screens in {folder} are damaged: {error}. Fit them again: fastdecode fit") from error
     if not screens:
         raise ValueError(f"The screens in {folder} are empty. Fit them again: fastdecode fit")

@@ -237,6 +237,10 @@ def test_what_the_readme_says_of_learned_drafts_in_time():
     assert tuned == [1.7, 1.6]
     small = best.loc[("tatoeba-small", "float32")]
     assert (small["width"].xs("untouched", level="model") == 3).all()
+    technical = small.loc[("technical", "untouched"), "speedup"].round(1)
+    assert (technical.min(), technical.max()) == (0.9, 1.1)
+    row = best.loc[(large, slice(None), slice(None), *head), "width"]
+    assert (row == 3).all()
     alone = small.loc[("joined", "untouched", "ngram+lexicon")]
     assert [round(alone[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.3, 1.2, 1.3]
     assert alone["speedup"] == small.loc[("joined", "untouched"), "speedup"].max()

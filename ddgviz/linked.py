@@ -188,6 +188,7 @@ class Together(ipywidgets.VBox):
             width = chosen["width"]
             others = [row for row in self.rows if row["width"] == width and row["clusters"] != chosen["clusters"]]
             shown = [chosen, *others[:1]]
+            self.error = ""
             self.comparison.reset(two=len(shown) == 2)
             try:
                 for picture, row in zip((self.comparison.a, self.comparison.b), shown, strict=False):

@@ -180,9 +180,11 @@ def join_pairs(
 
 
 def spread_over(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of some items, evenly from first to last: the splits are sorted by length."""
+    """At most so many of some items, evenly from first to last, the middle one if it is one: the splits are sorted by length."""
     if len(items) <= most:
         return list(items)
+    if most == 1:
+        return [items[(len(items) - 1) // 2]]
     return [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
 

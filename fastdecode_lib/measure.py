@@ -121,6 +121,11 @@ def measure(
     return measurements
 
 
+def noisy(*found: Measurement) -> bool:
+    """Whether any of the measurements that a ratio is of spreads over more than `NOISY`."""
+    return any(spread(one.seconds) > NOISY for one in found)
+
+
 def stopwatch(
     decode: Callable[[S], T], sources: Sequence[S], synchronise: Callable[[], None] = lambda: None
 ) -> tuple[float, tuple[T, ...]]:
@@ -321,7 +326,7 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
         "seconds": median,
         "bleu": None,
         "chrf": None,
-        "note": "noisy" if spread(m.seconds) > NOISY else "",
+        "note": "noisy" if noisy(greedy, m) else "",
     }
 
 

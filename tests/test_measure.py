@@ -12,13 +12,14 @@ import torch
 
 from fastdecode_lib import compare, load
 from fastdecode_lib.baselines import baseline, until_end
-from fastdecode_lib.core import Constraints, Source, Usage
+from fastdecode_lib.core import Constraints, Measurement, Source, Usage
 from fastdecode_lib.measure import (
     COLUMNS,
     System,
     bootstrap_ratio,
     decoder_system,
     measure,
+    noisy,
     provenance,
     quality,
     signatures,
@@ -186,6 +187,11 @@ def test_the_first_direction_is_compared_where_none_is_named(kind: str, multilin
     model = load(str(multilingual(kind)), device="cpu")
     frame = compare(model, ["Hello."], decoders=("jacobi",), runs=1, progress=False, max_length=6)
     assert list(frame["name"]) == ["greedy", "jacobi"] and (frame["agreement"] == 1).all()
+
+
+def test_a_ratio_is_noisy_if_either_of_its_times_is() -> None:
+    quiet, loud = (Measurement("x", np.array(times), ()) for times in ([1.0, 1.0, 1.01], [1.0, 1.3, 1.7]))
+    assert [noisy(quiet), noisy(loud, quiet), noisy(quiet, loud), noisy(quiet, quiet)] == [False, True, True, False]
 
 
 def test_a_lossy_system_shows(marian: TranslationModel) -> None:

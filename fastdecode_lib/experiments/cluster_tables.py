@@ -22,7 +22,15 @@ from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation,
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import Captured, counted
 from fastdecode_lib.fitting import groups
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, provenance, quality, same_share, spread
+from fastdecode_lib.measure import (
+    System,
+    bootstrap_ratio,
+    measure,
+    noisy,
+    provenance,
+    quality,
+    same_share,
+)
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer
 from fastdecode_lib.ratings import ScriptedRater, Study, power, sample_pairs
@@ -90,7 +98,7 @@ def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int
 
 
 def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
-    """Test sentences with their references: ``"single"`` or ``"joined"``, evenly from short ones to long; our own in a tiny run."""
+    """Test sentences with their references: ``"single"``, from short ones to long, or ``"joined"``; our own in a tiny run."""
     source, target = direction.split("-")
     tiny = scale == Scale.TINY
     pairs = own_pairs(source, target)[2::3] if tiny else Tatoeba(corpus_folder(data)).pairs("test", source, target)
@@ -152,7 +160,7 @@ def table2(
                 "speedup_low": low,
                 "speedup_high": high,
                 "rows": float(np.mean([len(h) for h in steps])),
-                "noisy": spread(m.seconds) > NOISY,
+                "noisy": noisy(timed[0], m),
                 "kind": "measured",
             }
             rows.append(row)
@@ -270,7 +278,7 @@ def _decoded(
                         "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
                         "speedup_low": low,
                         "speedup_high": high,
-                        "noisy": spread(m.seconds) > NOISY,
+                        "noisy": noisy(timed[0], m),
                         "kind": "measured",
                     }
                 )
@@ -394,7 +402,7 @@ def figure3(
                 "speedup_low": low,
                 "speedup_high": high,
                 "identical": m.agreement(timed[0]),
-                "noisy": spread(m.seconds) > NOISY,
+                "noisy": noisy(timed[0], m),
                 "kind": "measured",
             }
         )
@@ -494,8 +502,8 @@ def sharing(
 ) -> "pd.DataFrame":
     """What a union over the batch does to outputs: how many change with the sentences beside them, and with parallel decoding.
 
-    For each direction, sentences are decoded alone, in the order given and in another order, 20 together: with sets of its own
-    an output is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
+    For each direction, sentences are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
+    is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """
     import pandas as pd
@@ -506,12 +514,11 @@ def sharing(
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
         texts = [a for a, _ in pairs_of(direction, "joined", scale, data)]
         session = limited(found, direction, scale)
-        order = np.random.default_rng(seed).permutation(len(texts))
         for shared in (False, True):
             own = replace(session, projection=ScreenScorer(screen, found.matrix, shared=shared))
             alone = [h.tokens for h in own.decode(texts, batch=1, threads=1)]
             together = [h.tokens for h in own.decode(texts, batch=20, threads=1)]
-            moved = own.decode([texts[i] for i in order], batch=7, threads=1)
+            otherwise = [h.tokens for h in own.decode(texts, batch=7, threads=1)]
             windows = replace(own, decoder=registry.decoder("window:width=5,draft=recycled/pad"))
             drafted = [h.tokens for h in windows.decode(texts, batch=1, threads=1)]
             rows.append(
@@ -520,7 +527,7 @@ def sharing(
                     "direction": direction,
                     "method": "union" if shared else "own sets",
                     "together_as_alone": same_share(together, alone),
-                    "otherwise_together_as_alone": same_share([h.tokens for h in moved], [alone[i] for i in order]),
+                    "otherwise_together_as_alone": same_share(otherwise, alone),
                     "window_as_greedy": same_share(drafted, alone),
                     "sentences": len(texts),
                     "kind": "measured",

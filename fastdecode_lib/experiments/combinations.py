@@ -19,16 +19,15 @@ from fastdecode_lib.experiments import Experiment, NoResult, Scale, draft_runs
 from fastdecode_lib.experiments.contexts_of import trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.measure import (
-    NOISY,
     bootstrap_ratio,
     count,
     decoder_system,
     measure,
+    noisy,
     provenance,
     quality,
     same_share,
     signatures,
-    spread,
 )
 from fastdecode_lib.translation import load
 
@@ -156,7 +155,7 @@ def _measured(
         "speedup_low": low,
         "speedup_high": high,
         "seconds": m.seconds.tolist(),
-        "noisy": max(spread(m.seconds), spread(timed[base].seconds)) > NOISY,
+        "noisy": noisy(m, timed[base]),
     }
 
 

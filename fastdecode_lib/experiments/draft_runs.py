@@ -18,15 +18,14 @@ from fastdecode_lib.experiments.grown import grown, grown_head, grown_table
 from fastdecode_lib.experiments.own_sentences import TECHNICAL, own_pairs
 from fastdecode_lib.experiments.random_models import OPUS
 from fastdecode_lib.measure import (
-    NOISY,
     bootstrap_ratio,
     count,
     decoder_system,
     measure,
+    noisy,
     paired_quality,
     provenance,
     signatures,
-    spread,
 )
 from fastdecode_lib.translation import Session, TranslationModel, load
 
@@ -306,7 +305,7 @@ def _timed(
                 "cost": float(np.interp(width, WIDTHS, price.passes) / price.passes[0]),
                 "encoder_share": price.encoder * len(texts) / float(np.median(base.seconds)),
                 "seconds": m.seconds.tolist(),
-                "noisy": max(spread(m.seconds), spread(base.seconds)) > NOISY,
+                "noisy": noisy(m, base),
             }
         )
     return rows

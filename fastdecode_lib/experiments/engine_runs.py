@@ -23,13 +23,12 @@ from fastdecode_lib.experiments.ctranslate2_worker import BACKENDS, NotComputed,
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.random_models import OPUS, TOY, random_checkpoint
 from fastdecode_lib.measure import (
-    NOISY,
     System,
     bootstrap_ratio,
     decoder_system,
     measure,
+    noisy,
     provenance,
-    spread,
     stopwatch,
 )
 from fastdecode_lib.text import padded
@@ -249,7 +248,7 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
 
 def _note(m: Measurement, times: dict[str, Measurement]) -> str:
     own = times[f"compiled {m.name.split()[-1]}"]
-    return "noisy" if max(spread(m.seconds), spread(own.seconds)) > NOISY else ""
+    return "noisy" if noisy(m, own) else ""
 
 
 def best_worker(
@@ -337,7 +336,7 @@ def pass_costs(
                         "cost_low": low,
                         "cost_high": high,
                         "milliseconds": 1000 * float(np.median(m.seconds)) / geometry.passes,
-                        "note": "noisy" if max(spread(m.seconds), spread(found[0].seconds)) > NOISY else "",
+                        "note": "noisy" if noisy(m, found[0]) else "",
                     }
                 )
     frame = pd.DataFrame(rows)

@@ -15,7 +15,7 @@ from fastdecode_lib.experiments.cluster_tables import told
 from fastdecode_lib.experiments.contexts_of import Situation, arrays, situation
 from fastdecode_lib.experiments.projection_runs import BASELINE, EXACT, numpy_top
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
+from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -200,7 +200,7 @@ def _zcode_rows(
                 "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
                 "speedup_low": low,
                 "speedup_high": high,
-                "noisy": spread(m.seconds) > NOISY,
+                "noisy": noisy(timed[0], m),
                 "seconds": m.seconds.tolist(),
                 "kind": "measured",
             }

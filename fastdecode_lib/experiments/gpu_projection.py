@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastdecode_lib.measure import (
-    NOISY,
     System,
     bootstrap_ratio,
     device_name,
     measure,
+    noisy,
     provenance,
-    spread,
     synchroniser,
 )
 from fastdecode_lib.projections.active import ActiveSets
@@ -81,6 +80,11 @@ def projection_times(
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"No CUDA device here: got device={device!r}. Use device='cpu' and small sizes.")
+    sizes = {"vocabulary": vocabulary, "width": width, "clusters": clusters, "rows": rows, "top": top}
+    if min(sizes.values()) < 1:
+        raise ValueError(
+            f"Sizes must be at least 1: got {', '.join(f'{n}={v}' for n, v in sizes.items())}. Leave them out."
+        )
     shares = np.atleast_1d(np.asarray(active_share, dtype=np.float64))
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError(f"A share of the vocabulary is above 0 and at most 1: got {active_share}. Use 0.06 for 6%.")
@@ -119,7 +123,7 @@ def projection_times(
                     "speedup_low": low,
                     "speedup_high": high,
                     "agreement": float((ids == wanted).reshape(-1, top).all(1).mean()),
-                    "note": "noisy" if spread(m.seconds) > NOISY else "",
+                    "note": "noisy" if noisy(dense, m) else "",
                     "seconds_each": seconds.tolist(),
                 }
             )

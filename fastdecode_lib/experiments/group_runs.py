@@ -17,7 +17,7 @@ from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projec
 from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
+from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled import CompiledTransformer
 from fastdecode_lib.presets import SYSTEMS_002
 from fastdecode_lib.store import atomic_folder
@@ -290,7 +290,7 @@ def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, 
         "passes": m.usage.passes if m.usage else None,
         "seconds": m.seconds.tolist(),
         "baseline_seconds": baseline.seconds.tolist() if baseline else None,
-        "noisy": any(spread(one.seconds) > NOISY for one in (m, baseline) if one),
+        "noisy": noisy(*(one for one in (m, baseline) if one)),
     }
 
 

@@ -21,16 +21,15 @@ from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.paper_003 import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.experiments.start_here import SENTENCES
 from fastdecode_lib.measure import (
-    NOISY,
     System,
     bootstrap_ratio,
     count,
     decoder_system,
     measure,
+    noisy,
     provenance,
     quality,
     signatures,
-    spread,
     synchroniser,
 )
 from fastdecode_lib.translation import Session, TranslationModel, load
@@ -149,7 +148,17 @@ def runs(
     model = model or load()
     if baselines is None:
         baselines = () if scale is Scale.TINY else ("hf",)
-    key = (model.checkpoint.fingerprint, model.dtype, model.device, scale, seed, threads, data, tuple(baselines))
+    key = (
+        model.checkpoint.fingerprint,
+        model.engine,
+        model.dtype,
+        model.device,
+        scale,
+        seed,
+        threads,
+        data,
+        tuple(baselines),
+    )
     if key not in _RUNS:
         _RUNS[key] = _run(scale, model, seed, threads, data, baselines, progress)
     return _RUNS[key].copy()
@@ -306,7 +315,7 @@ def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
         "speedup_low": low,
         "speedup_high": high,
         "seconds": float(np.median(m.seconds)),
-        "note": "noisy" if max(spread(base.seconds), spread(m.seconds)) > NOISY else "",
+        "note": "noisy" if noisy(base, m) else "",
     }
 
 

@@ -21,12 +21,11 @@ from fastdecode_lib.experiments.parallel_runs import (
     take_turns,
 )
 from fastdecode_lib.measure import (
-    NOISY,
     System,
     bootstrap_ratio,
     decoder_system,
+    noisy,
     provenance,
-    spread,
 )
 from fastdecode_lib.translation import Counted, Session, TranslationModel, load
 from fastdecode_lib.tuning import pass_cost
@@ -100,7 +99,7 @@ def cost(
                     "cost_low": low,
                     "cost_high": high,
                     "milliseconds": 1000 * float(np.median(m.seconds)) / steps,
-                    "note": "noisy" if max(spread(m.seconds), spread(found[0].seconds)) > NOISY else "",
+                    "note": "noisy" if noisy(m, found[0]) else "",
                 }
             )
     frame = pd.DataFrame(rows)

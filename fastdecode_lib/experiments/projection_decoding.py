@@ -25,7 +25,7 @@ from fastdecode_lib.experiments.contexts_of import Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import FIRST_ROUND, GRIDS, beside, rival_settings
 from fastdecode_lib.experiments.screening_quality import reaching
-from fastdecode_lib.measure import NOISY, System, Watched, bootstrap_ratio, measure, quality, same_share, spread
+from fastdecode_lib.measure import System, Watched, bootstrap_ratio, measure, noisy, quality, same_share
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen import ScreenScorer
 from fastdecode_lib.projections.screened import Learning, fit_screened
@@ -175,7 +175,7 @@ def end_to_end(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
                     "megabytes": beside(projection, found.matrix) / 1e6,
-                    "noisy": spread(m.seconds) > NOISY,
+                    "noisy": noisy(timed[0], m),
                     "kind": "measured",
                 }
             )
@@ -193,11 +193,13 @@ def step_share(
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rules = limited(found, DIRECTION, scale).constraints
-    texts = [a for a, _ in spread_over(pairs_of(DIRECTION, "single", scale, data), amount.timed)]
+    pairs = pairs_of(DIRECTION, "single", scale, data)
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
         protocol, spec = DECODERS[label]
-        decoder, parts = registry.decoder(spec), list(batches(found, texts, DIRECTION, PROTOCOLS[protocol][0]))
+        batch = PROTOCOLS[protocol][0]
+        texts = [a for a, _ in spread_over(pairs, max(amount.timed, batch))]
+        decoder, parts = registry.decoder(spec), list(batches(found, texts, DIRECTION, batch))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(scale, data, seed)[name]
             whole = _system("whole", found, decoder, projection, rules)
@@ -211,7 +213,7 @@ def step_share(
                     "method": name,
                     "share": share,
                     "most": 1 / (1 - share) if share < 1 else None,
-                    "noisy": max(spread(one.seconds), spread(everything.seconds)) > NOISY,
+                    "noisy": noisy(one, everything),
                     "kind": "measured",
                 }
             )

@@ -12,7 +12,7 @@ from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.contexts_of import Situation, arrays
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measure import NOISY, System, bootstrap_ratio, measure, spread
+from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.projections.active import sampled
 from fastdecode_lib.projections.clustered import fit_clustered
 from fastdecode_lib.projections.compiled import CompiledExact
@@ -317,6 +317,7 @@ def run(
     grid: Grid,
     *,
     k: int = K,
+    seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
@@ -363,7 +364,7 @@ def run(
     exact = next((m for m in found if m.name == EXACT), None)
     for m in found:
         microseconds = 1e6 * np.median(m.seconds) / len(vectors)
-        low, high = bootstrap_ratio(found[0].seconds, m.seconds)
+        low, high = bootstrap_ratio(found[0].seconds, m.seconds, seed)
         rows[m.name] |= {
             "microseconds": microseconds,
             "speedup": float(np.median(found[0].seconds) / np.median(m.seconds)),
@@ -371,7 +372,7 @@ def run(
             "speedup_high": high,
             "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
             "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
-            "noisy": spread(m.seconds) > NOISY,
+            "noisy": noisy(found[0], m),
             "seconds": m.seconds.tolist(),
         }
     return pd.DataFrame(list(rows.values()))

@@ -120,4 +120,4 @@ def _translated(team: list[Trained], sources: list[str]) -> list[str]:
         batch = first.text.encode([source], *first.text.direction)
         (best,) = drain(BEAM.iterate(network, projection, batch, first.constraints))
         found.append(best.tokens)
-    return first.text.texts(networks[0], sources, found)
+    return first.text.texts(network, sources, found)

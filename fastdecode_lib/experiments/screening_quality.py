@@ -30,14 +30,13 @@ from fastdecode_lib.experiments.projection_runs import (
 from fastdecode_lib.experiments.screening_tables import gap, learned, or_gap, told, trained_of
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measure import (
-    NOISY,
     System,
     bootstrap_ratio,
     decoder_system,
     measure,
+    noisy,
     quality,
     signatures,
-    spread,
 )
 from fastdecode_lib.projections.compiled import CompiledExact
 from fastdecode_lib.projections.indexed import Fgd
@@ -207,7 +206,7 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
                 "identical": float(np.mean(same)),
                 **_speedup("projection_speedup", alone[0].seconds, one.seconds, seed),
                 **_speedup("speedup", whole[0].seconds, all_of_it.seconds, seed),
-                "noisy": max(spread(one.seconds), spread(all_of_it.seconds)) > NOISY,
+                "noisy": noisy(one, all_of_it),
                 "kind": "measured",
             }
 
@@ -380,7 +379,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
             "microseconds": 1e6 * float(np.median(m.seconds)) / len(pairs),
             **_speedup("speedup", timed[0].seconds, m.seconds, seed),
             "over_exact": float(np.median(timed[1].seconds) / np.median(m.seconds)),
-            "noisy": spread(m.seconds) > NOISY,
+            "noisy": noisy(timed[0], m),
             "kind": "measured",
         }
 

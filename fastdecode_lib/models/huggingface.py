@@ -1,5 +1,6 @@
 """Any encoder-decoder of transformers (T5, BART, Pegasus, ...) through its own forward, one row at a time."""
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,11 +73,11 @@ class HuggingFaceModel:
 
     def _prepare(self) -> None:
         self.module.eval()
-        self._caught: Tensor | None = None
+        self._caught = threading.local()
         self.module.get_output_embeddings().register_forward_pre_hook(self._catch)
 
     def _catch(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
-        self._caught = inputs[0]
+        self._caught.hidden = inputs[0]
 
     @torch.inference_mode()
     def encode(self, source: Source) -> Any:
@@ -123,8 +124,8 @@ class HuggingFaceModel:
         return self._hidden(output)
 
     def _hidden(self, output: Any) -> Tensor:
-        caught, self._caught = self._caught, None
-        assert caught is not None
+        caught: Tensor = self._caught.hidden
+        del self._caught.hidden
         return caught
 
 

@@ -10,6 +10,7 @@ import pytest
 import simulate
 
 import ddgviz
+import fastdecode_lib
 from ddgviz.panel import Panel
 
 WINDOW = {"from": "en", "to": "de", "decoder": "window", "width": 5}
@@ -119,6 +120,15 @@ def test_errors_are_shown_as_text(panel: Panel) -> None:
     panel.controls.choice["decoder"].value = "window"
     assert panel.run("A sentence.") == simulate.garden()
     assert panel.error == ""
+
+
+def test_a_sentence_without_content_is_a_run_like_any_other() -> None:
+    """A zero-width space: the trace has no hypothesis, and the next sentence must find the panel as it was."""
+    panel = ddgviz.explore(fastdecode_lib.runner(fastdecode_lib.load("tatoeba-small", device="cpu")), start=False)
+    trace = panel.run("\u200b")
+    assert trace is not None and trace["hypotheses"] == [] and not panel.busy and panel.error == ""
+    assert buttons(panel)[0] == ("Translate", False)
+    assert panel.run("Hello.")["hypotheses"] and len(panel.history.options) == 2  # type: ignore[index]
 
 
 def test_an_empty_sentence_is_refused(panel: Panel) -> None:

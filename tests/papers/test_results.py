@@ -400,3 +400,4 @@ def test_screens_over_again_count_once():
 
 def test_samples_go_from_first_to_last():
     assert spread_over(range(10), 4) == [0, 3, 6, 9] and spread_over(range(3), 4) == [0, 1, 2]
+    assert spread_over(range(9), 1) == [4], "one is not the shortest"

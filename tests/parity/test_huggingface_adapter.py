@@ -1,6 +1,7 @@
 """Models that run through transformers' own forward: the same numbers, the same tokens, and clear refusals."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_logits_of_a_prefill(module: Any) -> None:
     found = logits(model, model.step(state, tokens))
     assert np.abs(found - expected_logits(module, source, tokens)).max() < 1e-9
     assert np.abs(found).max() > 1e-3 and state.lengths.tolist() == [9]
+
+
+def test_threads_do_not_take_each_others_vectors(module: Any) -> None:
+    """Each reads what its own pass put out, however the passes of others fall between."""
+    model = HuggingFaceModel(module, 64)
+    sources = [source_of(module, length, seed=length) for length in range(3, 13)]
+    tokens = [np.random.default_rng(i).integers(4, VOCABULARY, size=(1, 2 + i)) for i in range(len(sources))]
+
+    def passed(number: int) -> torch.Tensor:
+        source, own = sources[number % len(sources)], tokens[number % len(sources)]
+        return model.step(model.start(model.encode(source), own[:, :1]), own)
+
+    alone = [passed(number) for number in range(len(sources))]
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(passed, range(80))):
+            assert torch.equal(found, alone[number % len(sources)])
 
 
 def test_logits_of_several_slots_at_once_and_after_truncation(module: Any) -> None:

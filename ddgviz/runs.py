@@ -92,6 +92,7 @@ class Run:
 
 def _said(trace: dict[str, Any]) -> str:
     decoder = words.decoder(trace["settings"].get("decoder", "?"))
-    passes, best = len(trace["iterations"]), next(iter(trace["hypotheses"]), {})
+    passes = len(trace["iterations"])
+    best: dict[str, Any] = next(iter(trace["hypotheses"]), {})
     count = "stopped" if best.get("stop") == "interrupted" else f"{len(best.get('tokens', ()))} tokens"
     return f"{decoder}: {passes} {'pass' if passes == 1 else 'passes'}, {count}"

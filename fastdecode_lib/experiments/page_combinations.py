@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INTRODUCTION = """\
-Every decoder with every projection that comes with the three bundled translation models, in every precision; what is fitted
+Every decoder with every projection that comes with three of the bundled translation models, in every precision; what is fitted
 first (paper 001's learned screens, adaptive softmax) or installed (ScaNN) is not among them. And what is trained for it: drafts
 and models tuned for parallel decoding, English to German. One thread, one sentence at a time, all systems of a table in
 turns in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test

@@ -53,7 +53,9 @@ def test_the_bundled_model_is_found_by_name() -> None:
 
 def test_unknown_model_names_the_nearest_bundled_one() -> None:
     refused("tatoeba-smal", "Unknown model", "'tatoeba-smal'", "Did you mean 'tatoeba-small'?")
-    refused("qqq", "Unknown model", "'qqq'", "Bundled: bidirectional, novels-small, sharp-s4, single-l2r, tatoeba-small")
+    refused(
+        "qqq", "Unknown model", "'qqq'", "Bundled: bidirectional, novels-small, sharp-s4, single-l2r, tatoeba-small"
+    )
 
 
 def test_a_file_is_no_checkpoint(marian_folder: Path) -> None:

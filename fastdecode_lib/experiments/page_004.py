@@ -38,9 +38,9 @@ def _table1(frame: "pd.DataFrame") -> str:
         f"gap is that of their\nlog-probabilities where they differ, at most. Noisy with random weights: {_noisy(random)}; with "
         f"the trained model: {_noisy(trained)}.\nThe rows without "
         "values of the paper each change one thing: the first stage without rounding (packed weights, and\nthe loops around "
-        "them compiled), or all stages with something else in one place. Not every rung goes up beyond the noise here:\nprecomputed "
-        "embeddings gain nothing at the paper's sizes, precomputed attention nothing with the trained model, and merged states\n(in "
-        "the paper 8%) nothing sure with either."
+        "them compiled), or all stages with something else in one place. Not every rung goes up beyond the noise here:\n"
+        "precomputed embeddings gain nothing at the paper's sizes, precomputed attention nothing with the trained model, and "
+        "merged\nstates (in the paper 8%) nothing sure with either."
     )
 
 

@@ -198,8 +198,10 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         plain, both, left = (
             systems.loc[f"{name}, {which}"] for name in ("single_token_l2r", "bidirectional", "double_token_l2r")
         )
-        assert round(both["token_ratio"], 1) in (1.3, 1.5) and round(plain["bleu"] - both["bleu"]) in (6, 7)
-        assert both["token_ratio_low"] >= 1.15 and both["token_ratio_high"] <= 1.95
+        assert round(both["token_ratio"], 1) == 1.3 and round(plain["bleu"] - both["bleu"]) in (6, 7)
+        assert both["token_ratio_low"] >= 1.15 and both["token_ratio_high"] < 1.45
+        right = systems.loc[f"single_token_r2l, {which}"]
+        assert round(plain["bleu"] - right["bleu"]) == 2 and right["marks"] == "†"
         assert round(both["bleu"] - left["bleu"]) == 3
     behind = {
         (passes, which): round(
@@ -208,7 +210,7 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         for passes in (10, 4)
         for which in ("single", "joined")
     }
-    assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
+    assert behind == {(10, "single"): 9, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
     sizes = committed("double_token_decoding.sizes").set_index("name")
     plain = sizes.loc["base, shallow_l2r"]
     assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.1, 2.1, 2.4]

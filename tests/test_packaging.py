@@ -147,10 +147,10 @@ def test_makefile() -> None:
 
 
 def test_sizes():
-    """The bundled model under 21 MB, its draft tables under 5, its head under 2, all assets under 52, every file under 15."""
+    """The bundled model under 21 MB, its draft tables under 5, its head under 2, all assets under 56, every file under 15."""
     assets = ROOT / "fastdecode_lib" / "assets"
     sizes = {p: p.stat().st_size for p in assets.rglob("*") if p.is_file()}
-    assert sum(sizes.values()) < 52e6
+    assert sum(sizes.values()) < 56e6
     model = {p: size for p, size in sizes.items() if "tatoeba-small" in p.parts}
     tables = sum(size for p, size in model.items() if "draft-tables" in p.parts)
     assert 1e6 < tables < 5e6

@@ -329,5 +329,5 @@ def _optional(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ValueError(
-            f"This projection needs a package: got no module {name!r}. Install it with `pip install {name}`."
+            f"This projection needs a package: got no module {error.name or name!r}. Install it with `pip install {name}`."
         ) from error

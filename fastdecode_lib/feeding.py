@@ -288,8 +288,9 @@ class IdRows:
     @property
     def settings(self) -> dict[str, Any]:
         """The network, where it computes and in what unless that is float32 on a CPU, and the prefix."""
-        weight = self.network.outputs[0].weight
-        place = {"dtype": str(weight.dtype).removeprefix("torch."), "device": str(getattr(weight, "device", "cpu"))}
+        weight: Any = self.network.outputs[0].weight
+        numbers = getattr(weight, "precision", None) or str(weight.dtype).removeprefix("torch.")  # packed, or an array
+        place = {"dtype": numbers, "device": str(getattr(weight, "device", "cpu"))}
         other = {name: value for name, value in place.items() if value not in ("float32", "cpu")}
         return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **other}
 

@@ -66,7 +66,8 @@ class Window:
             raise ValueError(f"window needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
         if self.candidates < 1:
             raise ValueError(f"window needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft.")
-        if self.table is not None and not self.wants_table:
+        wants_table = self.wants_table  # which refuses a draft that is none
+        if self.table is not None and not wants_table:
             raise ValueError(
                 f"A table is read by ngram and lexicon only: got draft={self.draft!r} with table={self.table!r}. Leave table out, "
                 "or use draft=ngram+lexicon."

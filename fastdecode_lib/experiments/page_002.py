@@ -76,8 +76,8 @@ SECTION = Section(
                 "ratio: of tokens a second, as in the paper; ratio of time: for the same sentences, of which a system that says "
                 "less has more in the same time. p: how likely the distance in BLEU to single-token L2R or R2L is by chance "
                 "(paired bootstrap); † and ‡ where that is less than 5%. Rows of double_token_l2r and mask_predict are over the "
-                "single-token L2R of their own run, another training of the same recipe (34.4 and 35.0 BLEU), with no R2L to be marked "
-                "against.",
+                "single-token L2R of their own run, another training of the same recipe (34.4 and 35.0 BLEU), without an R2L to "
+                "be marked against.",
             ),
         ),
         (

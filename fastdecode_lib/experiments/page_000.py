@@ -99,7 +99,8 @@ _WHOLE = measured(
     "English to German, 100 single test sentences; the window is 5 wide and recycles its tokens, the beam is 2 wide, "
     "in batches of 20, its speed that of the one with the shortest sentences. *Same as exact* is the share of outputs that "
     "are the exact projection's under the same decoder; *same as greedy* that are greedy decoding's under the same projection; "
-    "of a beam, its own outputs without company. *Rare words* are those of the references that training has at most 20 times, and how many of these the "
+    "of a beam, its own outputs without company. *Rare words* are those of the references that training has at "
+    "most 20 times, and how many of these the "
     "outputs have: too few to tell projections apart. Outputs of fgd do not end: in its graphs of 16 and of 32 links, those "
     "tried here, none leads to the end of the sentence. In one of 64 a link does.",
 )

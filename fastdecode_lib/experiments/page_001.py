@@ -85,7 +85,8 @@ SECTION = Section(
                 "`baselines`. The translation model was measured before greedy MIPS was followed beyond a fifth of the "
                 "vocabulary and row clusters beyond a fifth of theirs, before screens of 50 clusters were among its "
                 "settings, and before ScaNN's trees held each row twice: on 2,000 vectors of its dev split, 31 of 157 leaves "
-                "have the best word of 92% so, and had that of 86%. Rows scored are those of the output matrix; what an index reads to find them "
+                "have the best word of 92% so, and had that of 86%. Rows scored are those of the output matrix; what an index "
+                "reads to find them "
                 "(the graph of fgd, the tables of lsh_mips) is in the raw results as bytes_read.",
                 _PRECISION,
             ),

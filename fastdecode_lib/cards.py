@@ -151,6 +151,8 @@ def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict
         f"- float32 (bfloat16 where the hardware has it), AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, "
         "then inverse square root; "
         f"label smoothing {preset.label_smoothing:g}.",
+        *([f"- Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
+        *([f"- Before the first update: {preset.stacked_from}, its layers copied."] if preset.stacked_from else []),
         "",
         "## Scores on the test split (the plainest decoder, float32)",
         "",

@@ -157,6 +157,9 @@ class GroupPreset(Recipe):
         Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
     teacher : str
         A trained preset whose translations of the training sources are the targets (distillation); the references if empty.
+    stacked_from : str
+        A bundled model of the same width and vocabulary that it begins as, each layer a copy of the one at its relative depth
+        (progressive stacking, Gong et al. 2019); of fresh weights if empty.
     """
 
     kind = "group"
@@ -168,6 +171,7 @@ class GroupPreset(Recipe):
     max_updates: int = 2_400
     joined_sizes: tuple[int, int] = (2, 8)
     teacher: str = ""
+    stacked_from: str = ""
     dev_single: int = 250
     dev_joined: int = 50
     vocabulary: int = 8_000
@@ -278,7 +282,7 @@ SYSTEMS_002 = {
     "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=7_200),
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
-    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1),
+    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, stacked_from="single-l2r"),
     "bidirectional-distilled": GroupPreset(
         name="bidirectional-distilled", tokens_per_step=2, order="both_ends", teacher="single-l2r"
     ),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import OWN, Architecture
+from fastdecode_lib.checkpoints import OWN, Architecture, Checkpoint, find_checkpoint
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
@@ -45,11 +45,31 @@ class GroupLearner(TranslationLearner):
         torch.manual_seed(seed)
         self.model = _new_model(preset).to(device)
         self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        if preset.stacked_from:
+            self._stack(find_checkpoint(preset.stacked_from))
         groups = torch.arange(preset.max_positions, device=device) // preset.tokens_per_step
         self.hidden_groups = torch.zeros(len(groups), len(groups), device=device).masked_fill(
             groups[:, None] < groups, torch.finfo(torch.float32).min
         )
         """Added to attention scores: the lowest number where a slot must not look (T, T)."""
+
+    @torch.no_grad()
+    def _stack(self, base: Checkpoint) -> None:
+        """Begin as another model, its layers spread over ours; see `GroupPreset.stacked_from`."""
+        if (base.folder / "source.spm").read_bytes() != self.pieces_file.read_bytes():
+            raise ValueError(
+                f"{self.preset.name} begins as {base.name}, whose vocabulary is another than that of this text: got "
+                f"{self.pieces_file}. Train on the text that {base.name} was trained on, with the same seed."
+            )
+        tensors = base.tensors()
+        tensors["model.shared.weight"] = tensors[TIED[0]]
+        layers = {side: getattr(base.architecture, f"{side}_layers") for side in ("encoder", "decoder")}
+        ours = {side: getattr(self.architecture, f"{side}_layers") for side in layers}
+        for name, parameter in self.parameters.items():
+            parts = name.split(".")
+            if parts[2:3] == ["layers"]:
+                parts[3] = str(int(parts[3]) * layers[parts[1]] // ours[parts[1]])
+            parameter.copy_(tensors[".".join(parts)])
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Smoothed cross-entropy per target token: of all in their groups, or of those masked."""

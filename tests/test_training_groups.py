@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastdecode_lib import bundling, cli, load, training, translate
+from fastdecode_lib import bundling, checkpoints, cli, load, training, translate
 from fastdecode_lib.checkpoints import CheckpointError
 from fastdecode_lib.contexts import ContextsError
 from fastdecode_lib.core import Source
@@ -224,6 +224,35 @@ def test_pairs_for_which_the_teacher_says_nothing_are_left_out(
     assert made.preset.tokens_per_step <= np.diff(made.examples.target_offsets).min()
     for row in range(0, 60, 4):
         assert np.isfinite(made.loss(*made.examples.batch(np.arange(row, row + 4), PADDING)).item())
+
+
+def test_a_deeper_system_begins_as_the_layers_of_another(corpus: Path, tmp_path: Path) -> None:
+    layers = {"encoder_layers": 3, "decoder_layers": 3}
+    deep = GroupLearner(small("single-l2r", **layers), Tatoeba(corpus), tmp_path / "deep", "cpu", 1)
+    base = tmp_path / "base"
+    base.mkdir()
+    deep.export(sharp(deep), base)
+    tensors, rows = checkpoints.find_checkpoint(base).tensors(), deep.examples.batch(np.arange(40), PADDING)
+
+    def stacked(**shape: int) -> GroupLearner:
+        preset = small("shallow-l2r", stacked_from=str(base), **shape)
+        return GroupLearner(preset, Tatoeba(corpus), tmp_path / "stacked", "cpu", 1)
+
+    again, other = stacked(**layers), stacked(encoder_layers=6, decoder_layers=1)
+    assert all(torch.equal(p, tensors.get(n, tensors["lm_head.weight"])) for n, p in again.parameters.items())
+    for side, copied in (("encoder", (0, 0, 1, 1, 2, 2)), ("decoder", (0,))):
+        for number, layer in enumerate(copied):
+            name = f"model.{side}.layers.{{}}.fc1.weight"
+            assert torch.equal(other.parameters[name.format(number)], tensors[name.format(layer)])
+    assert torch.isfinite(other.loss(*rows)) and not torch.equal(other.loss(*rows), again.loss(*rows))
+
+
+def test_a_system_does_not_begin_as_one_of_another_vocabulary(
+    trained: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    preset = small("shallow-l2r", vocabulary=56, stacked_from=str(trained["single-l2r"]))
+    with pytest.raises(ValueError, match=r"shallow-l2r begins as .*vocabulary is another.*with the same seed"):
+        GroupLearner(preset, Tatoeba(corpus), tmp_path, "cpu", 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

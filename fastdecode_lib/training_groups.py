@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import OWN, Architecture, Checkpoint, find_checkpoint
+from fastdecode_lib.checkpoints import OWN, Architecture, Checkpoint, bundled, find_checkpoint
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
@@ -315,11 +315,11 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
 
 
 def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
-    """A trained model's translations of some texts as ids, kept as they come."""
+    """Translations of some texts by the model trained beside this one, or else the bundled one, as ids; kept as they come."""
     from fastdecode_lib.drafting import translations
     from fastdecode_lib.translation import Session, load
 
-    best = PRESETS[teacher].trained(work.parent)
+    best = PRESETS[teacher].trained(work.parent) or bundled().get(teacher)
     if best is None:
         raise ValueError(
             f"The teacher {teacher} has not been trained to its end: got {work.parent / teacher}. Train it first: fastdecode train "

@@ -201,12 +201,20 @@ def test_a_teacher_must_have_come_to_its_end(
     """What a teacher in training says would be kept for good."""
     folder = trained["single-l2r"].parents[1]
     monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=300, evaluate_every=150))
+    monkeypatch.setattr("fastdecode_lib.training_groups.bundled", dict)
     for work in (folder / "half", tmp_path / "none"):
         work.mkdir()
         said = rf"teacher single-l2r has not been trained to its end: got {work.parent}/single-l2r.*fastdecode train single-l2r"
         with pytest.raises(ValueError, match=said):
             learner("bidirectional-distilled", corpus, work)
         assert not (work / "examples.npz").exists()
+
+
+def test_a_bundled_model_teaches_where_none_is_trained(corpus: Path, tmp_path: Path) -> None:
+    made = learner("bidirectional-distilled", corpus, tmp_path)
+    source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([3]), PADDING))
+    said = translate(load("single-l2r"), made.pieces.decode(source[:-1])).text
+    assert made.pieces.decode(whole(target, END, 2, True)) == made.pieces.decode(made.pieces.encode(said))
 
 
 @pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])

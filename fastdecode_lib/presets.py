@@ -156,7 +156,8 @@ class GroupPreset(Recipe):
     joined_sizes : (int, int)
         Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
     teacher : str
-        A preset, trained or bundled, whose translations of the training sources are the targets (distillation); the references if empty.
+        A preset, trained or bundled, whose translations of the training sources are the targets (distillation); the references
+        if empty.
     stacked_from : str
         A bundled model of the same width and vocabulary that it begins as, each layer a copy of the one at its relative depth
         (progressive stacking, Gong et al. 2019); of fresh weights if empty.

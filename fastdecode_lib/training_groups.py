@@ -155,6 +155,7 @@ class GroupLearner(TranslationLearner):
         """Slots of the start and of all targets but the longest of a thousand: later positions have hardly been trained."""
         group = self.preset.tokens_per_step
         seen = int(np.quantile(np.diff(self.examples.target_offsets), 0.999))
+        seen += self.preset.masked  # whose targets are without their end
         return min(self.preset.max_positions, group * (2 + (seen - 1) // group))
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:

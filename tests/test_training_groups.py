@@ -17,11 +17,12 @@ from fastdecode_lib.corpus import Tatoeba
 from fastdecode_lib.experiments.group_runs import random_weights
 from fastdecode_lib.feeding import Translations, hidden_and_labels
 from fastdecode_lib.folding import whole
+from fastdecode_lib.learning import Examples
 from fastdecode_lib.measure import compare
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.presets import PRESETS, SYSTEMS_002, GroupPreset
 from fastdecode_lib.projections.exact import Exact
-from fastdecode_lib.training_groups import END, PADDING, GroupLearner, _named
+from fastdecode_lib.training_groups import END, PADDING, GroupLearner, _named, _slots
 from fastdecode_lib.translation import Session
 
 SMALL = {
@@ -283,6 +284,15 @@ def test_outputs_are_as_long_as_what_was_learned_from(name: str, trained: dict[s
     limit, group = model.constraints().max_length, model.network.group
     assert (lengths + group <= limit).mean() >= 0.99 and limit <= lengths.max() + 2 * group
     assert limit < SMALL["max_positions"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["single-l2r", "bidirectional", "mask-predict"])
+def test_an_output_of_the_longest_length_learned_is_within_reach(name: str, corpus: Path, tmp_path: Path) -> None:
+    """Ten tokens and the end, which the targets of a masked model are without, behind the start."""
+    made = learner(name, corpus, tmp_path)
+    ten = np.array(_slots(made.preset, [5] * 10), dtype=np.uint16)
+    made.examples = Examples.of([np.array([5, END], dtype=np.uint16)] * 20, [ten] * 20, 64)
+    assert made._longest == {"single-l2r": 12, "bidirectional": 14, "mask-predict": 12}[name]
 
 
 def test_a_backward_model_is_read_backwards(trained: dict[str, Path]) -> None:

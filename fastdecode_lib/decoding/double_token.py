@@ -99,7 +99,7 @@ class DoubleToken:
         emitted: list[list[int]] = [[] for _ in range(len(run.source))]
         for step in range(run.steps):
             hidden, slots = run.step(step)
-            choice = choose(run.scorer(group), hidden, slots, run.constraints, observe)
+            choice = choose(run.scorer(), hidden, slots, run.constraints, observe)
             tokens = choice.tokens.reshape(-1, group)
             over = np.isin(tokens, run.constraints.end)
             tokens[np.logical_or.accumulate(over, axis=1)] = end
@@ -137,7 +137,7 @@ class DoubleToken:
         for step in range(run.steps):
             hidden, slots = run.step(step)
             keep = min((group + 1) * self.size + len(constraints.end) - 1, run.model.outputs[0].vocabulary)
-            found = run.scorer(group).top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            found = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
             chances = _log_probabilities(found).reshape(len(run.rows), group, -1)
             ids = found.ids.reshape(chances.shape)
             going: list[tuple[int, Lane]] = []
@@ -205,10 +205,10 @@ class _Run:
             np.arange(number * group, (number + 1) * group), len(self.rows)
         )
 
-    def scorer(self, each: int) -> Scorer:
-        """The scorer of `each` slots of every row."""
+    def scorer(self) -> Scorer:
+        """The scorer of a step's slots of every row."""
         if self.bound is None:
-            self.bound = self.projection.bind(self.source.rows(np.repeat(self.rows, each)))
+            self.bound = self.projection.bind(self.source.rows(np.repeat(self.rows, self.model.group)))
         return self.bound
 
     def go_on(self, rows: np.ndarray, tokens: np.ndarray) -> None:

@@ -63,10 +63,11 @@ class Section:
 
 
 def _noise(frame: "pd.DataFrame") -> str:
-    """How many of the rows that were measured are noisy, if any is."""
+    """How many of the rows that were measured are noisy, in any of their times, if any is."""
     timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
-    if "noisy" in timed:
-        noisy = timed["noisy"].eq(True)
+    told = [name for name in timed if str(name).startswith("noisy")]
+    if told:
+        noisy = timed[told].eq(True).any(axis=1)
     elif "note" in timed:
         noisy = timed["note"].eq("noisy")
     else:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ddgviz
-from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, paper_002
+from fastdecode_lib import load
+from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, page_002, pages, paper_002
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
 from fastdecode_lib.experiments.group_runs import SYSTEMS, TOY_LENGTH, model_of, session_of
@@ -66,10 +67,29 @@ def test_table2_has_two_ratios_of_time_and_of_tokens_a_second(table2) -> None:
             assert np.allclose(own[f"token_ratio{batch}"], tokens / tokens["single_token_l2r"])
             assert np.allclose(own[f"speedup{batch}"], sentences / sentences["single_token_l2r"])
             for end in ("_low", "_high"):
-                told = own[f"token_ratio{end}{batch}"] / own[f"speedup{end}{batch}"]
+                told = own[f"token_ratio{batch}{end}"] / own[f"speedup{batch}{end}"]
                 assert np.allclose(told, own[f"token_ratio{batch}"] / own[f"speedup{batch}"])
     row = table2[table2.system == "bidirectional"].iloc[0]
     assert round(row.paper_ratio_wmt_base, 2) == 1.13 and round(row.paper_ratio_aspec_big, 2) == 1.55
+
+
+def test_systems_of_another_tokenizer_are_refused_before_any_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(preset: str, scale: Scale) -> Any:
+        return load(preset, device="cpu") if preset == "bidirectional" else model_of(preset, scale)
+
+    monkeypatch.setattr(group_runs, "model_of", model)
+    monkeypatch.setattr(quality, "count", lambda *_: pytest.fail("a system was run"))
+    with pytest.raises(ValueError, match="one tokenizer: got another of bidirectional than of single-l2r"):
+        quality.table2(TINY)
+
+
+def test_the_page_says_what_is_not_trained_and_stands_without_gaps() -> None:
+    frame = speed.tokens_per_step(TINY)
+    assert "gap" not in frame and page_002._steps(frame).endswith("at a beam of 10.")
+    frame["noisy_beam_10"] = [False, True, True, False]
+    assert "2 of 4 rows are noisy" in pages._noise(frame.assign(noisy_beam_1=[False, True, False, False]))
+    frame["gap"] = [None, None, None, "The model quadruple is not trained here."]
+    assert page_002._steps(frame).endswith("The model quadruple is not trained here.")
 
 
 def test_a_mark_is_a_small_chance(table2) -> None:

@@ -78,6 +78,8 @@ def _experiment(options: argparse.Namespace) -> int:
         for e, table in made:
             print(f"{e.title} ({e.name}, scale {scale})")
             print_table(table.rows)
+            if table.note:
+                print(f"fastdecode: {table.note}", file=sys.stderr)
             rows[e.name] = [row | {"table": e.table} for row in table.rows]
             about[e.name] = table.provenance
     if options.json:

@@ -17,7 +17,7 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
     train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
-    train.add_argument("--updates", type=int, help="stop at this update at the latest")
+    train.add_argument("--updates", type=int, help="go on to this update, instead of the recipe's last")
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )

@@ -290,13 +290,16 @@ SYSTEMS_002 = {
     "mask-predict-distilled": GroupPreset(
         name="mask-predict-distilled", masked=True, max_updates=7_200, teacher="single-l2r"
     ),
+    "bidirectional-from-l2r": GroupPreset(
+        name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", stacked_from="single-l2r"
+    ),
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
     "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
     "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
     "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
 }
-"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, and more tokens a step;
-last two of the paper's base width, which are for a GPU."""
+"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, one that goes on from a
+single-token model, and more tokens a step; last two of the paper's base width, which are for a GPU."""
 
 PRESETS: dict[str, Recipe] = {
     preset.name: preset

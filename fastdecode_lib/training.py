@@ -4,7 +4,7 @@ Checkpoints are single safetensors files written atomically under ``build/train/
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def train(
     seed : int, optional
         The preset's own otherwise.
     updates : int, optional
-        Stop at this update at the latest (a checkpoint is left, so that a later call continues).
+        Go on to this update, instead of the preset's last (a checkpoint is left, so that a later call continues).
 
     Returns
     -------
@@ -65,9 +65,11 @@ def train(
         recover(work)
         corpus = corpus_folder(data)
         _check_same_run(work, preset, corpus / preset.corpus, seed)
-        run = Run(preset, _learner(preset, corpus, work, device, seed), work, device, seed)
+        last = updates or preset.max_updates
+        longer = replace(preset, max_updates=max(last, preset.max_updates))
+        run = Run(longer, _learner(preset, corpus, work, device, seed), work, device, seed)
         run.resume()
-        run.train(min(updates or preset.max_updates, preset.max_updates), minutes_between_checkpoints, progress)
+        run.train(last, minutes_between_checkpoints, progress)
     return work / "best"
 
 

@@ -227,6 +227,17 @@ def test_training_stops_when_it_is_finished(corpus: Path, tmp_path: Path, monkey
     run(tmp_path, corpus, 100)
 
 
+def test_a_run_goes_on_beyond_its_recipe_where_that_is_asked(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, max_updates=4, evaluate_every=2))
+    history = tmp_path / NAME / "history.json"
+    for asked, made in ((None, 4), (6, 6), (None, 6)):
+        train(NAME, data=corpus, folder=tmp_path, updates=asked, progress=False)
+        assert json.loads(history.read_text())[-1]["update"] == made
+    assert PRESETS[NAME].trained(tmp_path)
+
+
 def test_bad_input(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTDECODE_DATA", raising=False)
     with pytest.raises(ValueError, match="Unknown model to train: got 'x'. Use one of tatoeba-small"):

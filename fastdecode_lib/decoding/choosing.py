@@ -75,9 +75,19 @@ def check_fits(
             else f"a causal model of {model.group} token{'s' * (model.group > 1)} a step"
         )
         fitting = (
-            "mask_predict" if model.kind == "masked" else "double_token" if model.group > 1 else "greedy or window"
+            "mask_predict"
+            if model.kind == "masked"
+            else "double_token"
+            if model.group > 1
+            else "greedy, beam or window"
         )
-        trained = "mask-predict" if "masked" in accepts else "bidirectional" if several else "tatoeba-small"
+        trained = (
+            "mask-predict (fastdecode train mask-predict)"
+            if "masked" in accepts
+            else "bidirectional"
+            if several
+            else "tatoeba-small"
+        )
         raise ValueError(
             f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
         )

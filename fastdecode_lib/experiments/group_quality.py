@@ -176,8 +176,8 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
         "label_smoothing": preset.label_smoothing,
         "batch": f"at most {preset.tokens_per_update:,} padded target tokens",
         "peak_rate": preset.peak_rate,
-        "updates": f"{preset.max_updates:,} updates; Mask-Predict {slow.max_updates:,}; the shallow decoder, which begins as "
-        "single-token L2R, as many again",
+        "updates": f"{preset.max_updates:,} updates; Mask-Predict {slow.max_updates:,}; those that begin as single-token "
+        "L2R as many again",
         "average": f"running average of the weights, {preset.average}; its best on dev",
         "beam": f"{BEAM}; Mask-Predict 5 lengths",
         "length_penalty": "1.0",

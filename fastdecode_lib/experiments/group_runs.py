@@ -1,6 +1,7 @@
 """The systems of paper 002: trained ones with their decoders, and any geometry with random weights, for speed."""
 
 import atexit
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -52,11 +53,12 @@ SYSTEMS = {
     "mask_predict_4": Named("mask-predict", "mask_predict:iterations=4"),
     "mask_predict_10": Named("mask-predict", "mask_predict:iterations=10"),
     "shallow_l2r": Named("shallow-l2r", SINGLE_BEAM),
+    "bidirectional_from_l2r": Named("bidirectional-from-l2r", f"double_token:size={BEAM}"),
     "bidirectional_distilled": Named("bidirectional-distilled", f"double_token:size={BEAM}"),
     "mask_predict_10_distilled": Named("mask-predict-distilled", "mask_predict:iterations=10"),
 }
-"""The paper's seven; single-token L2R with one decoder layer below a deeper encoder, the honest rival in speed; and two that
-learned from single-token L2R's translations, which the paper tried and left out of its table."""
+"""The paper's seven; single-token L2R with one decoder layer below a deeper encoder, the honest rival in speed; one from both ends
+that begins as single-token L2R; and two that learned from its translations, which the paper tried and left out of its table."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:
@@ -75,6 +77,16 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     if best is not None:
         return load(str(best), device="cpu", engine="compiled")
     raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+
+
+def updates_of(preset: str) -> int:
+    """The updates of a system's model, as `model_of` finds it: those of its recipe, or of its run here, which may be longer."""
+    recipe = SYSTEMS_002[preset]
+    best = None if preset in bundled() else recipe.trained()
+    if best is None:
+        return recipe.max_updates
+    made: int = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))[-1]["update"]
+    return made
 
 
 @cache

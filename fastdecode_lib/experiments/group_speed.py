@@ -23,10 +23,10 @@ from fastdecode_lib.experiments.group_runs import (
     model_of,
     pairs_of,
     session_of,
+    updates_of,
 )
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.measure import provenance, quality
-from fastdecode_lib.presets import SYSTEMS_002
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +194,7 @@ def tokens_per_step(
             outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
             said = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
             row["bleu"], row["chrf"] = quality(said, [b for _, b in pairs])
-            row["updates"] = SYSTEMS_002[preset].max_updates
+            row["updates"] = updates_of(preset)
         except NoResult as missing:
             row["gap"] = str(missing)
         made.append(row)

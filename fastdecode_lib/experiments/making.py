@@ -20,11 +20,12 @@ from fastdecode_lib.workers import check_workers, over
 
 @dataclass(frozen=True)
 class Made:
-    """A table: its rows, how they were made, and of one that is drawn as passes these, by name."""
+    """A table: its rows, how they were made, and of one that is drawn as passes these, by name; a note where there is cause."""
 
     rows: list[dict[str, Any]]
     provenance: dict[str, Any]
     traces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def make(
 ) -> Generator[tuple[Experiment, Made], None, None]:
     """Make tables, and write each to `results` when its turn has come.
 
+    A table with gaps where the file in `results` has rows measured is written beside it, as ``STEM.TABLE.SCALE.partial.json``.
+
     With `workers` or a `scheduler`, tables that only count and score are made side by side, as many as there are workers; then
     those that measure time, in this process and alone, since what shares a processor is not measured. Rows are the same for any
     number of workers, but for times.
@@ -133,19 +136,45 @@ def make(
         for e, made in zip([*shared, *alone], chain(theirs if shared else (), ours), strict=True):
             made = replace(made, provenance=made.provenance | command)  # a worker's own says nothing
             if results is not None:
-                write_table(maker.path(e, results), made.rows, made.provenance, made.traces)
+                path = maker.path(e, results)
+                made = replace(made, note=_lost(made, path))
+                path = path.with_suffix(".partial.json") if made.note else path
+                write_table(path, made.rows, made.provenance, made.traces)
             yield e, made
+
+
+def _lost(made: Made, path: Path) -> str:
+    """What a table would lose that was measured in the file that is there, in a sentence; nothing where it loses nothing."""
+    before = _read(path)
+    if before is None:
+        return ""
+    measured = {row.get("name") for row in before.rows if not row.get("gap")}
+    gaps = [row for row in made.rows if row.get("gap")]
+    lost = gaps if len(gaps) == len(made.rows) else [row for row in gaps if row.get("name") in measured]
+    if not lost or not measured:
+        return ""
+    return (
+        f"{path} stays as it is: it has rows measured that are gaps here ({lost[0]['gap']}). This table is in "
+        f"{path.with_suffix('.partial.json').name} beside it."
+    )
 
 
 def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
     """What was made before for the same purpose."""
-    try:
-        content: Mapping[str, Any] = json.loads(maker.path(e, results).read_text(encoding="utf-8"))
-        made = Made(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))
-    except (OSError, ValueError, KeyError, TypeError):
+    made = _read(maker.path(e, results))
+    if made is None:
         return None
     whole = not any(row.get("gap") for row in made.rows) and (made.traces or not e.traced)
     return made if whole and maker.asked(e).items() <= made.provenance.items() else None
+
+
+def _read(path: Path) -> Made | None:
+    """A table that was written before; None where there is none that can be read."""
+    try:
+        content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Made(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @lru_cache(maxsize=1)

@@ -33,7 +33,8 @@ distance, after 2,400 updates, at which both models still gained."""
 TABLE_2 = """\
 ratio: of tokens a second, as in the paper; ratio of time: for the same sentences, of which a system that says less has more in the
 same time. p: how likely the distance in BLEU to single-token L2R or R2L is by chance (paired bootstrap); † and ‡ where that is less
-than 5%. shallow_l2r begins as the layers of single_token_l2r and so has seen twice as many updates."""
+than 5%. shallow_l2r and bidirectional_from_l2r begin as the layers of single_token_l2r: with its updates they have had twice as
+many."""
 
 
 def _systems(frame: "pd.DataFrame") -> str:

@@ -362,7 +362,9 @@ def test_a_decoder_that_does_not_fit_is_refused_before_any_work(name: str, kind:
     if name in registry.fitting(case.model):
         assert drain(decoder.iterate(case.model, case.projection, case.source, case.constraints))
         return
-    wanted = {"double_token": "bidirectional", "mask_predict": "mask-predict"}.get(name, "tatoeba-small")
+    wanted = {"double_token": "bidirectional", "mask_predict": r"mask-predict \(fastdecode train mask-predict\)"}.get(
+        name, "tatoeba-small"
+    )
     said = rf"{name} needs a .*, got a .*\. Use .* this model, or a model that fits, such as {wanted}\."
     with pytest.raises(ValueError, match=said):
         drain(decoder.iterate(NoWork(), case.projection, case.source, case.constraints))

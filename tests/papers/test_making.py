@@ -14,7 +14,8 @@ import pytest
 
 from fastdecode_lib import cli
 from fastdecode_lib.experiments import COUNTED, NoResult, Scale, committed, experiments
-from fastdecode_lib.experiments.making import Maker, make
+from fastdecode_lib.experiments.making import Made, Maker, _lost, make
+from fastdecode_lib.store import write_table
 
 NAMES = (
     "vocabulary_clusters.rating_power",
@@ -34,6 +35,42 @@ def made(folder: Path | None = None, maker: Maker = MAKER, **settings: Any) -> d
 def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("serial")
     return folder, made(folder)
+
+
+def test_a_gap_does_not_replace_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["experiment", "double_token_decoding.mask_predict", "--scale", "tiny", "--results", str(tmp_path)]
+    assert cli.main(command) == 0
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+
+    def missing(preset: str, scale: Scale) -> None:
+        raise NoResult(f"The model {preset} is not trained here.")
+
+    monkeypatch.setattr("fastdecode_lib.experiments.group_quality.model_of", missing)
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    partial = path.with_suffix(".partial.json")
+    assert path.read_bytes() == before and json.loads(partial.read_text())["rows"][0]["gap"]
+    said = capsys.readouterr().err
+    assert f"{path} stays as it is" in said and "mask-predict is not trained here" in said and partial.name in said
+    path.unlink()
+    partial.unlink()
+    assert cli.main(command) == 0 and path.exists() and not partial.exists(), "where nothing was, it is written"
+    monkeypatch.undo()
+    assert cli.main(command) == 0 and not partial.exists(), "and what is measured takes its place"
+    assert len(json.loads(path.read_text())["rows"]) > 1
+
+
+def test_a_table_that_lacks_a_row_which_was_measured_is_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    table = [{"name": "a", "x": 1}, {"name": "b", "gap": "not trained"}]
+    write_table(path, table, {})
+    assert not _lost(Made([*table, {"name": "c", "gap": "new"}], {}), path), "it lacks what was lacking, or never was"
+    assert "(gone)" in _lost(Made([{"name": "a", "gap": "gone"}, {"name": "b", "x": 2}], {}), path)
+    path.write_text("no table")
+    assert not _lost(Made([{"name": "a", "gap": "gone"}], {}), path)
 
 
 def test_workers_make_the_same_tables(serial: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -307,13 +307,15 @@ def _translate(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from fastdecode_lib import registry
     from fastdecode_lib.measure import compare
     from fastdecode_lib.store import write_table
 
     sentences = read_lines(options.source)
     references = read_lines(options.reference) if options.reference else None
+    model = load(options)
     frame = compare(
-        load(options),
+        model,
         sentences,
         decoders=options.decoder,
         projections=options.projection or ("exact",),
@@ -326,9 +328,11 @@ def _compare(options: argparse.Namespace) -> int:
     about = frame.attrs["provenance"]
     interval = " with a 95% bootstrap interval" if frame["speedup_low"].notna().any() else ""
     theirs = ", hf in float32" if "hf" in options.baseline and about["dtype"] in ("int16", "int8") else ""
+    plainest = registry.usual(model.network)
     print(
         f"\n{about['sentences']} sentences, {about['runs']} rounds, {about['device']}, {about['threads']} thread(s), "
-        f"{about['dtype']}{theirs}; speedup over our greedy loop with the exact projection{interval}"
+        f"{about['dtype']}{theirs}; speedup over our {'greedy loop' if plainest == 'greedy' else plainest} with the exact "
+        f"projection{interval}"
     )
     if options.json:
         write_table(options.json, rows, about | {"raw_seconds": frame.attrs["seconds"]})

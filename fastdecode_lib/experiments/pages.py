@@ -65,14 +65,14 @@ class Section:
 def _noise(frame: "pd.DataFrame") -> str:
     """How many of the rows that were measured are noisy, in any of their times, if any is."""
     timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
-    told = [name for name in timed if str(name).startswith("noisy")]
-    if told:
-        noisy = timed[told].eq(True).any(axis=1)
-    elif "note" in timed:
-        noisy = timed["note"].eq("noisy")
-    else:
-        return ""
+    noisy = _noisy(timed)
     return f" {noisy.sum()} of {len(noisy)} rows are noisy." if noisy.any() else ""
+
+
+def _noisy(frame: "pd.DataFrame") -> "pd.Series":
+    """Whether a row is noisy, in any of its times."""
+    told = [name for name in frame if str(name).startswith("noisy")]
+    return frame["note"].eq("noisy") if "note" in frame and not told else frame[told].eq(True).any(axis=1)
 
 
 def markdown(frame: "pd.DataFrame") -> str:
@@ -135,7 +135,8 @@ def measured(names: dict[str, str], after: str = "", shares: tuple[str, ...] = (
             if f"{column}_low" in rows and len(rows):
                 rows = rows.assign(**{column: interval(rows, column)})
         rows = rows.assign(**{column: percent(rows[column]) for column in shares if column in rows})
-        shown = rows.reindex(columns=list(names)).dropna(axis=1, how="all").rename(columns=names)
+        rows = rows.assign(noise=_noisy(rows).map({True: "noisy", False: None}))
+        shown = rows.reindex(columns=[*names, "noise"]).dropna(axis=1, how="all").rename(columns={**names, "noise": ""})
         table = markdown(shown) if len(rows) else ""
         return "\n\n".join(part for part in (table, told) if part)
 

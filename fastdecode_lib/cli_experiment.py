@@ -118,8 +118,8 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
     print_table(rows)
     print(
         "\nmeasured: its outcome comes with fastdecode. In part: some rows lack a trained model, or text. Live: made in the "
-        "notebook, in seconds. Not run: it can be made, by fastdecode experiment NAME, and a model that it lacks is named then. Without a "
-        "label: beyond the paper."
+        "notebook, in seconds. Not run: it can be made, by fastdecode experiment NAME, and a model that it lacks is named then. "
+        "Without a label: beyond the paper."
     )
     if json_file:
         write_table(json_file, rows, provenance())

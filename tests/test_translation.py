@@ -123,9 +123,9 @@ def test_text_without_content(marian: TranslationModel, text: str, name: str) ->
     [
         (
             "double_token",
-            "double_token needs a causal model of several tokens a step, got a causal model of 1 token a step",
+            "double_token needs a causal model of several tokens a step, got a causal model of one token a step",
         ),
-        ("mask_predict", "mask_predict needs a masked model, got a causal model of 1 token a step"),
+        ("mask_predict", "mask_predict needs a masked model, got a causal model of one token a step"),
         ("window:draft=model", "needs a model that drafts, got none"),
         ("window:draft=lexicon", "needs a draft table, got none"),
     ],

@@ -49,6 +49,15 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     return Choice(tokens, probabilities, margins, found.num_active, found.cluster)
 
 
+def _told(masked: bool, group: int | str) -> tuple[str, str, str]:
+    """What a model of so many tokens a step is called, the decoders for it, and one that there is."""
+    if masked:
+        return "a masked model", "mask_predict", "mask-predict (fastdecode train mask-predict)"
+    if group == 1:
+        return "a causal model of one token a step", "greedy, beam or window", "tatoeba-small"
+    return f"a causal model of {group} tokens a step", "double_token", "bidirectional"
+
+
 def check_fits(
     accepts: frozenset[Kind],
     name: str,
@@ -64,30 +73,8 @@ def check_fits(
         If the kind of model does not fit the decoder.
     """
     if model.kind not in accepts or (model.group > 1) != several:
-        wanted = (
-            "a masked model"
-            if "masked" in accepts
-            else f"a causal model of {'several tokens' if several else 'one token'} a step"
-        )
-        got = (
-            "a masked model"
-            if model.kind == "masked"
-            else f"a causal model of {model.group} token{'s' * (model.group > 1)} a step"
-        )
-        fitting = (
-            "mask_predict"
-            if model.kind == "masked"
-            else "double_token"
-            if model.group > 1
-            else "greedy, beam or window"
-        )
-        trained = (
-            "mask-predict (fastdecode train mask-predict)"
-            if "masked" in accepts
-            else "bidirectional"
-            if several
-            else "tatoeba-small"
-        )
+        got, fitting, _ = _told(model.kind == "masked", model.group)
+        wanted, _, trained = _told("masked" in accepts, "several" if several else 1)
         raise ValueError(
             f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
         )

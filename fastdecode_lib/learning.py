@@ -45,6 +45,12 @@ def autocast(device: str) -> Any:
     return torch.autocast(kind, torch.bfloat16, enabled=able)
 
 
+def product_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """The precision of products with a tensor: autocast's where that is on, its own elsewhere."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
+
+
 def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any:
     """An untrained MarianMTModel of a preset's sizes, which padding starts and an end closes."""
     from transformers import MarianConfig, MarianMTModel
@@ -174,11 +180,11 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of an output matrix, a few rows at a time so that the logits stay in cache.
+    """Label-smoothed cross-entropy of an output matrix, softmax and its gradient a few rows at a time, which stay in cache.
 
     The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
     the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
-    with which decoding starts, stays the zero vector.
+    with which decoding starts, stays the zero vector. Under autocast products are in its precision.
     """
 
     ROWS = 512
@@ -194,22 +200,25 @@ class SmoothedLoss(torch.autograd.Function):
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Hidden (N, D), weight (V, D), target (N,), bias (V,) -> mean negative log-likelihood, a scalar."""
-        matrix = weight[:classes].to(hidden.dtype)
-        grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        kind = product_dtype(hidden)
+        rows, matrix = hidden.to(kind), weight[:classes].to(kind)
+        gradients = rows.new_empty(len(hidden), classes)
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(hidden), SmoothedLoss.ROWS):
-            rows = slice(start, start + SmoothedLoss.ROWS)
-            gold = target[rows, None]
-            gradient = torch.softmax(functional.linear(hidden[rows], matrix, bias), dim=-1)
-            total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
+            some = slice(start, start + SmoothedLoss.ROWS)
+            gold = target[some, None]
+            scores = functional.linear(rows[some], matrix, bias)
+            gradient = torch.softmax(scores, -1, torch.promote_types(kind, torch.float32))
+            total -= gradient.gather(1, gold).clamp_min(1e-30).log().sum()
             gradient -= smoothing / classes
             gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
-            grad_hidden[rows] = gradient @ matrix
-            grad_weight[:classes] += gradient.T @ hidden[rows]
+            gradients[some] = gradient
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
+        grad_weight = torch.zeros_like(weight)
+        grad_weight[:classes] = gradients.T @ rows
+        grad_hidden = (gradients @ matrix).to(hidden.dtype)
         ctx.save_for_backward(*(None if g is None else g / len(hidden) for g in (grad_hidden, grad_weight, grad_bias)))
         return total / len(hidden)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fastdecode_lib import words
 from fastdecode_lib.corpus import Novels
-from fastdecode_lib.learning import Examples, SmoothedLoss, batches, kept_examples
+from fastdecode_lib.learning import Examples, SmoothedLoss, autocast, batches, kept_examples
 from fastdecode_lib.models.language import LanguageNetwork, NoMemory
 from fastdecode_lib.models.recurrent import first_weights
 from fastdecode_lib.presets import LanguagePreset
@@ -41,8 +41,11 @@ class LanguageLearner:
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Cross-entropy per word, every word being fed the true one before it."""
         matrix, bias = self.parameters["output.V"], self.parameters["output.bias"]
-        hidden = self._hidden(self.parameters, target)
-        return SmoothedLoss.apply(hidden, matrix, target[target >= 0], len(matrix), self.preset.label_smoothing, bias)
+        with autocast(self.device):
+            hidden = self._hidden(self.parameters, target)
+            return SmoothedLoss.apply(
+                hidden, matrix, target[target >= 0], len(matrix), self.preset.label_smoothing, bias
+            )
 
     def after_update(self) -> None:
         """Nothing: its weights are free."""

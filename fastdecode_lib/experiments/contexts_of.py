@@ -60,6 +60,10 @@ AMOUNTS = {
 }
 
 
+FEWER = {"novels-large": 10_000, "novels-cased": 10_000}
+"""Of each held-out split at most, where a vector is compared with many millions of weights by more than a hundred settings."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """A trained model and what was recorded of it.
@@ -133,7 +137,8 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         inputs: Mapping[str, Sequence[Any]] = {
             direction: text.encode(some) if model.startswith("novels") else some for direction, some in texts.items()
         }
-        amount = AMOUNTS[scale].fit if number == 0 else AMOUNTS[scale].held_out
+        held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, MOST))
+        amount = AMOUNTS[scale].fit if number == 0 else held_out
         most = min(amount * len(inputs), MOST)
         name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (_temporary() if data is None else FOLDER) / name_of

@@ -54,11 +54,13 @@ SYSTEMS = {
     "mask_predict_10": Named("mask-predict", "mask_predict:iterations=10"),
     "shallow_l2r": Named("shallow-l2r", SINGLE_BEAM),
     "bidirectional_from_l2r": Named("bidirectional-from-l2r", f"double_token:size={BEAM}"),
+    "single_token_l2r_on": Named("single-l2r-on", SINGLE_BEAM),
     "bidirectional_distilled": Named("bidirectional-distilled", f"double_token:size={BEAM}"),
     "mask_predict_10_distilled": Named("mask-predict-distilled", "mask_predict:iterations=10"),
 }
 """The paper's seven; single-token L2R with one decoder layer below a deeper encoder, the honest rival in speed; one from both ends
-that begins as single-token L2R; and two that learned from its translations, which the paper tried and left out of its table."""
+that begins as single-token L2R, and single-token L2R itself trained on for as long, which both are to be held to; and two that
+learned from its translations, which the paper tried and left out of its table."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:

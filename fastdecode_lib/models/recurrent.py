@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.models.lstm_layer import lstm_layer
 from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
 from fastdecode_lib.models.slots import SlotsInOrder, check_length, check_prefix
 
@@ -143,6 +144,9 @@ class Network:
     def _layer(self, name: str, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """A recurrent layer over (B, W, inputs) from a state (B, states x D): hidden (B, W, D), states (B, W, states x D)."""
         inputs = functional.linear(x, self.tensors[f"{name}.V"], self.tensors[f"{name}.b"])
+        if self.shape.cell == "lstm" and torch.is_grad_enabled():
+            after = lstm_layer(inputs, self.tensors[f"{name}.W"], state)
+            return self._hidden(after), after
         states = []
         for from_input in inputs.unbind(1):
             from_state = functional.linear(self._hidden(state), self.tensors[f"{name}.W"])

@@ -1,0 +1,69 @@
+"""An LSTM layer with its gradient written out, for training: what its weights receive is one product, not one for each word."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class LstmLayer(torch.autograd.Function):
+    """A layer over whole texts: products in the matrix's precision, gates and memory cells in the state's."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, matrix: Tensor, state: Tensor) -> Tensor:
+        """Inputs V x + b (B, T, 4 D), matrix W (4 D, D) and first state (B, 2 D) -> states after every word (B, T, 2 D).
+
+        Gates come in the order input, forget, output, candidate; a state is a hidden vector and a memory cell.
+        """
+        width = state.shape[-1] // 2
+        hidden, memory = state.split(width, -1)
+        gates, memories = [], [memory]
+        after = state.new_empty(*inputs.shape[:2], 2 * width)
+        for word, from_input in enumerate(inputs.unbind(1)):
+            opened = from_input + functional.linear(hidden.to(matrix.dtype), matrix).to(state.dtype)
+            opened[:, : 3 * width].sigmoid_()
+            opened[:, 3 * width :].tanh_()
+            enter, forget, out, candidate = opened.split(width, -1)
+            memory = torch.addcmul(enter * candidate, forget, memory)
+            hidden = out * torch.tanh(memory)
+            after[:, word, :width], after[:, word, width:] = hidden, memory
+            gates.append(opened)
+            memories.append(memory)
+        ctx.save_for_backward(matrix, state, after, *gates, *memories)
+        return after
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of inputs, matrix and first state, from that of the states."""
+        matrix, state, after, *saved = ctx.saved_tensors
+        words, width = after.shape[1], state.shape[-1] // 2
+        gates, memories = saved[:words], saved[words:]
+        grad_gates = torch.empty_like(
+            after[..., :1].expand(*after.shape[:2], 4 * width), memory_format=torch.contiguous_format
+        )
+        grad_hidden, grad_memory = torch.zeros_like(state).split(width, -1)
+        for word in reversed(range(words)):
+            enter, forget, out, candidate = gates[word].split(width, -1)
+            shown = torch.tanh(memories[word + 1])
+            grad_hidden = grad_hidden + grad[:, word, :width]
+            grad_memory = grad_memory + grad[:, word, width:] + grad_hidden * out * (1 - shown * shown)
+            own = grad_gates[:, word]
+            own[:, :width] = grad_memory * candidate * enter * (1 - enter)
+            own[:, width : 2 * width] = grad_memory * memories[word] * forget * (1 - forget)
+            own[:, 2 * width : 3 * width] = grad_hidden * shown * out * (1 - out)
+            own[:, 3 * width :] = grad_memory * enter * (1 - candidate * candidate)
+            grad_hidden = (own.to(matrix.dtype) @ matrix).to(state.dtype)
+            grad_memory = grad_memory * forget
+        before = torch.cat([state[:, None, :width], after[:, :-1, :width]], 1)
+        flat, fed = (t.flatten(0, 1).to(matrix.dtype) for t in (grad_gates, before))
+        return grad_gates, flat.T @ fed, torch.cat([grad_hidden, grad_memory], -1)
+
+
+def lstm_layer(inputs: Tensor, matrix: Tensor, state: Tensor) -> Tensor:
+    """`LstmLayer`, its product in autocast's precision where that is on."""
+    kind = inputs.device.type
+    if torch.is_autocast_enabled(kind):
+        matrix = matrix.to(torch.get_autocast_dtype(kind))
+    after: Tensor = LstmLayer.apply(inputs.to(state.dtype), matrix, state)
+    return after

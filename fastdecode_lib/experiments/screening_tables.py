@@ -240,12 +240,13 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
 def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """Precision against speedup of every method on one model: the settings that no other of the method beats on dev.
 
-    Behind them the points that the paper prints in table 2.
+    Behind them the points that the paper prints in table 2. Outside of `MAIN`, as in the paper's appendix, of screens alone,
+    beside what is exact.
     """
     import pandas as pd
 
-    names = MAIN if name in MAIN else (name,)
-    frame = _frontiers(scale, names, data, seed, progress, True)
+    main = name in MAIN
+    frame = _frontiers(scale, MAIN if main else (name,), data, seed, progress, main)
     used = trained_of((name,), scale, data, progress)
     own = frame[frame["set"] == name]
     printed = pd.DataFrame(list(_points(name)))

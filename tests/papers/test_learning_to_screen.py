@@ -18,7 +18,7 @@ from fastdecode_lib.experiments import (
 )
 from fastdecode_lib.experiments.contexts_of import situation
 from fastdecode_lib.experiments.learning_to_screen import EXPERIMENTS
-from fastdecode_lib.experiments.projection_runs import GRIDS, Screens, fastest, rival_settings
+from fastdecode_lib.experiments.projection_runs import EXACT, GRIDS, Screens, fastest, rival_settings
 from fastdecode_lib.experiments.screening_quality import numpy_log_prob, perplexity, reaching
 from fastdecode_lib.experiments.screening_tables import learned
 from fastdecode_lib.projections.compiled import CompiledExact
@@ -147,6 +147,8 @@ def test_figures_2_to_7_are_fronts_with_the_papers_points(number: int) -> None:
 def test_figure_9_tells_what_the_paper_says() -> None:
     frame = made("figure9")
     assert frame[frame.kind == "paper"].paper_speedup.tolist() == [15.0]
+    measured = frame[frame.kind == "measured"]
+    assert set(measured.method) == {*screening_tables.SCREENS, EXACT, "quantised"}, "of screens alone, as the paper's"
 
 
 def test_table_3_exact_outputs_are_identical() -> None:

@@ -198,6 +198,28 @@ def test_training_learns_the_tokens_and_is_repeatable() -> None:
     assert abs(first.visited.max() - opened.mean()) < 0.1
 
 
+def test_begun_as_an_output_layer_it_needs_no_training() -> None:
+    """With tails as wide as the layer only their share of the whole is not exact; order within head and tails is."""
+    hidden, labels = contexts()
+    weight, bias, _ = output_layer(0, 80, 16)
+    given = {"head": 20, "tails": 1, "factor": 1, "weight": weight, "bias": bias, "epochs": 0}
+    derived = Adaptive.fit(hidden, labels, 80, **given)
+    scores = hidden @ weight.T + bias
+    exact = scores - np.logaddexp.reduce(scores, 1, keepdims=True)
+    found = derived.log_probs(hidden, np.broadcast_to(np.arange(80), (len(hidden), 80)))
+    np.testing.assert_allclose(np.exp(found).sum(1), 1, rtol=1e-4)
+    for tokens in (derived.order[:20], derived.order[20:]):
+        apart = (found - exact)[:, tokens]
+        np.testing.assert_allclose(apart, apart[:, :1].repeat(len(tokens), 1), atol=1e-3)
+    best = derived.top_k(hidden, 1).ids[:, 0] == scores.argmax(1)
+    learned = Adaptive.fit(hidden, labels, 80, **given | {"weight": None, "bias": None, "epochs": 3, "rate": 0.01})
+    assert best.mean() > 0.9 > (learned.top_k(hidden, 1).ids[:, 0] == scores.argmax(1)).mean()
+    further = Adaptive.fit(hidden, labels, 80, **given | {"epochs": 3, "rate": 1e-3})
+    assert further.log_probs(hidden, labels[:, None]).mean() > derived.log_probs(hidden, labels[:, None]).mean()
+    del given["bias"]
+    assert not np.allclose(Adaptive.fit(hidden, labels, 80, **given).log_probs(hidden, labels[:, None]), found[:, :1])
+
+
 def test_tails_grow_longer_and_narrower() -> None:
     hidden, labels = contexts(count=600)
     small, large = (
@@ -291,6 +313,8 @@ def test_knobs_of_svd_out_of_range_are_refused(knobs: dict[str, int], message: s
         ({"tails": 0}, "adaptive needs tails from 1 to 60, got 0"),
         ({"factor": 0.5}, r"needs factor >= 1, epochs >= 1.*: got 0\.5, 5, 512"),
         ({"epochs": 0}, r"epochs >= 1.*: got 4, 0"),
+        ({"epochs": -1, "weight": np.ones((80, 16))}, r"epochs >= 0.*: got 4, -1"),
+        ({"weight": np.ones((79, 16))}, r"output layer of \(80, 16\): got \(79, 16\)\. Give the one"),
         ({"tails": 3}, "narrows 16 columns by 4 for each tail: got 3 tails, the last without a column. Use fewer"),
         ({"labels": np.full(100, 80)}, "Unknown id among the labels: got 80"),
         ({"labels": np.zeros(99, int)}, r"got \(100, 16\) and \(99,\)\. Give one label"),

@@ -243,8 +243,10 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
 def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bool = False) -> list[Setting]:
     """The baselines of paper 001 and clusters of the output's rows, each over its own knob, those that do least work first.
 
-    With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax learns the words that came next, not
-    the model's best, and FGD returns half of what it looks at, not the few that are asked for. What is not installed is left out.
+    Adaptive softmax begins as the output layer and stays so: trained further, on the model's best words, it finds fewer of
+    them. With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax counts the words that came
+    next, not the model's best, and FGD returns half of what it looks at, not the few that are asked for. What is not installed
+    is left out.
     """
     vocabulary, width = situation.matrix.shape
     counts = sorted({max(K, round(share * vocabulary)) for share in grid.shares})
@@ -308,7 +310,10 @@ def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: 
     blocks = list(situation.fit.blocks())
     hidden = np.concatenate([block.hidden for block in blocks])
     labels = np.concatenate([block.gold if gold else block.labels[:, 0] for block in blocks])
-    return Adaptive.fit(hidden, labels, situation.matrix.shape[0], head=head, factor=factor, seed=seed)
+    layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
+    return Adaptive.fit(
+        hidden, labels, situation.matrix.shape[0], head=head, factor=factor, **layer, epochs=0, seed=seed
+    )
 
 
 def run(

@@ -108,9 +108,11 @@ class Svd(Listed):
 class Adaptive(Fitted):
     """Adaptive softmax (Grave et al. 2017): frequent tokens in a head, the others in tails of ever narrower products.
 
-    It stands in the place of a trained output layer and cannot be derived from one: it is trained on recorded contexts. Its
-    scores are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a tail being opened
-    only when its own probability exceeds that of the k-th best token so far.
+    It stands in the place of a trained output layer, and is trained on recorded contexts, from random weights or from those of
+    that layer: the rows of its frequent tokens, the best approximation of each tail's rows by so narrow a product, and for
+    the tail itself the linear function of the hidden vector that is nearest to the logarithm of its tokens' share. Its scores
+    are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a tail being opened only
+    when its own probability exceeds that of the k-th best token so far.
 
     Attributes
     ----------
@@ -146,6 +148,8 @@ class Adaptive(Fitted):
         head: int = 2000,
         tails: int = 2,
         factor: float = 4.0,
+        weight: Any = None,
+        bias: Any = None,
         epochs: int = 5,
         batch: int = 512,
         rate: float = 2e-3,
@@ -154,7 +158,7 @@ class Adaptive(Fitted):
         progress: bool | None = None,
         fingerprint: str = "",
     ) -> "Adaptive":
-        """Train the layer on hidden vectors of a frozen network and the tokens that followed them.
+        """Train the layer on hidden vectors of a frozen network and the tokens that followed them, or derive it from another.
 
         Parameters
         ----------
@@ -169,8 +173,10 @@ class Adaptive(Fitted):
             Among which the others are divided, each so many times longer than the one before.
         factor : float
             By which every tail is narrower than the one before.
+        weight, bias : float array (V, D), (V,), optional
+            The output layer to begin as; tails then have its bias. Without it from random weights.
         epochs, batch, rate, seed, device
-            Of the training, by Adam, the rate falling to zero.
+            Of the training, by Adam, the rate falling to zero; with a layer to begin as, `epochs` may be 0.
         progress : bool or None
             Whether to show a bar; None: when somebody watches.
 
@@ -186,10 +192,17 @@ class Adaptive(Fitted):
             )
         within(cls.name, "head", head, 1, vocabulary - 1)
         within(cls.name, "tails", tails, 1, vocabulary - head)
-        if factor < 1 or epochs < 1 or batch < 1 or rate <= 0:
+        least = int(weight is None)
+        if factor < 1 or epochs < least or batch < 1 or rate <= 0:
             raise ValueError(
-                "adaptive needs factor >= 1, epochs >= 1, batch >= 1 and rate > 0: got "
+                f"adaptive needs factor >= 1, epochs >= {least}, batch >= 1 and rate > 0: got "
                 f"{factor:g}, {epochs}, {batch} and {rate:g}. Choose numbers in these ranges."
+            )
+        start = None if weight is None else layer(weight, bias)
+        if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
+            raise ValueError(
+                f"adaptive begins as an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
+                "that the contexts were recorded with."
             )
         if contexts.shape[1] < factor**tails:
             raise ValueError(
@@ -208,7 +221,8 @@ class Adaptive(Fitted):
         ranks[order] = np.arange(vocabulary)
         cuts = _cuts(head, tails, vocabulary)
         bar = sys.stderr.isatty() if progress is None else progress
-        trained = _trained(contexts, ranks[labels], vocabulary, cuts, factor, epochs, batch, rate, seed, device, bar)
+        begun = _begun(contexts, start and tuple(part[order] for part in start), vocabulary, cuts, factor, seed)
+        trained = _trained(begun, contexts, ranks[labels], epochs, batch, rate, seed, device, bar)
         made = cls(**trained, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
         return replace(made, visited=made._opened(contexts[:: -(-len(contexts) // CONTEXTS)]))
 
@@ -315,12 +329,46 @@ def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:
     return cuts
 
 
-def _trained(
+def _begun(
     contexts: np.ndarray,
-    ranks: np.ndarray,
+    start: tuple[np.ndarray, np.ndarray] | None,
     vocabulary: int,
     cuts: list[int],
     factor: float,
+    seed: int,
+) -> Any:
+    """PyTorch's adaptive softmax over ranks: random, or near an output layer (V, D), (V,) whose rows are in their order."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        begun = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
+    if start is None:
+        return begun
+    weight, bias = map(torch.from_numpy, start)
+    some = torch.from_numpy(contexts[:: -(-len(contexts) // CONTEXTS)])
+    with_one = torch.cat([some, torch.ones(len(some), 1)], 1)
+    head: Any = begun.head
+    with torch.no_grad():
+        head.weight[: cuts[0]], head.bias[: cuts[0]] = weight[: cuts[0]], bias[: cuts[0]]
+        for place, (first, end, tail) in enumerate(zip(cuts, [*cuts[1:], vocabulary], begun.tail, strict=True), cuts[0]):
+            down, rows = tail[0].weight, weight[first:end]
+            left, sizes, right = torch.linalg.svd(rows, full_matrices=False)
+            rank = min(len(down), len(sizes))
+            tail[1] = torch.nn.Linear(len(down), len(rows))
+            tail[1].weight.zero_()
+            down[:rank], tail[1].weight[:, :rank] = right[:rank], left[:, :rank] * sizes[:rank]
+            tail[1].bias.copy_(bias[first:end])
+            share = torch.logsumexp(torch.addmm(bias[first:end], some, rows.T), 1)
+            found = torch.linalg.lstsq(with_one, share[:, None], driver="gelsd").solution[:, 0]
+            head.weight[place], head.bias[place] = found[:-1], found[-1]
+    return begun
+
+
+def _trained(
+    layer: Any,
+    contexts: np.ndarray,
+    ranks: np.ndarray,
     epochs: int,
     batch: int,
     rate: float,
@@ -333,13 +381,10 @@ def _trained(
     from tqdm.auto import tqdm
 
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layer = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
     layer.to(device)
     steps = epochs * -(-len(contexts) // batch)
     adam = torch.optim.Adam(layer.parameters(), rate)
-    falling = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, steps)
+    falling = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, max(steps, 1))
     hidden, wanted = torch.from_numpy(contexts), torch.from_numpy(ranks)
     with tqdm(total=steps, desc="adaptive softmax", unit="step", disable=not progress) as bar:
         for _ in range(epochs):
@@ -352,8 +397,13 @@ def _trained(
                 bar.update()
             bar.set_postfix(loss=f"{loss.item():.3f}")
     weights = {name: value.detach().cpu().numpy() for name, value in layer.state_dict().items()}
+
+    def part(name: str, said: str) -> Matrix:
+        return Matrix.of(weights[f"{name}.weight"], weights.get(f"{name}.bias"), name=said)
+
+    tails = range(len(layer.tail))
     return {
-        "head_layer": Matrix.of(weights["head.weight"], weights["head.bias"], name="The adaptive head"),
-        "down": tuple(Matrix.of(weights[f"tail.{i}.0.weight"], name="An adaptive tail") for i in range(len(cuts))),
-        "up": tuple(Matrix.of(weights[f"tail.{i}.1.weight"], name="An adaptive tail") for i in range(len(cuts))),
+        "head_layer": part("head", "The adaptive head"),
+        "down": tuple(part(f"tail.{i}.0", "An adaptive tail") for i in tails),
+        "up": tuple(part(f"tail.{i}.1", "An adaptive tail") for i in tails),
     }

@@ -45,7 +45,7 @@ def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
     """A layer's positions in runs of neighbours; one each where no token is settled before all are."""
     runs: list[list[int]] = []
     for column in columns:
-        if runs and runs[-1][-1] == column - 1 and not model.beam and not model.masks:
+        if runs and runs[-1][-1] == column - 1 and not model.late:
             runs[-1].append(column)
         else:
             runs.append([column])
@@ -86,7 +86,7 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
     if shown == "measured":
         drawn = {column for _, columns in order for column in columns}
         return [edge for edge in measured(model, redundant) if edge.source in drawn and edge.target in drawn]
-    if shown == "none" or model.beam or model.masks:
+    if shown == "none" or model.late:
         return []
     # What closes a sentence that grew from both ends waited for its middle, not for what stands beside it.
     last = model.columns - 1 if model.right else model.columns

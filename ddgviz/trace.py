@@ -235,6 +235,12 @@ class TraceModel:
         return bool(self.hypotheses) and self.hypotheses[0].get("stop") != "interrupted"
 
     @property
+    def late(self) -> bool:
+        """Whether no token is settled before all are: a search, or masks. From both ends, greedily, the first pass settles some."""
+        searched = self.right > 0 and next(iter(self.settled.values()), (self.rows, 0))[0] > 0
+        return self.beam or self.masks or searched
+
+    @property
     def tokens(self) -> tuple[int, ...]:
         """Tokens of the output, the end included; empty while decoding runs."""
         return tuple(self.hypotheses[0]["tokens"]) if self.hypotheses else ()
@@ -320,7 +326,7 @@ class TraceModel:
         reach: int | None = None
         for row, iteration in enumerate(self.iterations):
             slots = iteration.slots
-            if len(slots) < 2 or slots[-1] < 0 or self.beam or self.masks or slots[0] >= self.columns:
+            if len(slots) < 2 or slots[-1] < 0 or self.late or slots[0] >= self.columns:
                 reach = None if len(slots) > 1 else reach
                 if len(slots) == 1 and slots[0] == reach:
                     found[-1] = replace(found[-1], end_row=row + 1)

@@ -89,10 +89,6 @@ def headline(model: TraceModel) -> str:
     return said + (", stopped" if model.finished else " so far")
 
 
-MANY = 6
-"""Tokens of a pass that are told one by one, at most."""
-
-
 def nothing(model: TraceModel) -> str:
     """What stands where no pass is shown."""
     if model.rows:
@@ -118,7 +114,7 @@ def progress(model: TraceModel, upto: int) -> str:
     if not upto:
         return ""
     shown = f"{upto} of {_count(model.rows, 'pass', 'es')}"
-    if model.beam or model.masks:
+    if model.late:
         return shown
     tokens = sum(row < upto for row, _ in model.settled.values())
     rate = int(100 * tokens / upto + 0.5) / 100
@@ -134,14 +130,14 @@ def caption(model: TraceModel, row: int) -> str:
         return _beam_caption(model, row)
     if model.masks:
         return _mask_caption(model, row, cells)
+    if model.late:
+        return _search_caption(model, row, cells)
     moved = sum(cell.moved for cell in cells)
     change = f"changed {_count(moved, 'draft', 's')}" if moved else ""
     if not new:
         return f"settled nothing and {change}." if change else "changed nothing: what stands is confirmed."
     if len(new) == 1:
         return f"settled {_quoted(new)}" + (f" and {change}." if change else ".")
-    if model.right and len(new) > MANY:
-        return f"settled all {len(new)} tokens: the search has ended."
     if model.right:
         closing = new[-1].token in model.header["end"]
         ends = ": one token from each end" if len(new) == 2 and not closing else ""
@@ -203,6 +199,16 @@ def _beam_caption(model: TraceModel, row: int) -> str:
     if row + 1 == model.rows and model.complete:
         return f"ended the search with {_count(done, 'finished hypothesis', '', 'finished hypotheses')}."
     return f"{kept}, {done} finished." if done else f"{kept}."
+
+
+def _search_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
+    """A search that keeps no account of its hypotheses: what the one that stands there added."""
+    if row + 1 == model.rows and model.complete:
+        return f"settled all {_count(len(cells), 'token', 's')}: the search has ended."
+    added = [cell for cell in cells if cell.draft < 0]
+    return (
+        f"put {' and '.join(_quoted([cell]) for cell in added)}; the search goes on." if added else "changed its mind."
+    )
 
 
 def _mask_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
@@ -302,7 +308,7 @@ def beyond(model: TraceModel) -> str:
 def summary(model: TraceModel, rows: range) -> tuple[str, str]:
     """What a still picture of a whole run says: a pass by name, or nothing, and the sentence."""
     row = highlight(model, rows)
-    if len(model.new_columns(row)) == 1 and not model.beam and not model.masks:
+    if len(model.new_columns(row)) == 1 and not model.late:
         whole = len(rows) == model.rows
         return "", f"{'No pass' if whole else 'None of these passes'} settled more than one token."
     return pass_name(model, row), caption(model, row)

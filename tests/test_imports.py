@@ -24,6 +24,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.transformer",
     "fastdecode_lib.models.huggingface",
     "fastdecode_lib.models.recurrent",
+    "fastdecode_lib.models.lstm_layer",
     "fastdecode_lib.models.language",
     "fastdecode_lib.training_language",
     "fastdecode_lib.training_groups",

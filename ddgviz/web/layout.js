@@ -101,7 +101,7 @@ export function geometry(model, size, natural, options) {
   const full = known ? 44 : 32;
   const fit = Math.floor((TALLEST - top - below) / lines);
   const pitch = options.zoom ? Math.max(3, Math.round(full * options.zoom)) : Math.max(Math.min(full, fit), 30);
-  const grid = places.length ? places[places.length - 1].right : 0;
+  const grid = places.length ? places.at(-1).right : 0;
   const most = Math.max(1, ...model.rows.map((_, row) => newColumns(model, row).length));
   return {
     left, bars, places, pill, top, pitch, grid, lines, clusters,

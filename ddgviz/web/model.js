@@ -130,11 +130,14 @@ export const layers = (model, upto) => once(model, `layers ${upto}`, () => {
   return [...found.keys()].sort((a, b) => a - b).map((row) => ({ row, columns: found.get(row).sort((a, b) => a - b) }));
 });
 
+// Whether no token is settled before all are: a search, or masks. From both ends, greedily, the first pass settles some.
+const late = ({ beam, masks, right, settled }) => beam || masks || (right && [...settled.values()][0]?.[0]);
+
 export function pills(model, columns) {
   const runs = [];
   for (const column of columns) {
-    const last = runs[runs.length - 1];
-    if (last && last[last.length - 1] === column - 1 && !model.beam && !model.masks) last.push(column);
+    const last = runs.at(-1);
+    if (last && last.at(-1) === column - 1 && !late(model)) last.push(column);
     else runs.push([column]);
   }
   return runs;
@@ -149,7 +152,7 @@ export const edges = (model, upto, wanted = "auto") => once(model, `edges ${upto
     const drawn = new Set(order.flatMap((layer) => layer.columns));
     return model.edges.filter((edge) => drawn.has(edge.source) && drawn.has(edge.target));
   }
-  if (kind === "none" || model.beam || model.masks) return [];
+  if (kind === "none" || late(model)) return [];
   const last = columnCount(model) - (model.right > 0);
   return order.slice(1).flatMap((layer, index) => layer.columns.filter((at) => at < last).map((target) => {
     const far = (other) => Math.abs(other - target);
@@ -164,9 +167,9 @@ export const blocks = (model) => once(model, "blocks", () => {
   const found = [];
   let reach = NaN;
   model.rows.forEach(({ slots }, row) => {
-    const last = slots[slots.length - 1];
-    const extend = () => (found[found.length - 1].end_row = row + 1);
-    if (slots.length < 2 || last < 0 || model.beam || model.masks || slots[0] >= limit) {
+    const last = slots.at(-1);
+    const extend = () => (found.at(-1).end_row = row + 1);
+    if (slots.length < 2 || last < 0 || late(model) || slots[0] >= limit) {
       if (slots.length > 1) reach = NaN;
       if (slots.length === 1 && last === reach) extend();
       return;
@@ -181,7 +184,7 @@ export const blocks = (model) => once(model, "blocks", () => {
 // A beam's hypotheses: for each pass the tokens it appended, open hypotheses before finished ones.
 export const lattice = (model) => once(model, "lattice", () => {
   const rows = model.rows;
-  const best = complete(model) ? model.hypotheses[0].tokens : rows.length ? rows[rows.length - 1].tokens : [];
+  const best = complete(model) ? model.hypotheses[0].tokens : rows.length ? rows.at(-1).tokens : [];
   let before = new Map([["", -1]]);
   return rows.map(({ lanes }, row) => {
     const unique = new Map((lanes || []).filter((lane) => lane.tokens.length === row + 1).map((lane) => [String(lane.tokens), lane]));

@@ -209,7 +209,7 @@ function outlines(context, { model, geo, colors, shown }, view) {
     if (block.row >= Math.min(shown, view.end) || end <= view.first) continue;
     const inside = geo.places.slice(block.column, block.end_column).filter((place) => !place.hidden);
     if (inside.length < 2) continue;
-    const [first, last] = [inside[0], inside[inside.length - 1]];
+    const [first, last] = [inside[0], inside.at(-1)];
     const pad = geo.gap / 2;
     rounded(context, first.x - pad, block.row * geo.pitch - pad, last.right - first.x + 2 * pad, (end - block.row) * geo.pitch, 8);
     stroke(context, colors.muted, 1, 0.55);

@@ -51,7 +51,7 @@ export function drawScene(scene, state, context) {
 function graphNodes(state, context) {
   const { model, geo, shown } = state;
   const { columns } = inView(geo, state.scroll, state.size);
-  const [first, last] = [columns[0], columns[columns.length - 1]];
+  const [first, last] = [columns[0], columns.at(-1)];
   const near = (one, other) => Math.max(one, other) >= first && Math.min(one, other) <= last;
   const drawable = ({ source, target }) => near(source, target) && !geo.places[source].hidden && !geo.places[target].hidden;
   const related = relatives(state);
@@ -59,7 +59,7 @@ function graphNodes(state, context) {
   const drawn = new Set();
   for (const layer of layers(model, shown)) {
     for (const run of pills(model, layer.columns.filter((column) => !geo.places[column].hidden))) {
-      if (!near(run[0], run[run.length - 1])) continue;
+      if (!near(run[0], run.at(-1))) continue;
       run.forEach((column) => drawn.add(column));
       made.push(...pill(state, layer.row, run, context, related));
     }
@@ -93,7 +93,7 @@ function pill(state, row, run, context, related) {
   const { geo, model, hot } = state;
   const pad = geo.readable ? 2 : 0;
   const x = geo.places[run[0]].x + pad;
-  const width = geo.places[run[run.length - 1]].right - pad - x;
+  const width = geo.places[run.at(-1)].right - pad - x;
   const together = run.length > 1;
   const made = [
     node("rect", { x, y: geo.pill, width, height: 26, rx: geo.readable ? 13 : 3, class: "ddg-pill", "fill-opacity": together ? 0.18 : 0.1 }),

@@ -427,7 +427,7 @@ class View {
     const { beam } = this.model;
     const seen = [...geo.places.keys()].filter((column) => !geo.places[column].hidden && (!beam || column < this.shown));
     if (!seen.length) return;
-    const [first, last] = [seen[0], seen[seen.length - 1]];
+    const [first, last] = [seen[0], seen.at(-1)];
     const from = this.focus || { row: beam ? 0 : this.shown - 1 - rows, column: first - columns };
     const column = Math.max(first, within(from.column + columns, last + 1));
     this.focus = { row: within(from.row + rows, beam ? lattice(this.model)[column].length : this.shown), column };
@@ -443,7 +443,7 @@ class View {
   followNewest() {
     const { geo } = this.state();
     const columns = newColumns(this.model, this.shown - 1);
-    const column = columns.length ? columns[columns.length - 1] : 0;
+    const column = columns.length ? columns.at(-1) : 0;
     if (columns.length && geo.places[column]) this.reveal(geo, { row: this.shown - 1, column });
   }
 

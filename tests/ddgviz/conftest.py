@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import recorded
 import simulate
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -37,11 +38,10 @@ def garden() -> dict[str, Any]:
     return simulate.garden()
 
 
-@pytest.fixture(params=["garden", "station", "long_block", "beam", "greedy", "measured"])
+@pytest.fixture(params=["garden", "station", "long_block", "beam", "greedy", "measured", *recorded.NAMES])
 def any_trace(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Each kind of run."""
-    trace: dict[str, Any] = getattr(simulate, request.param)()
-    return trace
+    return recorded.either(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -191,61 +191,6 @@ def _lane(tokens: list[int], parents: list[list[int]], finished: bool, rank: int
     return {"parent": parents.index(tokens[:-1]), "tokens": tokens, "score": score, "finished": finished}
 
 
-def both_ends() -> dict[str, Any]:
-    """Ten tokens, two a pass: one from the left, one from the right; a last pass closes the sentence."""
-    words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁alten", "▁Schule", "."]
-    trace = jacobi(words, {}, width=1, decoder="double_token", source="The children play in the old garden.")
-    (end,) = trace["end"]
-    target = trace["hypotheses"][0]["tokens"] = [*(2 + i for i in range(len(words))), end]
-    trace["iterations"] = []
-    for call in range(len(words) // 2 + 1):
-        slots = [call, -2 - call] if call < len(words) // 2 else [-1]
-        drafts = [(-1, "") for _ in slots]
-        row = _row(call, slots, drafts, [target[slot] for slot in slots], len(slots), True)
-        trace["iterations"].append(row | {"status": ["settled"] * len(slots)})
-    trace["greedy"] = None
-    return trace
-
-
-def masks() -> dict[str, Any]:
-    """Nine tokens by mask-predict in three passes: the least sure are masked and predicted again."""
-    words = ["▁Die", "▁Kinder", "▁spielen", "▁im", "▁Garten", "▁hinter", "▁der", "▁Schule", "."]
-    trace = jacobi(
-        words, {}, width=1, decoder="mask_predict:iterations=3", source="The children play behind the school."
-    )
-    said = [[2, 3, 5, 5, 6, 7, 8, 8, 10], [2, 3, 4, 5, 6, 6, 8, 9, 10], [2, 3, 4, 5, 6, 7, 8, 9, 10]]
-    again = [{2, 3, 5, 7}, {3, 5}, set()]
-    trace["iterations"] = []
-    for call, tokens in enumerate(said):
-        masked = again[call - 1] if call else set(range(9))
-        before = said[call - 1] if call else [-1] * 9
-        row = _row(call, list(range(9)), [(-1, "")] * 9, tokens, 9, True)
-        row["drafts"] = before
-        row["origins"] = ["mask" if slot in masked else "recycled" for slot in range(9)]
-        row["status"] = ["settled" if call == 2 else "masked" if slot in again[call] else "draft" for slot in range(9)]
-        row["probabilities"] = [round(0.93 - 0.5 * (slot in again[call]) - 0.01 * slot, 3) for slot in range(9)]
-        trace["iterations"].append(row)
-    trace["hypotheses"] = [{"tokens": said[-1], "score": -3.1, "stop": "end"}]
-    trace["greedy"] = {"calls": 10, "identical": False}
-    return trace
-
-
-def clustered() -> dict[str, Any]:
-    """The garden with a projection that scores a cluster's active set only."""
-    trace = garden()
-    trace["settings"] = trace["settings"] | {"projection": "clustered:k=16", "vocabulary": 7200}
-    sizes = {0: 212, 3: 640, 7: 388, 12: 95}
-    order = list(sizes)
-    for row in trace["iterations"]:
-        row["cluster"] = [
-            order[(token * 7 + slot // 3) % 4] for slot, token in zip(row["slots"], row["tokens"], strict=True)
-        ]
-        row["num_active"] = [sizes[cluster] for cluster in row["cluster"]]
-    ids = sorted(int(token) for token in trace["pieces"])
-    trace["clusters"] = {str(n): {"size": size, "tokens": ids[:-2] if n != 7 else ids} for n, size in sizes.items()}
-    return trace
-
-
 def drafted() -> dict[str, Any]:
     """The garden drafted by tables as well as by the pass before."""
     trace = garden()

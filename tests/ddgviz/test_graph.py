@@ -5,6 +5,7 @@ from typing import Any
 
 import networkx
 import pytest
+import recorded
 import simulate
 
 import ddgviz
@@ -38,6 +39,11 @@ def test_beam_search_has_no_layers_to_show() -> None:
     model = read(simulate.beam())
     assert edges(model) == []
     assert pills(model, [0, 1, 2]) == [[0], [1], [2]]
+
+
+def test_a_beam_over_both_ends_has_no_tokens_settled_at_once() -> None:
+    model = read(recorded.trace("both_ends_beam"))
+    assert pills(model, list(range(11))) == [[column] for column in range(11)]
 
 
 def test_pills_are_runs_of_neighbours(small: dict[str, Any]) -> None:
@@ -110,7 +116,8 @@ def test_a_graph_without_nodes_is_a_file(small: dict[str, Any], suffix: str, tmp
     assert len((networkx.read_graphml if suffix == ".graphml" else networkx.read_gexf)(path)) == 0
 
 
-def test_what_closes_both_ends_hangs_on_nothing() -> None:
+@pytest.mark.parametrize("name", ["both_ends", "both_ends_even"])
+def test_what_closes_both_ends_hangs_on_nothing(name: str) -> None:
     """The end stands beside the last token, and waited for the middle."""
-    grown = read(simulate.both_ends())
+    grown = read(recorded.trace(name))
     assert edges(grown) and all(edge.target < grown.columns - 1 for edge in edges(grown))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import recorded
 import simulate
 
 import ddgviz
@@ -14,7 +15,7 @@ SPEEDS = {("exact", 1): 1.0, ("exact", 3): 1.2, ("clustered", 1): 1.6, ("cluster
 
 
 class Weigher:
-    """Says what was written down, and plays simulated runs."""
+    """Says what was written down, and plays runs that are at hand."""
 
     def __init__(self, kept: float = 1.0) -> None:
         self.kept, self.asked = kept, []
@@ -46,7 +47,8 @@ class Weigher:
 
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         self.asked.append((settings["projection"], settings["width"]))
-        yield from simulate.events(simulate.clustered() if settings["projection"] == "clustered" else simulate.garden())
+        grouped = settings["projection"] == "clustered"
+        yield from simulate.events(recorded.trace("clustered") if grouped else simulate.garden())
 
 
 @pytest.fixture

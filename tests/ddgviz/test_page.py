@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 import simulate
 from hostile import TOKENS
 from hostile import shown as to_be_seen
@@ -134,7 +135,7 @@ def test_mouse_steps_scrubs_and_asks(opened: Opener, garden: dict[str, Any]) -> 
 
 def hostile(kind: str) -> dict[str, Any]:
     """A run of every kind whose every text is an attack."""
-    trace = simulate.hostile() if kind == "window" else getattr(simulate, kind)()
+    trace = simulate.hostile() if kind == "window" else recorded.either(kind)
     pieces = sorted(trace["pieces"], key=int)
     attacks = dict(zip(pieces[2:], itertools.cycle(TOKENS), strict=False))
     trace["pieces"] |= {piece: "▁" + attack for piece, attack in attacks.items()}
@@ -144,9 +145,11 @@ def hostile(kind: str) -> dict[str, Any]:
     return trace | {"source": trace["source"] | {"text": " ".join(TOKENS)}}
 
 
-@pytest.mark.parametrize("kind", ["window", "beam", "both_ends", "masks", "clustered", "drafted", "measured"])
+@pytest.mark.parametrize(
+    "kind", ["window", "beam", "both_ends", "both_ends_beam", "masks", "clustered", "drafted", "measured"]
+)
 def test_hostile_tokens_are_only_text(opened: Opener, kind: str) -> None:
-    page = opened(hostile(kind), '#cluster=7&find="<"', reduced_motion="reduce")
+    page = opened(hostile(kind), '#cluster=16&find="<"', reduced_motion="reduce")
     shown(page)
     page.wait_for_selector("table td", state="attached")
     said = page.locator("table").inner_text()
@@ -311,13 +314,13 @@ def test_arcs_are_switched(opened: Opener) -> None:
 
 
 def test_a_cluster_tells_its_words(opened: Opener) -> None:
-    page = opened(simulate.clustered(), reduced_motion="reduce")
+    page = opened(recorded.trace("clustered"), reduced_motion="reduce")
     stage = page.locator(".ddg-stage").bounding_box()
     page.mouse.click(stage["x"] + 40, stage["y"] + stage["height"] - 30)
-    assert record(page) == {"pass": 6, "cluster": 0}
-    assert page.locator(".ddg-words").inner_text().startswith("Cluster 0 · 212 · 2.9%")
+    assert record(page) == {"pass": 5, "cluster": 34}, "the last but one"
+    assert page.locator(".ddg-words").inner_text().startswith("Cluster 34 · 1,110 · 6.9%\nhaben  gehen  machen")
     page.mouse.click(stage["x"] + 40, stage["y"] + stage["height"] - 30)
-    assert record(page) == {"pass": 6}
+    assert record(page) == {"pass": 5}
     assert not page.locator(".ddg-words").is_visible()
 
 
@@ -340,13 +343,14 @@ def test_a_hypothesis_is_traced_back(opened: Opener) -> None:
 @pytest.mark.parametrize(
     ("name", "caption", "bars"),
     [
-        ("both_ends", "settled the end.", [*["+2"] * 5, "+1"]),
-        ("masks", "settled all 9 tokens.", ["+9"]),
+        ("both_ends", "settled the end.", [*["+2"] * 4, "+1"]),
+        ("both_ends_beam", "settled all 11 tokens: the search has ended.", ["+11"]),
+        ("masks", "settled all 11 tokens.", ["+11"]),
         ("drafted", "settled the end.", ["+1", "+1", "+1", "+3", "+3", "+1"]),
     ],
 )
 def test_other_decoders(opened: Opener, name: str, caption: str, bars: list[str]) -> None:
-    page = opened(getattr(simulate, name)(), reduced_motion="reduce")
+    page = opened(recorded.either(name), reduced_motion="reduce")
     shown(page)
     assert caption in page.locator(".ddg-caption").inner_text()
     assert page.locator(".ddg-count").all_text_contents() == bars

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 import simulate
 from hostile import TOKENS, shown
 
@@ -32,7 +33,7 @@ def test_golden(small: dict[str, Any], theme: str) -> None:
 
 @pytest.mark.parametrize("name", ["beam", "both_ends", "masks", "clustered", "drafted", "measured"])
 def test_golden_views(name: str) -> None:
-    assert svg(getattr(simulate, name)()) == (GOLDEN / f"{name}-light.svg").read_text(encoding="utf-8")
+    assert svg(recorded.either(name)) == (GOLDEN / f"{name}-light.svg").read_text(encoding="utf-8")
 
 
 def test_same_trace_same_bytes(any_trace: dict[str, Any]) -> None:
@@ -60,6 +61,20 @@ def test_the_whole_story_is_written(small: dict[str, Any]) -> None:
     for line in ("4 passes for 6 tokens", "greedy needs 6 · identical output", "2 at once", "+2", ".97", "Pass 3"):
         assert line in said
     assert said.count("Katze") == 5
+
+
+def test_a_beam_over_both_ends_is_drawn_as_it_grew() -> None:
+    said = texts(svg(recorded.trace("both_ends_beam")))
+    for line in (
+        "double-token, size 4",
+        "6 passes for 11 tokens",
+        "+11",
+        "settled all 11 tokens: the search has ended.",
+    ):
+        assert any(line in text for text in said)
+    assert not any(text.startswith("lane") for text in said), "the trace has none"
+    passes = {"Die": 6, ".": 6, "Kinder": 5, "Haus": 5, "im": 3, "dem": 3, "Garten": 2, "hinter": 2, "‹end›": 1}
+    assert {token: said.count(token) - 1 for token in passes} == passes, "once more in the graph"
 
 
 def test_upto_draws_an_earlier_state(small: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -219,11 +220,26 @@ def test_what_has_a_trace_is_read_too() -> None:
     assert read(Result()).to_dict() == simulate.garden()
 
 
-@pytest.mark.parametrize("slot", [-12, -14, -7])
+def form(trace: dict[str, Any]) -> tuple[Any, ...]:
+    """What was run and what was recorded of it, whatever the model said."""
+    chosen = [trace["settings"][key] for key in ("decoder", "projection")]
+    rows = [{key: value is None for key, value in row.items()} for row in trace["iterations"]]
+    assert all(row == rows[0] for row in rows)
+    return trace["source"]["text"], chosen, trace.keys(), trace["settings"].keys(), rows[0]
+
+
+def test_kept_traces_are_what_is_recorded_today() -> None:
+    runs = recorded.runs()
+    assert sorted(runs) == recorded.NAMES
+    for name, run in runs.items():
+        assert form(recorded.trace(name)) == form(read(run).to_dict()), f"{name}: python tests/ddgviz/recorded.py"
+
+
+@pytest.mark.parametrize("slot", [-10, -12, -6])
 def test_slots_from_the_end_name_tokens_of_the_output_once(slot: int) -> None:
-    trace = simulate.both_ends()
-    trace["iterations"][4]["slots"][1] = slot
-    with pytest.raises(ValueError, match=r"names a token that no other slot names, got 'slot -\d+ of 11 tokens"):
+    trace = recorded.trace("both_ends")
+    trace["iterations"][3]["slots"][1] = slot
+    with pytest.raises(ValueError, match=r"names a token that no other slot names, got 'slot -\d+ of 9 tokens"):
         read(trace)
 
 
@@ -255,24 +271,47 @@ def test_weak_edges_give_way_to_strong_ways() -> None:
     assert len(graph.edges(read(trace), redundant=True)) == 5
 
 
-def test_the_arcs_of_both_ends_lead_inward() -> None:
-    found = [(edge.source, edge.target) for edge in graph.edges(read(simulate.both_ends()))]
-    assert found == [(0, 1), (9, 8), (1, 2), (8, 7), (2, 3), (7, 6), (3, 4), (6, 5)]
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("both_ends", [(0, 1), (7, 6), (1, 2), (6, 5), (2, 3), (5, 4)]),
+        ("both_ends_even", [(0, 1), (8, 7), (1, 2), (7, 6), (2, 3), (6, 5), (5, 4)]),
+    ],
+)
+def test_the_arcs_of_both_ends_lead_inward(name: str, expected: list[tuple[int, int]]) -> None:
+    found = [(edge.source, edge.target) for edge in graph.edges(read(recorded.trace(name)))]
+    assert found == expected
 
 
 def test_both_ends_move_apart_until_the_length_is_known() -> None:
     model = TraceModel()
-    start, *rows, end = simulate.events(simulate.both_ends())
+    start, *rows, end = simulate.events(recorded.trace("both_ends"))
     for event in (start, *rows[:2]):
         model.append(event)
     assert model.columns == 6
     assert [cell.kind for cell in model.cells(1)] == ["settled", "new", "empty", "new", "settled", "empty"]
     for event in (*rows[2:], end):
         model.append(event)
-    assert [cell.label.text for cell in model.cells(5)] == [
-        "Die", "Kinder", "spielen", "im", "Garten", "hinter", "der", "alten", "Schule", ".", "‹end›",
+    assert [cell.label.text for cell in model.cells(4)] == [
+        "Wie", "glücklich", "bin", "ich", ",", "dich", "wiederzusehen", "!", "‹end›",
     ]  # fmt: skip
     assert model.blocks() == [], "what closes both ends stands alone"
+
+
+def test_a_beam_over_both_ends_grows_inward_and_settles_at_its_end() -> None:
+    model = read(recorded.trace("both_ends_beam"))
+    assert model.right and not model.beam, "the trace has no lanes"
+    *growing, last = [model.cells(row) for row in range(model.rows)]
+    for row, cells in enumerate(growing):
+        drafts = [cell.column for cell in cells if cell.kind == "draft"]
+        assert drafts == [*range(row + 1), *range(9 - row, 10)]
+        assert {cell.kind for cell in cells} == {"draft", "empty"}
+        assert [cells[column].label for column in drafts] == [last[column].label for column in drafts]
+    assert {cell.kind for cell in last} == {"new"}
+    assert [cell.label.text for cell in last] == [
+        "Die", "Kinder", "spielen", "im", "Garten", "hinter", "dem", "alten", "Haus", ".", "‹end›",
+    ]  # fmt: skip
+    assert model.blocks() == []
 
 
 def test_blocks_and_windows_are_outlined() -> None:
@@ -280,7 +319,8 @@ def test_blocks_and_windows_are_outlined() -> None:
     assert spans[0] == (0, 4, 0, 6)
     assert [a[1] for a in spans[:-1]] == [b[0] for b in spans[1:]]
     assert all(b.end_row == b.row + 1 for b in read(simulate.garden()).blocks())
-    assert read(simulate.beam()).blocks() == read(simulate.masks()).blocks() == read(simulate.greedy()).blocks() == []
+    for trace in (simulate.beam(), recorded.trace("masks"), simulate.greedy()):
+        assert read(trace).blocks() == []
 
 
 def test_hypotheses_grow_from_their_parents() -> None:
@@ -295,10 +335,13 @@ def test_hypotheses_grow_from_their_parents() -> None:
 
 
 def test_picks_of_settled_tokens_come_last() -> None:
-    picks = read(simulate.clustered()).picks()
+    model = read(recorded.trace("clustered"))
+    picks = model.picks()
     assert [pick.settled for pick in picks] == sorted(pick.settled for pick in picks)
-    assert sum(pick.settled for pick in picks) == 10
-    assert read(simulate.clustered()).picks(0) == read(simulate.garden()).picks() == []
+    assert [pick.column for pick in picks if pick.settled] == list(range(12)), "one for each token"
+    assert all(pick.active == model.clusters[pick.cluster]["size"] for pick in picks)
+    assert [(pick.column, pick.settled) for pick in picks if pick.cluster == 44] == [(10, False), (11, True)]
+    assert model.picks(0) == read(simulate.garden()).picks() == []
 
 
 def test_drafts_of_tables_are_marked_right_or_wrong() -> None:

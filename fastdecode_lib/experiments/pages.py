@@ -27,12 +27,15 @@ class Section:
         Of the experiments.
     parts : tuple of (title, table, function)
         The function makes Markdown of the committed table.
+    inconsistencies : tuple of str
+        What does not add up in the paper, as a list at the end.
     """
 
     title: str
     introduction: str
     stem: str
     parts: tuple[tuple[str, str, Writer], ...]
+    inconsistencies: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The whole section; tables without a committed result are named at its end, with the command that makes them."""
@@ -46,6 +49,9 @@ class Section:
             about = frame.attrs["provenance"]
             told = f"`{about['command']}`, {processors(about)}.{_noise(frame)}"
             blocks += [f"### {title}", told, write(frame)]
+        if self.inconsistencies:
+            told = "\n".join(f"- {sentence}" for sentence in self.inconsistencies)
+            blocks += ["### What does not add up in the paper", told]
         if missing:
             made = f"fastdecode experiment {self.stem} --scale laptop --results fastdecode_lib/results"
             blocks.append(f"Not measured yet (`{made}`): {'; '.join(missing)}.")

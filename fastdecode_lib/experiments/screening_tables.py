@@ -52,7 +52,7 @@ ROUNDS = range(1, Learning().rounds + 1)
 """Rounds of algorithm 1 that are shown, up to those that screens have."""
 COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
-    "bytes_read", "memory_bytes", "noisy",
+    "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
 )  # fmt: skip
 """What the tables show of a setting that was chosen."""
 
@@ -213,6 +213,7 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
         missing = own["gap"].dropna().tolist() if "gap" in own else []
         extra = ["clustered", "screened, any precision", "clustered, any precision", "row_clusters", "quantised", EXACT]
         extra[-2:-2] = ["scann"] if "scann" in set(own.get("method", ())) else []
+        extra.append(BASELINE)
         for method in (*methods, *(extra if printed is paper_001.TABLE_2 else ())):
             speedup, at_1, at_5 = methods.get(method, (None, *methods["screened"][1:]))
             row: dict[str, Any] = {"name": f"{name}, {method}", "set": name, "method": method}
@@ -449,7 +450,9 @@ def table7(
     rows = []
     used = np.bincount(assignment, minlength=len(screen.sets))
     for cluster in np.argsort(-used, kind="stable")[:12]:
-        own = np.bincount(labels[assignment == cluster, 0], minlength=len(overall))
+        own = np.zeros(len(overall), dtype=np.int64)
+        held = screen.sets[cluster]
+        own[held] = np.bincount(labels[assignment == cluster, 0], minlength=len(overall))[held]
         best = np.argsort(-own / overall**0.5, kind="stable")[:10]
         words = [word for word, count in zip(text.pieces(best), own[best], strict=True) if count]
         rows.append(

@@ -351,7 +351,9 @@ def _begun(
     head: Any = begun.head
     with torch.no_grad():
         head.weight[: cuts[0]], head.bias[: cuts[0]] = weight[: cuts[0]], bias[: cuts[0]]
-        for place, (first, end, tail) in enumerate(zip(cuts, [*cuts[1:], vocabulary], begun.tail, strict=True), cuts[0]):
+        for place, (first, end, tail) in enumerate(
+            zip(cuts, [*cuts[1:], vocabulary], begun.tail, strict=True), cuts[0]
+        ):
             down, rows = tail[0].weight, weight[first:end]
             left, sizes, right = torch.linalg.svd(rows, full_matrices=False)
             rank = min(len(down), len(sizes))

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -20,6 +21,8 @@ from fastdecode_lib.experiments import (
     page_004,
     page_combinations,
     page_cost,
+    paper_000,
+    paper_001,
     shown,
     waiting,
     with_paper,
@@ -414,3 +417,26 @@ def test_screens_over_again_count_once():
 def test_samples_go_from_first_to_last():
     assert spread_over(range(10), 4) == [0, 3, 6, 9] and spread_over(range(3), 4) == [0, 1, 2]
     assert spread_over(range(9), 1) == [4], "one is not the shortest"
+
+
+def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
+    dense = {name: (share, 720 / time) for name, ((share, time), _) in paper_000.TABLE_2.items()}
+    m3 = [600 / time for _, (_, time) in paper_000.TABLE_2.values()]
+    said = " ".join(paper_000.INCONSISTENCIES)
+    ratios = [ratio for _, ratio in dense.values()]
+    for values in (ratios, m3):
+        assert f"{min(values):.2f} to {max(values):.2f}" in said
+    assert max(share for share, _ in dense.values()) == dense["fr-en"][0] == 16.5
+    gains = [gain for pair in paper_000.TABLE_3["dense"].values() for _, _, gain in pair]
+    assert f"{min(gains):.2f} to {max(gains):.2f}" in said
+    slope, start = np.polyfit(*zip(*(times for times, _ in paper_000.TABLE_2.values()), strict=True), 1)
+    assert (round(start, -1), round(slope)) == (150, 12)
+    into = [
+        (paper_000.TABLE_3["dense"][name][0][0], paper_000.TABLE_1[name][0]) for name in ("fr-en", "it-en", "es-en")
+    ]
+    bleu, sentences = zip(*into, strict=True)
+    assert f"{np.mean(bleu):.2f} plain, {np.average(bleu, weights=sentences):.2f} weighted" in said
+    said = " ".join(paper_001.INCONSISTENCIES)
+    for name, (_, vocabulary, _) in list(paper_001.SIZES.items())[:3]:
+        assert f"{vocabulary / TABLE_2[name]['screened'][0]:,.0f}" in said
+    assert paper_001.TABLE_5["large"]["screened"][1:] != TABLE_2["large"]["screened"][1:]

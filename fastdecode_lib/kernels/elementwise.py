@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from fastdecode_lib.kernels.reductions import exponential, exponentials, squares, total
+from fastdecode_lib.kernels.reductions import exponential, exponentials, largest, squares, total
 
 ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
 """Numbers under which the kernels know the activations of `checkpoints.ACTIVATIONS`."""
@@ -98,8 +98,9 @@ def softmax(scores, count):  # type: ignore[no-untyped-def]
 @njit(nogil=True, error_model="numpy")
 def log_sum(scores, row, count):  # type: ignore[no-untyped-def]
     """The logarithm of the sum of the exponentials of a row's first `count` scores."""
-    top, start = np.float32(-np.inf), scores[row].ctypes.data
-    for i in range(count):
+    start, whole = scores[row].ctypes.data, count // 16
+    top = largest(start, whole)
+    for i in range(16 * whole, count):
         top = max(top, scores[row, i])
     everything = 0.0
     for first in range(0, count, 512):

@@ -3,6 +3,9 @@
 The sets of all clusters stand one after another in one packed matrix, each beginning at a block of its own: a *table* holds
 for each what `matrices.multiply` reads. Rows that fall into the same cluster are multiplied together; a row's bits do not
 depend on which others do.
+
+Where all rows share the union of their sets, its rows of the output matrix are listed and packed on the way (`packing`); the
+union of a single set is read where that set stands.
 """
 
 import numpy as np
@@ -10,7 +13,8 @@ from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, log_sum
-from fastdecode_lib.kernels.matrices import FIELDS, longs_at, multiply
+from fastdecode_lib.kernels.matrices import FIELDS, PADDING, longs_at, multiply
+from fastdecode_lib.kernels.packing import multiply_listed
 from fastdecode_lib.kernels.top_k import _largest, _pick
 
 
@@ -52,6 +56,20 @@ def _by_cluster(clusters, starts, order):  # type: ignore[no-untyped-def]
     for row in range(len(clusters)):
         order[starts[clusters[row]]] = row
         starts[clusters[row]] += 1
+
+
+@njit(nogil=True, error_model="numpy")
+def _best_members(scores, row, members, first, count, banned, tops, ids, values):  # type: ignore[no-untyped-def]
+    """The best of a row's scores of `count` members from `first` on, none of them banned (M,), into ids and values (k,)."""
+    for token in banned:
+        if token >= 0:
+            at = place(members, first, count, token)
+            if at >= 0:
+                scores[row, at] = -np.inf
+    _pick(scores, row, count, tops, ids, values)
+    for rank in range(len(ids)):
+        if ids[rank] >= 0:
+            ids[rank] = members[first + ids[rank]]
 
 
 @kernel
@@ -100,15 +118,7 @@ def best_active(  # type: ignore[no-untyped-def]
             if len(log_normaliser):
                 log_normaliser[into] = log_sum(scores, row, count)
             refused = banned[0 if len(banned) == 1 else into]
-            for token in refused:
-                if token >= 0:
-                    at = place(members, begin, count, token)
-                    if at >= 0:
-                        scores[row, at] = -np.inf
-            _pick(scores, row, count, tops, ids[into], values[into])
-            for rank in range(ids.shape[1]):
-                if ids[into, rank] >= 0:
-                    ids[into, rank] = members[begin + ids[into, rank]]
+            _best_members(scores, row, members, begin, count, refused, tops, ids[into], values[into])
         first += rows
 
 
@@ -138,15 +148,7 @@ def best_of_nearest(  # type: ignore[no-untyped-def]
     multiply(hidden, 1, longs_at(screen[TABLE] + 8 * FIELDS * cluster, FIELDS), rounded, scores)
     if len(log_normaliser):
         log_normaliser[0] = log_sum(scores, 0, count)
-    for token in banned[0]:
-        if token >= 0:
-            at = place(members, 0, count, token)
-            if at >= 0:
-                scores[0, at] = -np.inf
-    _pick(scores, 0, count, tops, ids[0], values[0])
-    for rank in range(ids.shape[1]):
-        if ids[0, rank] >= 0:
-            ids[0, rank] = members[ids[0, rank]]
+    _best_members(scores, 0, members, 0, count, banned[0], tops, ids[0], values[0])
     told[0], told[1] = cluster, count
 
 
@@ -173,6 +175,117 @@ def active_products(hidden, clusters, table, counts, rounded, scores, found):  #
         count = counts[clusters[row]]
         copy(scores[0], count, found[row])
         found[row, count:] = -np.inf
+
+
+@njit(nogil=True, error_model="numpy")
+def _only(clusters):  # type: ignore[no-untyped-def]
+    """The cluster that all rows (at least one) fall into, or -1."""
+    for cluster in clusters:
+        if cluster != clusters[0]:
+            return -1
+    return clusters[0]
+
+
+@kernel
+def union(clusters, firsts, counts, members, met, seen, active):  # type: ignore[no-untyped-def]
+    """List the tokens of the sets of clusters (N,), N from 1, each once, ascending; returns how many they are.
+
+    Parameters
+    ----------
+    firsts, counts, members : int64 arrays
+        The sets, as for `best_active`.
+    met, seen : bool arrays (clusters,) and (V,)
+        Room.
+    active : int64 array (padded V + 1,)
+        Filled; what stands behind the tokens are tokens too, as far as the padding of their number.
+    """
+    only, count = _only(clusters), 0
+    if only >= 0:
+        count = counts[only]
+        copy(members[firsts[only] :], count, active)
+    else:
+        met[:] = False
+        seen[:] = False
+        for cluster in clusters:
+            if not met[cluster]:
+                met[cluster] = True
+                for i in range(firsts[cluster], firsts[cluster] + counts[cluster]):
+                    seen[members[i]] = True
+        for token in range(len(seen)):
+            active[count] = token
+            count += seen[token]
+    for i in range(count, (count + PADDING - 1) // PADDING * PADDING):
+        active[i] = active[0]
+    return count
+
+
+@njit(nogil=True, error_model="numpy")
+def _multiply_union(hidden, rows, clusters, table, listing, active, count, packed, rounded, scores):  # type: ignore[no-untyped-def]
+    """Scores of the tokens of a union, of the first rows of hidden; those of a single set from where it stands."""
+    only = _only(clusters)
+    if only >= 0:
+        multiply(hidden, rows, table[only], rounded, scores)
+    else:
+        multiply_listed(hidden, rows, listing, active, count, packed, rounded, scores)
+
+
+@kernel
+def best_of_union(  # type: ignore[no-untyped-def]
+    hidden, clusters, table, listing, active, count, banned, packed, rounded, scores, wide, tops,
+    ids, values, log_normaliser,
+):  # fmt: skip
+    """Score all hidden vectors (N, D) with the union of their sets and pick the best tokens of each.
+
+    Parameters
+    ----------
+    clusters, table, banned, rounded, scores, tops, ids, values, log_normaliser : arrays
+        As for `best_active`; scores and tops are room for the vocabulary.
+    listing : int64 array (packing.LISTING,)
+        The output matrix, of which the union's rows are packed into `packed`.
+    active : int64 array
+        `count` tokens, from `union`.
+    wide : float32 array (1, V) or (1, 0)
+        Where there is room, a row's scores are scattered into it, minus infinity being the score of all other tokens, and
+        normalised and picked from there.
+    """
+    together, vocabulary = len(scores), wide.shape[1]
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        _multiply_union(hidden[first:], rows, clusters, table, listing, active, count, packed, rounded, scores)
+        for row in range(rows):
+            into = first + row
+            refused = banned[0 if len(banned) == 1 else into]
+            if vocabulary:
+                for token in range(vocabulary):
+                    wide[0, token] = -np.inf
+                for i in range(count):
+                    wide[0, active[i]] = scores[row, i]
+                if len(log_normaliser):
+                    log_normaliser[into] = log_sum(wide, 0, vocabulary)
+                for token in refused:
+                    if token >= 0:
+                        wide[0, token] = -np.inf
+                _pick(wide, 0, vocabulary, tops, ids[into], values[into])
+            else:
+                if len(log_normaliser):
+                    log_normaliser[into] = log_sum(scores, row, count)
+                _best_members(scores, row, active, 0, count, refused, tops, ids[into], values[into])
+
+
+@kernel
+def union_log_probabilities(  # type: ignore[no-untyped-def]
+    hidden, clusters, table, listing, active, count, wanted, packed, rounded, scores, found
+):
+    """Log-probabilities `found` (N, M) of ids `wanted` (N, M) in the union, -inf for others; as `best_of_union`."""
+    together = len(scores)
+    for first in range(0, len(hidden), together):
+        rows = min(together, len(hidden) - first)
+        _multiply_union(hidden[first:], rows, clusters, table, listing, active, count, packed, rounded, scores)
+        for row in range(rows):
+            normaliser = log_sum(scores, row, count)
+            for i in range(wanted.shape[1]):
+                at = place(active, 0, count, wanted[first + row, i])
+                found[first + row, i] = scores[row, at] - normaliser if at >= 0 else -np.inf
 
 
 @kernel

@@ -186,21 +186,6 @@ class Matrix:
         shape = (len(ids), self.shape[1])
         return Matrix(shape, self.precision, self.format, weight, scale, bias, start, self.multiplier, self.limit)
 
-    def flat(self) -> np.ndarray:
-        """The stored entries (padded N, padded K) row after row, of which `listed` packs some in little time."""
-        blocks, steps, lanes, group = self.weight.shape
-        return np.ascontiguousarray(self.weight.transpose(0, 2, 1, 3)).reshape(blocks * lanes, steps * group)
-
-    def listed(self, flat: np.ndarray, ids: np.ndarray, weight: np.ndarray) -> "Matrix":
-        """`rows` for outputs (M,) that are known to be some, from `flat`; what it returns lives in `weight`, a copy's like."""
-        outputs = padded(len(ids))
-        within = weight[: outputs // LANES]
-        pack_listed(flat, ids, within)
-        rest = np.zeros(outputs - len(ids), dtype=np.int64)
-        scale, bias, start = (array[np.concatenate([ids, rest])] for array in (self.scale, self.bias, self.start))
-        shape = (len(ids), self.shape[1])
-        return Matrix(shape, self.precision, self.format, within, scale, bias, start, self.multiplier, self.limit)
-
     @property
     def memory_bytes(self) -> int:
         """Bytes of the packed weight with its scales and biases."""
@@ -432,17 +417,6 @@ def gather(weight, ids, out):  # type: ignore[no-untyped-def]
         for step in range(weight.shape[1]):
             for part in range(weight.shape[3]):
                 out[into, step, place, part] = weight[block, step, lane, part]
-
-
-@kernel
-def pack_listed(flat, ids, out):  # type: ignore[no-untyped-def]
-    """Pack some rows of `Matrix.flat` into blocks (at least M / 16, K / group, 16, group); what stands behind them stays."""
-    steps, group = out.shape[1], out.shape[3]
-    for row in range(len(ids)):
-        into, place, entries = out[row // LANES], row % LANES, flat[ids[row]]
-        for step in range(steps):
-            for part in range(group):
-                into[step, place, part] = entries[step * group + part]
 
 
 @njit(nogil=True, error_model="numpy")

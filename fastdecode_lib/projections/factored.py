@@ -221,7 +221,8 @@ class Adaptive(Fitted):
         ranks[order] = np.arange(vocabulary)
         cuts = _cuts(head, tails, vocabulary)
         bar = sys.stderr.isatty() if progress is None else progress
-        begun = _begun(contexts, start and tuple(part[order] for part in start), vocabulary, cuts, factor, seed)
+        in_order = None if start is None else (start[0][order], start[1][order])
+        begun = _begun(contexts, in_order, vocabulary, cuts, factor, seed)
         trained = _trained(begun, contexts, ranks[labels], epochs, batch, rate, seed, device, bar)
         made = cls(**trained, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
         return replace(made, visited=made._opened(contexts[:: -(-len(contexts) // CONTEXTS)]))
@@ -342,13 +343,13 @@ def _begun(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        begun = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
+        begun: Any = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
     if start is None:
         return begun
     weight, bias = map(torch.from_numpy, start)
     some = torch.from_numpy(contexts[:: -(-len(contexts) // CONTEXTS)])
     with_one = torch.cat([some, torch.ones(len(some), 1)], 1)
-    head: Any = begun.head
+    head = begun.head
     with torch.no_grad():
         head.weight[: cuts[0]], head.bias[: cuts[0]] = weight[: cuts[0]], bias[: cuts[0]]
         for place, (first, end, tail) in enumerate(
@@ -400,12 +401,12 @@ def _trained(
             bar.set_postfix(loss=f"{loss.item():.3f}")
     weights = {name: value.detach().cpu().numpy() for name, value in layer.state_dict().items()}
 
-    def part(name: str, said: str) -> Matrix:
+    def packed(name: str, said: str) -> Matrix:
         return Matrix.of(weights[f"{name}.weight"], weights.get(f"{name}.bias"), name=said)
 
     tails = range(len(layer.tail))
     return {
-        "head_layer": part("head", "The adaptive head"),
-        "down": tuple(part(f"tail.{i}.0", "An adaptive tail") for i in tails),
-        "up": tuple(part(f"tail.{i}.1", "An adaptive tail") for i in tails),
+        "head_layer": packed("head", "The adaptive head"),
+        "down": tuple(packed(f"tail.{i}.0", "An adaptive tail") for i in tails),
+        "up": tuple(packed(f"tail.{i}.1", "An adaptive tail") for i in tails),
     }

@@ -27,18 +27,22 @@ from fastdecode_lib.kernels.gathered import (
     active_products,
     best_active,
     best_of_nearest,
+    best_of_union,
     nearest,
+    union,
+    union_log_probabilities,
 )
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, Stored, padded, room
+from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import LANES
-from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
+from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.store import atomic_folder, check_replaceable
 
 Method = Literal["clustered", "screened"]
-ROWS = 32
-"""Hidden vectors scored together."""
+ROWS, SHARING_ROWS = 32, 64
+"""Hidden vectors scored together, with sets of their own or with one for all."""
 FORMAT, VERSION = "fastdecode-screens", 1
 _NONE, _NO_NORMALISER = np.zeros((1, 0), dtype=np.int64), np.zeros(0)
 
@@ -237,28 +241,37 @@ class ScreenScorer:
     whole : Matrix
         The output matrix (V, D) with its bias.
     shared : bool
+    scatter : bool
+        With `shared`: each row's best tokens and normaliser are read off an array of the vocabulary's width, in which all
+        others score minus infinity (step 4). Nothing but the time differs, and the last digits of the normaliser.
+
+    Raises
+    ------
+    ValueError
+        If the screen does not fit the matrix, or `scatter` is asked for without `shared`.
     """
 
-    def __init__(self, screen: Screen, whole: Matrix, *, shared: bool = False):
+    def __init__(self, screen: Screen, whole: Matrix, *, shared: bool = False, scatter: bool = False):
         vocabulary, width = whole.shape
         if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
             raise ValueError(
                 f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
                 f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
             )
-        self.screen, self.whole, self.shared = screen, whole, shared
+        if scatter and not shared:
+            raise ValueError("scatter is a step of shared sets: got scatter=True with shared=False. Use shared=True.")
+        self.screen, self.whole, self.shared, self.scatter = screen, whole, shared, scatter
         self.name = screen.method
         self._router = screen.router
-        self._sets: Any = None if shared else _SetMatrix.of(screen.sets, whole)
-        self._flat: Any = whole.flat() if shared else None
-        self._widest = padded(int(screen.sets.sizes.max())) if not shared else 0
+        self._sets = _SetMatrix.of(screen.sets, whole)
+        self._listing = Listing(whole) if shared else None
+        self._widest = padded(vocabulary if shared else int(screen.sets.sizes.max()))
         self._rooms = threading.local()
-        sets = self._sets
-        self._record = None if sets is None else sets.record_beside(self._router, len(screen.sets))
+        self._record = self._sets.record_beside(self._router, len(screen.sets))
 
     def __reduce__(self) -> Any:
         """A copy has arrays of its own."""
-        return _made, (type(self), self.screen, self.whole, self.shared)
+        return _made, (type(self), self.screen, self.whole, self.shared, self.scatter)
 
     @property
     def fingerprint(self) -> str:
@@ -271,16 +284,14 @@ class ScreenScorer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the centroids and of what is copied: the rows of each set, or all of them once where sets are shared.
+        """Bytes of the centroids and of what is copied: the rows of each set, and all of them once where sets are shared.
 
         The output matrix is the model's own.
         """
-        if self._sets is None:
-            kept = self.screen.sets
-            return self._router.memory_bytes + kept.ids.nbytes + kept.offsets.nbytes + self._flat.nbytes
         sets = self._sets
         others = sum(array.nbytes for array in (sets.table, sets.firsts, sets.counts, sets.members))
-        return self._router.memory_bytes + sets.matrix.memory_bytes + others
+        listed = 0 if self._listing is None else self._listing.entries.nbytes
+        return self._router.memory_bytes + sets.matrix.memory_bytes + others + listed
 
     def bytes_for(self, tokens: float) -> float:
         """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
@@ -305,24 +316,23 @@ class ScreenScorer:
                 )
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
-        if rows == 1 and self._record is not None:
+        if rows == 1 and not self.scatter:
             told = np.empty(2, dtype=np.int64)
             best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
             return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
-        clusters = self._nearest(hidden)
+        clusters, sets = self._nearest(hidden), self._sets
         if not rows:
             counts = np.zeros(0, dtype=np.int64)
-        elif self._sets is None:
-            active, listed = self._union(clusters)
-            made = room(rows, listed.shape[1]), np.empty((rows, listed.outputs), np.float32)
-            at = np.minimum(np.searchsorted(active, refused), len(active) - 1)
-            places = np.where(active[at] == refused, at, -1)
-            tops = np.empty(-(-len(active) // SPAN), np.float32)
-            best_tokens(hidden, listed.record, len(active), places, *made, tops, ids, scores, log_normaliser)
-            ids = np.where(ids >= 0, active[ids], -1)
-            counts = np.full(rows, len(active))
+        elif self._listing is not None:
+            active, count = self._union(clusters)
+            _, _, _, rounded, made, tops = self._room(rows)
+            packed, wide = self._rooms.sharing[3:]
+            best_of_union(
+                hidden, clusters, sets.table, self._listing.record, active, count, refused, packed, rounded, made, wide,
+                tops, ids, scores, log_normaliser,
+            )  # fmt: skip
+            counts = np.full(rows, count)
         else:
-            sets = self._sets
             best_active(
                 hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, refused, *self._room(rows),
                 ids, scores, log_normaliser,
@@ -338,33 +348,35 @@ class ScreenScorer:
         clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
         if not len(hidden):
             return found
-        if self._sets is None:
-            active, listed = self._union(clusters)
-            places = np.minimum(np.searchsorted(active, ids), len(active) - 1)
-            made = room(len(hidden), listed.shape[1]), np.empty((len(hidden), listed.outputs), np.float32)
-            log_probabilities(hidden, listed.record, len(active), places, *made, found)
-            return np.where(active[places] == ids, found, -np.inf)
         sets = self._sets
         _, _, _, rounded, scores, _ = self._room(len(hidden))
-        active_log_probabilities(
-            hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
-        )
+        if self._listing is not None:
+            active, count = self._union(clusters)
+            packed = self._rooms.sharing[3]
+            union_log_probabilities(
+                hidden, clusters, sets.table, self._listing.record, active, count, ids, packed, rounded, scores, found
+            )
+        else:
+            active_log_probabilities(
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
+            )
         return found
 
     def active(self, hidden: Any) -> list[np.ndarray]:
         """The ascending ids that are scored for each hidden vector (N, D)."""
         clusters = self._nearest(self._checked(hidden))
-        if self.shared:
-            return [self._members(clusters)] * len(clusters)
+        if self.shared and len(clusters):
+            active, count = self._union(clusters)
+            return [active[:count].copy()] * len(clusters)
         return [self.screen.sets[cluster] for cluster in clusters]
 
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""
         hidden, sets = self._checked(hidden), self._sets
         clusters = self._nearest(hidden)
-        if sets is None:
-            active, listed = self._union(clusters)
-            return np.tile(active, (len(hidden), 1)), listed(hidden)
+        if self._listing is not None and len(hidden):
+            active, count = self._union(clusters)
+            return np.tile(active[:count], (len(hidden), 1)), self._listing(hidden, active[:count])
         counts = sets.counts[clusters]
         ids = np.full((len(hidden), int(counts.max(initial=0))), -1, dtype=np.int64)
         found = np.empty(ids.shape, dtype=np.float32)
@@ -380,19 +392,21 @@ class ScreenScorer:
         scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
         return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}
 
-    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, Matrix]:
-        """`_members` and their rows, which live until this thread asks again."""
-        active = self._members(clusters)
-        if not hasattr(self._rooms, "weight"):
-            self._rooms.weight = np.zeros_like(self.whole.weight)
-        return active, self.whole.listed(self._flat, active, self._rooms.weight)
-
-    def _members(self, clusters: np.ndarray) -> np.ndarray:
-        """All tokens active in some clusters, ascending."""
-        seen = np.zeros(self.whole.shape[0], dtype=bool)
-        for cluster in np.unique(clusters):
-            seen[self.screen.sets[cluster]] = True
-        return np.flatnonzero(seen)
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
+        """All tokens active in some clusters (from one), ascending, and their number; they stand until this thread asks again."""
+        assert self._listing is not None
+        if not hasattr(self._rooms, "sharing"):
+            vocabulary = self.whole.shape[0]
+            self._rooms.sharing = (
+                np.empty(len(self.screen.sets), dtype=bool),
+                np.empty(vocabulary, dtype=bool),
+                np.empty(padded(vocabulary) + 1, dtype=np.int64),
+                self._listing.room(),
+                np.empty((1, vocabulary if self.scatter else 0), dtype=np.float32),
+            )
+        met, seen, active, _, _ = self._rooms.sharing
+        sets = self._sets
+        return active, int(union(clusters, sets.firsts, sets.counts, sets.members, met, seen, active))
 
     def _nearest(self, hidden: np.ndarray) -> np.ndarray:
         found = np.empty(len(hidden), dtype=np.int64)
@@ -417,8 +431,8 @@ class ScreenScorer:
         return made
 
     def _room(self, rows: int) -> tuple[np.ndarray, ...]:
-        """Room for sorting so many rows and for scoring up to `ROWS` of them; each thread has its own."""
-        made, together = getattr(self._rooms, "made", None), min(max(rows, 1), ROWS)
+        """Room for sorting so many rows and for scoring many of them together; each thread has its own."""
+        made, together = getattr(self._rooms, "made", None), min(max(rows, 1), SHARING_ROWS if self.shared else ROWS)
         if made is None or len(made[1]) != rows or len(made[4]) < together:
             width = self.whole.shape[1]
             widest = max(self._widest, self._router.outputs)
@@ -440,8 +454,8 @@ class ScreenScorer:
         return made
 
 
-def _made(kind: type, screen: Screen, whole: Matrix, shared: bool) -> ScreenScorer:
-    made: ScreenScorer = kind(screen, whole, shared=shared)
+def _made(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
+    made: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
     return made
 
 

@@ -8,6 +8,7 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from fastdecode_lib.kernels.matrices import (
     Matrix,
     OverflowRisk,
 )
+from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16
 from fastdecode_lib.projections.compiled import ROWS, CompiledExact
 
@@ -184,6 +186,65 @@ def test_the_longest_int8_weight_cannot_overflow(layout: str, monkeypatch: pytes
         Matrix.of(np.ones((1, columns + 1)), precision="int8")
 
 
+# ----------------------------------------------------------------------------------------------------- listed products
+
+ListedProduct = Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]
+
+
+def products_with_listed_outputs_are_those_of_the_whole(product: ListedProduct, kind: str) -> None:
+    """Bit for bit, in any order and repeated, of every width; lists are shorter and longer than what is packed at a time."""
+    for seed, columns in enumerate((*range(1, 20), 67, 300)):
+        random = np.random.default_rng(seed)
+        rows, outputs = int(random.integers(1, 71)), int(random.integers(1, 500))
+        x, weight = random.normal(size=(rows, columns)), np.clip(random.normal(size=(outputs, columns)), -1, 1)
+        packed = matrix(kind, weight, random.normal(size=outputs))
+        every = packed(x)
+        for count in (1, 15, 64, 65, 700):
+            ids = random.integers(0, outputs, count)
+            found = product(packed, x, ids)
+            assert found.shape == (rows, count) and (found == every[:, ids]).all(), (columns, count)
+
+
+def listed(packed: Matrix, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return Listing(packed)(x, ids)
+
+
+def without_the_columns_behind_whole_fours(packed: Matrix, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """What is packed four columns at a time, and nothing else."""
+    x = x.copy()
+    x[:, x.shape[1] // 4 * 4 :] = 0
+    return listed(packed, x, ids)
+
+
+def with_the_first_biases(packed: Matrix, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The weight's rows are listed, their biases are not."""
+    original = packed.bias.copy()
+    packed.bias[ids] = original[: len(ids)] if len(ids) <= len(original) else 0
+    found = listed(packed, x, ids)
+    packed.bias[:] = original
+    return found
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("layout", ["portable", "vnni"])
+def test_products_with_listed_outputs_are_those_of_the_whole(
+    kind: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTDECODE_CPU", layout)
+    products_with_listed_outputs_are_those_of_the_whole(listed, kind)
+    for broken in (without_the_columns_behind_whole_fours, with_the_first_biases):
+        with pytest.raises(AssertionError):
+            products_with_listed_outputs_are_those_of_the_whole(broken, kind)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_a_copied_listing_outlives_its_original(again: object) -> None:
+    original = Listing(Matrix.of(np.arange(6.0).reshape(2, 3)))
+    other = again(original)
+    del original
+    assert other(np.ones((1, 3)), np.array([1])).tolist() == [[12]]
+
+
 # --------------------------------------------------------------------------------------------------------- fixed point
 
 
@@ -292,12 +353,15 @@ PROBE = """
 import os, sys
 import numpy as np
 from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.kernels.packing import Listing
 from test_kernels import EVERY_KIND, matrix, not_products
 found, given = {}, dict(np.load(sys.argv[1]))
 for kind in EVERY_KIND:
     for layout in ("portable", "vnni"):
         os.environ["FASTDECODE_CPU"] = layout
-        found[f"{kind}-{layout}"] = matrix(kind, given[f"{kind}-weight"], given[f"{kind}-bias"])(given[f"{kind}-x"])
+        packed, x = matrix(kind, given[f"{kind}-weight"], given[f"{kind}-bias"]), given[f"{kind}-x"]
+        found[f"{kind}-{layout}"] = packed(x)
+        found[f"{kind}-{layout}-listed"] = Listing(packed)(x, np.arange(0, packed.shape[0], 3))
 np.savez(sys.argv[2], **found, **not_products(given["rows"]))
 """
 
@@ -337,7 +401,9 @@ def test_a_processor_without_anything_gives_the_same_bits(tmp_path: Path) -> Non
         if kind == "float16":
             weight = np.clip(weight, -6e4, 6e4)
         given |= {f"{kind}-x": x, f"{kind}-weight": weight, f"{kind}-bias": bias}
-        expected |= {f"{kind}-{layout}": matrix(kind, weight, bias)(x) for layout in ("portable", "vnni")}
+        products = matrix(kind, weight, bias)(x)
+        for layout in ("portable", "vnni"):
+            expected |= {f"{kind}-{layout}": products, f"{kind}-{layout}-listed": products[:, ::3]}
     np.savez(tmp_path / "given.npz", **given)
     plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
     subprocess.run(

@@ -1,6 +1,7 @@
 """Laws of screened projections: all active is exact, a row stands for itself, and what is said of the active set is true."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import recorded
 
+from fastdecode_lib.core import Candidates
 from fastdecode_lib.kernels.matrices import STORED, Matrix
 from fastdecode_lib.projections.active import ActiveSets, count_labels
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
@@ -155,6 +157,111 @@ def test_shared_sets_are_the_union(seed: int) -> None:
         assert scorer.log_probs(nothing, none).shape == (0, 4)
 
 
+class OfTheFirst(ScreenScorer):
+    """A union of the first row's set alone."""
+
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
+        return super()._union(clusters[:1])
+
+
+class Descending(ScreenScorer):
+    """A union in another order than that of the ids."""
+
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
+        active, count = super()._union(clusters)
+        active[:count] = active[:count][::-1].copy()
+        return active, count
+
+
+def a_union_scores_as_the_whole_matrix_does(kind: Any, precision: Any) -> None:
+    """Bit for bit, whether rows fall into one cluster or many; of equals the lowest id comes first."""
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        weight, bias = recorded.weight_of(random, 130, 21)
+        weight[1::2], bias[1::2] = weight[::2], bias[::2]
+        matrix = Matrix.of(weight, bias, precision)
+        screen = random_screen(seed, matrix, empty=seed % 2 == 0)
+        hidden = recorded.clumps(random, weight, 100)
+        clusters = screen.assign(hidden)
+        scorer = kind(screen, matrix, shared=True)
+        for rows in (clusters == clusters[0], [3], [5, 9], slice(7, 30), slice(None)):
+            some, every = hidden[rows], matrix(hidden[rows])
+            union = np.unique(np.concatenate([screen.sets[cluster] for cluster in clusters[rows]]))
+            found = scorer.top_k(some, 131, normalise=True)
+            order = union[np.argsort(-every[:, union], axis=1, kind="stable")]
+            assert (found.num_active == len(union)).all() and (found.ids[:, len(union) :] == -1).all()
+            assert np.array_equal(found.ids[:, : len(union)], order)
+            assert np.array_equal(found.scores[:, : len(union)], np.take_along_axis(every, order, 1))
+            total = np.log(np.exp(every[:, union].astype(np.float64)).sum(1))
+            assert found.log_normaliser == pytest.approx(total, abs=1e-4)
+            expected = np.full(every.shape, -np.inf)
+            expected[:, union] = every[:, union] - total[:, None]
+            assert scorer.log_probs(some, np.tile(np.arange(130), (len(some), 1))) == pytest.approx(expected, abs=1e-4)
+            ids, scores = scorer.active_scores(some)
+            assert (ids == union).all() and np.array_equal(scores, every[:, union])
+
+
+@pytest.mark.parametrize("precision", STORED)
+def test_a_union_scores_as_the_whole_matrix_does(precision: Any) -> None:
+    a_union_scores_as_the_whole_matrix_does(ScreenScorer, precision)
+    for broken in (OfTheFirst, Descending):
+        with pytest.raises(AssertionError):
+            a_union_scores_as_the_whole_matrix_does(broken, precision)
+
+
+TopK = Callable[[ScreenScorer, np.ndarray, np.ndarray | None], Candidates]
+
+
+def scattering_changes_nothing(scattered: TopK, seed: int, precision: Any) -> None:
+    """Scores among minus infinities have the best tokens and the normaliser of the scores by themselves."""
+    matrix, contexts = recorded.case(seed)
+    matrix = Matrix.of(matrix.unpacked(), matrix.bias[:130], precision)
+    screen, random = random_screen(seed, matrix), np.random.default_rng(seed)
+    for count in (1, 2, 9, 70):
+        hidden = contexts.hidden[random.choice(300, count, replace=False)]
+        for banned in (None, random.integers(-1, 130, 4), random.integers(-1, 130, (count, 3))):
+            found = scattered(ScreenScorer(screen, matrix, shared=True, scatter=True), hidden, banned)
+            wanted = ScreenScorer(screen, matrix, shared=True).top_k(hidden, 7, banned, normalise=True)
+            for name in ("ids", "scores", "num_active", "cluster"):
+                assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+            assert found.log_normaliser == pytest.approx(wanted.log_normaliser, abs=1e-5)
+
+
+def scattered_into(value: float) -> TopK:
+    """Step 4 of paper 000 written once more, with what stands in an array before the scores come."""
+
+    def top_k(scorer: ScreenScorer, hidden: np.ndarray, banned: np.ndarray | None) -> Candidates:
+        active, scores = scorer.active_scores(hidden)
+        wide = np.full((len(hidden), 130), value, dtype=np.float32)
+        np.put_along_axis(wide, active, scores, 1)
+        total = np.log(np.exp(wide.astype(np.float64)).sum(1))
+        for row, refused in enumerate(
+            np.broadcast_to(banned, (len(hidden), banned.shape[-1])) if banned is not None else ()
+        ):
+            wide[row, refused[refused >= 0]] = -np.inf
+        ids = np.argsort(-wide, axis=1, kind="stable")[:, :7]
+        best = np.take_along_axis(wide, ids, 1)
+        counts = np.full(len(hidden), active.shape[1])
+        return Candidates(
+            np.where(best > -np.inf, ids, -1), best, counts, total, "active", scorer.screen.assign(hidden)
+        )
+
+    return top_k
+
+
+@pytest.mark.parametrize("precision", STORED)
+def test_scattering_changes_nothing(precision: Any) -> None:
+    def scorers_own(scorer: ScreenScorer, hidden: np.ndarray, banned: np.ndarray | None) -> Candidates:
+        return copy.deepcopy(scorer).top_k(hidden, 7, banned, normalise=True)
+
+    for seed in range(8):
+        scattering_changes_nothing(scorers_own, seed, precision)
+        scattering_changes_nothing(scattered_into(-np.inf), seed, precision)
+    with pytest.raises(AssertionError):
+        for seed in range(8):
+            scattering_changes_nothing(scattered_into(0), seed, precision)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_tail_makes_one_distribution_of_exact_and_low_rank_scores(seed: int) -> None:
     """Paper 001, section 7.3: exact within the set, of low rank elsewhere; of full rank it is the exact softmax."""
@@ -265,6 +372,7 @@ def test_bad_input(tmp_path: Path) -> None:
         ),
         (lambda: ActiveSets.of([[130]], 130), "Active sets do not fit"),
         (lambda: ActiveSets(np.array([0, 2]), np.array([1, 1]), 5), "ascending, each token once"),
+        (lambda: ScreenScorer(screen, matrix, scatter=True), "scatter=True with shared=False. Use shared=True"),
         (lambda: Screen("nearest", screen.points, screen.sets), "Unknown kind of screen: got 'nearest'"),
         (lambda: Screen("screened", screen.points[:1], screen.sets), "a finite point for each set"),
         (lambda: load_screens(tmp_path), "There are no screens in .* screens.json is missing"),

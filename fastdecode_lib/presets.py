@@ -156,8 +156,8 @@ class GroupPreset(Recipe):
     joined_sizes : (int, int)
         Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
     teacher : str
-        A preset, trained or bundled, whose translations of the training sources are the targets (distillation); the references
-        if empty.
+        A preset, trained or bundled, whose greedy translations of the training sources are the targets (distillation); the
+        references if empty.
     stacked_from : str
         A bundled model of the same width and vocabulary that it begins as, each layer a copy of the one at its relative depth
         (progressive stacking, Gong et al. 2019); of fresh weights if empty.
@@ -287,6 +287,7 @@ SYSTEMS_002 = {
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
     "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, stacked_from="single-l2r"),
+    "single-l2r-distilled": GroupPreset(name="single-l2r-distilled", teacher="single-l2r"),
     "bidirectional-distilled": GroupPreset(
         name="bidirectional-distilled", tokens_per_step=2, order="both_ends", teacher="single-l2r"
     ),
@@ -302,7 +303,7 @@ SYSTEMS_002 = {
     "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
     "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
 }
-"""Those of paper 002, in the order of their training, a fast baseline, two that learn from a teacher, one that goes on from a
+"""Those of paper 002, in the order of their training, a fast baseline, three that learn from a teacher, one that goes on from a
 single-token model and that model trained on for as long, and more tokens a step; last two of the paper's base width, which are
 for a GPU."""
 

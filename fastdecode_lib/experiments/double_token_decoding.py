@@ -2,6 +2,7 @@
 
 from fastdecode_lib.experiments import Chart, Experiment
 from fastdecode_lib.experiments.group_quality import (
+    distilled,
     figure1,
     figure2,
     lossless,
@@ -17,6 +18,7 @@ _RATIO = "speed over single-token L2R"
 _ALL = (
     (table1, "Table 1: settings", None),
     (table2, "Table 2: quality and speed of every system", None),
+    (distilled, "Distilled: systems that learned from single-token L2R's translations", None),
     (
         figure3,
         "Figure 3: speed ratio against beam width",

@@ -1,7 +1,7 @@
 """Paper 002's systems as they were trained here: quality, speed, the ends of their outputs, and what they are good for besides."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from fastdecode_lib.experiments import NoResult, Scale, paper_002
 from fastdecode_lib.experiments.group_runs import (
     BEAM,
     DIRECTION,
+    DISTILLED,
     JOINED,
     LONG,
     SINGLE,
     SINGLE_BEAM,
     SYSTEMS,
+    Named,
     each,
     model_of,
     pairs_of,
@@ -178,7 +180,7 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
         "peak_rate": preset.peak_rate,
         "updates": f"{preset.max_updates:,} updates; Mask-Predict {slow.max_updates:,}; those that begin as single-token "
         "L2R as many again",
-        "average": f"running average of the weights, {preset.average}; its best on dev",
+        "average": f"running average of the weights, {preset.average}, its best on dev: there are fewer than ten evaluations",
         "beam": f"{BEAM}; Mask-Predict 5 lengths",
         "length_penalty": "1.0",
         "test_batch": "one sentence; 32 sorted by length beside it",
@@ -204,13 +206,27 @@ def table2(
     sentences, ``token_ratio`` of tokens a second, which is the paper's and rises where a system says more; tokens are counted
     without ends. Systems that are not trained here are named with the command that trains them.
     """
+    return _compared(SYSTEMS, scale, data, seed, progress)
+
+
+def distilled(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2 of the systems that learned from single-token L2R's translations, beside that teacher; apart, as they saw others."""
+    return _compared(DISTILLED, scale, data, seed, progress)
+
+
+def _compared(
+    systems: Mapping[str, Named], scale: Scale, data: str | None, seed: int, progress: bool
+) -> "pd.DataFrame":
+    """Quality and speed of some systems, single-token L2R among them."""
     import pandas as pd
     from tqdm.auto import tqdm
 
-    found = each(list(SYSTEMS), scale, lambda name, model: model)
+    found = each(list(systems), scale, lambda name, model: model)
     models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
-    sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
-    _check_tokenizers(sessions)
+    sessions = {name: session_of(model, systems[name].decoder) for name, model in models.items()}
+    _check_tokenizers(sessions, systems)
     rows: list[dict[str, Any]] = []
     for which in (SINGLE, JOINED):
         pairs = pairs_of(which, scale, data, MOST[scale])
@@ -221,8 +237,9 @@ def table2(
             outputs[name] = list(counts[name]["text"])
         scored = {against: paired_quality(outputs, references, against, seed, SAMPLES[scale]) for against in (L2R, R2L)}
         speeds = _speeds(sessions, spread_over(texts, TIMED[scale]), scale, seed, progress)
-        for name in SYSTEMS:
-            row: dict[str, Any] = {"name": f"{name}, {which}", "system": name, "set": which, "kind": "measured"}
+        for name in systems:
+            own_name = name if which == SINGLE else f"{name}, {which}"
+            row: dict[str, Any] = {"name": own_name, "system": name, "set": which, "kind": "measured"}
             if name in sessions:
                 row |= scored[L2R][name] | {"bleu_p_l2r": scored[L2R][name]["bleu_p"]}
                 row |= {"bleu_p_r2l": scored[R2L][name]["bleu_p"] if R2L in sessions else None}
@@ -285,7 +302,7 @@ def _speeds(
     return rows
 
 
-def _check_tokenizers(sessions: dict[str, Session]) -> None:
+def _check_tokenizers(sessions: dict[str, Session], systems: Mapping[str, Named]) -> None:
     """Raise a `ValueError` if a system has another tokenizer than the first: the same ids are fed to all."""
     pieces = {
         name: session.model.tokenizer.source_tokens(range(session.model.network.outputs[0].vocabulary))
@@ -293,9 +310,9 @@ def _check_tokenizers(sessions: dict[str, Session]) -> None:
     }
     for name, own in pieces.items():
         if own != next(iter(pieces.values())):
-            preset = SYSTEMS[name].preset
+            preset = systems[name].preset
             raise ValueError(
-                f"The systems of table 2 need one tokenizer: got another of {preset} than of {SYSTEMS[next(iter(pieces))].preset}. "
+                f"The systems of table 2 need one tokenizer: got another of {preset} than of {systems[next(iter(pieces))].preset}. "
                 f"Train {preset} anew, on the text of the others and with their seed, or take its folder out of build/train."
             )
 
@@ -323,7 +340,9 @@ def table3(
     looks at sentences of over 30 tokens, which Tatoeba lacks: ours are five to eight sentences joined, whose right end is a
     fresh sentence, and single ones as far as they reach. A row about one end is of the ``sentences`` whose reference is twice
     as long at least, so that the other end is not in it; where they are too few, it says so instead. ``difference`` is
-    bidirectional minus single-token L2R in points, with a 95% interval over sentences.
+    bidirectional minus single-token L2R in points, with a 95% interval over sentences; ``against_left``, in rows of the right end,
+    by how much it is higher there than in as many first words of the same sentences, which a model that is worse as a whole
+    leaves standing.
     """
     import pandas as pd
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
@@ -340,6 +359,7 @@ def table3(
         if not gaps:
             for name, session in tqdm(found.items(), desc=which, unit="system", disable=not progress):
                 outputs[name] = [cut(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
+        at_left: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         for place, (end, number) in enumerate(paper_002.ENDS):
             long = [i for i, reference in enumerate(references) if len(reference) >= 2 * number]
             for size in (1, 4):
@@ -362,6 +382,10 @@ def table3(
                         for name, said in outputs.items()
                     }
                     row |= _difference(rights[L2R], rights[BOTH], seed)
+                    if end == "left":
+                        at_left[number, size] = rights
+                    if end == "right":
+                        row |= _against(at_left[number, size], rights, seed)
                 for printed, values in paper_002.TABLE_3.items():
                     first, second = values[place][0:2] if size == 1 else values[place][2:4]
                     row |= {
@@ -385,23 +409,50 @@ def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int
     return (said & grams(reference)).total(), said.total()
 
 
-def _difference(first: np.ndarray, second: np.ndarray, seed: int, samples: int = 1_000) -> dict[str, float]:
+def _difference(first: np.ndarray, second: np.ndarray, seed: int) -> dict[str, float]:
     """Percent right of two systems, (N, 2) right and all, and their difference with its paired bootstrap interval."""
-
-    def share(counts: np.ndarray) -> Any:
-        return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
-
-    chosen = np.random.default_rng(seed).integers(0, len(first), (samples, len(first)))
-    differences = share(second[chosen].sum(1)) - share(first[chosen].sum(1))
-    low, high = np.quantile(differences, [0.025, 0.975])
-    one, two = float(share(first.sum(0))), float(share(second.sum(0)))
+    low, high = _interval(_share(_resampled(second, seed)) - _share(_resampled(first, seed)))
+    one, two = float(_share(first.sum(0))), float(_share(second.sum(0)))
     return {
         "single": one,
         "bidirectional": two,
         "difference": two - one,
-        "difference_low": float(low),
-        "difference_high": float(high),
+        "difference_low": low,
+        "difference_high": high,
     }
+
+
+def _against(left: dict[str, np.ndarray], right: dict[str, np.ndarray], seed: int) -> dict[str, float]:
+    """The difference of `_difference` at the right end minus that at the left end of the same sentences, with its interval."""
+
+    def gained(of: Callable[[np.ndarray], np.ndarray]) -> Any:
+        at_right, at_left = (_share(of(end[BOTH])) - _share(of(end[L2R])) for end in (right, left))
+        return at_right - at_left
+
+    low, high = _interval(gained(lambda counts: _resampled(counts, seed)))
+    return {
+        "against_left": float(gained(lambda counts: counts.sum(0))),
+        "against_left_low": low,
+        "against_left_high": high,
+    }
+
+
+def _share(counts: np.ndarray) -> Any:
+    """Percent right of counts (..., 2), right and all."""
+    return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
+
+
+def _resampled(counts: np.ndarray, seed: int, samples: int = 1_000) -> np.ndarray:
+    """Sums (samples, 2) over sentences drawn with replacement from counts (N, 2): the same ones for any counts of N sentences."""
+    chosen = np.random.default_rng(seed).integers(0, len(counts), (samples, len(counts)))
+    drawn: np.ndarray = counts[chosen].sum(1)
+    return drawn
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """The middle 95%."""
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
 
 
 # ---------------------------------------------------------------------------------------------------------- beyond

@@ -11,7 +11,10 @@ from fastdecode_lib import load
 from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, page_002, pages, paper_002
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
-from fastdecode_lib.experiments.group_runs import SYSTEMS, TOY_LENGTH, model_of, session_of
+from fastdecode_lib.experiments.group_runs import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
+from fastdecode_lib.presets import SYSTEMS_002
+from fastdecode_lib.projections.active import ActiveSets
+from fastdecode_lib.projections.screen import Screen, ScreenScorer, output_matrix
 
 TINY = Scale.TINY
 
@@ -19,7 +22,7 @@ TINY = Scale.TINY
 def test_every_experiment_is_listed() -> None:
     names = {name for name in experiments() if name.startswith("double_token_decoding.")}
     tables = ("table1", "table2", "table3", "table4", "figure1", "figure2", "figure3")
-    beyond = ("mask_predict", "sizes", "rows", "tokens_per_step", "screened", "lossless")
+    beyond = ("mask_predict", "sizes", "rows", "tokens_per_step", "screened", "lossless", "distilled")
     assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
 
 
@@ -56,6 +59,19 @@ def test_table2_has_all_systems_on_both_sets(table2) -> None:
     assert (table2[table2.system == "single_token_l2r"].speedup == 1).all()
     printed = table2.dropna(subset=["paper_bleu_wmt_base"])
     assert set(printed.system) == set(paper_002.TABLE_2)
+
+
+def test_rows_of_table2_are_named_as_the_systems(table2) -> None:
+    single = table2[table2.set == "single"]
+    assert list(single.name) == list(SYSTEMS) and set(paper_002.TABLE_2) <= set(single.name) and table2.name.is_unique
+
+
+def test_distilled_systems_stand_apart_beside_their_teacher() -> None:
+    frame = quality.distilled(TINY)
+    assert list(frame.system) == 2 * list(DISTILLED) and not set(SYSTEMS) & set(DISTILLED) - {"single_token_l2r"}
+    assert frame[["bleu", "speedup", "passes"]].notna().all(axis=None)
+    taught = [SYSTEMS_002[system.preset] for name, system in DISTILLED.items() if name != "single_token_l2r"]
+    assert {preset.teacher for preset in taught} == {DISTILLED["single_token_l2r"].preset}
 
 
 def test_table2_has_two_ratios_of_time_and_of_tokens_a_second(table2) -> None:
@@ -129,6 +145,9 @@ def test_table3_compares_the_ends() -> None:
     compared = frame[frame.difference.notna()]
     assert (compared.difference_low <= compared.difference_high).all()
     assert np.allclose(compared.difference, compared.bidirectional - compared.single)
+    right, left = (compared[compared.end == end].set_index(["set", "words", "n"]) for end in ("right", "left"))
+    assert len(right) and np.allclose(right.against_left, right.difference - left.difference)
+    assert (right.against_left_low <= right.against_left_high).all() and left.against_left.isna().all()
     longest = frame[frame.end != "all"].groupby(["set", "words"]).sentences.first().unstack()
     assert (longest.diff(axis=1).iloc[:, 1:] <= 0).all(axis=None), "fewer sentences have twice as many words"
     assert (frame[frame.difference.isna()].sentences == 0).all() and (compared.sentences > 0).all()
@@ -141,6 +160,18 @@ def test_table3_leaves_out_what_too_few_sentences_are_long_enough_for(monkeypatc
     row = quality.table3(TINY).iloc[2]
     assert row["name"].endswith("left 5, 1-gram") and row.sentences < 1_000
     assert row.gap == f"Of {row['set']} sentences only {row.sentences} have 10 words"
+
+
+def test_the_two_ends_are_compared_on_the_same_sentences() -> None:
+    """What every sentence loses at both ends alike leaves no doubt about their difference, whatever sentences are drawn."""
+    random = np.random.default_rng(3)
+    single = np.stack([random.integers(2, 6, 200), np.full(200, 5)], 1)
+    both = single - [1, 0]
+    ends = {quality.L2R: single, quality.BOTH: both}
+    same = quality._against(ends, ends, 0)
+    assert same == {"against_left": 0, "against_left_low": 0, "against_left_high": 0}
+    better = quality._against(ends, {quality.L2R: single, quality.BOTH: single}, 0)
+    assert better["against_left_low"] <= better["against_left"] == 20 <= better["against_left_high"]
 
 
 def test_ngrams_are_counted_as_said() -> None:
@@ -156,9 +187,14 @@ def test_ngrams_are_counted_as_said() -> None:
 def test_table4_and_figure3_have_the_papers_points() -> None:
     frame = speed.table4(TINY)
     assert {"ours", "paper, wmt", "paper, aspec"} == set(frame.group)
+    ours = frame[frame.group == "ours"]
+    assert ours.tokens.is_monotonic_decreasing and ours.vocabulary.is_monotonic_increasing
+    assert np.isfinite(ours.speedup).all() and (ours.speedup_low <= ours.speedup_high).all()
     first = frame[(frame.group == "paper, wmt") & (frame.vocabulary == 4_000)].iloc[0]
     assert round(100 * first.paper_speedup) == 162
     frame = speed.figure3(TINY)
+    ours = frame[frame.kind == "measured"]
+    assert ours.beam.is_monotonic_increasing and ours.beam.iloc[0] == 1 and np.isfinite(ours.speedup).all()
     printed = frame[frame.kind == "paper"].set_index("name").paper_speedup
     assert [round(100 * value) for value in printed] == [113, 149, 124, 155]
 
@@ -178,10 +214,23 @@ def test_passes_are_forced_lengths_over_tokens_a_step(run) -> None:
 def test_screened_and_lossless() -> None:
     frame = quality.screened(TINY)
     assert (frame[frame.projection == "exact"].identical == 1).all() and len(frame) == 8
+    clustered = frame[frame.projection == "clustered"].identical
+    assert clustered.between(0, 1).all() and clustered.min() < 1, "four clusters of five labels change something"
     frame = quality.lossless(TINY).set_index("name")
     exact = [name for name in frame.index if name != "bidirectional alone"]
     assert (frame.loc[exact, "identical"] == 1).all(), "greedy's own output, whatever drafted it"
     assert (frame.loc[exact, "passes"] <= frame.loc["greedy", "passes"]).all()
+
+
+def test_screened_with_every_token_active_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everything(model: Any, *_: Any) -> ScreenScorer:
+        matrix = output_matrix(model.network)
+        vocabulary, width = matrix.shape
+        sets = ActiveSets.of([range(vocabulary)], vocabulary)
+        return ScreenScorer(Screen("clustered", np.zeros((1, width), np.float32), sets), matrix)
+
+    monkeypatch.setattr(quality, "_screen", everything)
+    assert (quality.screened(TINY).identical == 1).all()
 
 
 def test_toys_are_of_their_kind() -> None:

@@ -89,7 +89,7 @@ bench-cpu: install ## measure the engines against others on this CPU
 	$(BIN)/python -m fastdecode_lib.experiments.bench_cpu $(BENCH_ARGS)
 
 bench-projections: install ## measure the projections against numpy on trained contexts
-	$(call say,bench-projections: long, and needs FASTDECODE_DATA; BENCH_ARGS=--quick leaves out the baselines)
+	$(call say,bench-projections: long; BENCH_ARGS=--quick takes under five minutes)
 	$(BIN)/python -m fastdecode_lib.experiments.bench_projections $(BENCH_ARGS)
 
 bench-combinations: install ## measure every decoder with every projection in every precision

@@ -57,6 +57,18 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     fit.add_argument("--top", type=int, help="best tokens of a context that count (default: 1, learned: 5)")
     fit.add_argument("--budget", type=float, help="learned: tokens scored on average (default: 300)")
     fit.add_argument("--rounds", type=int, help="learned: turns of algorithm 1")
+    fit.add_argument(
+        "--reading", choices=("literal", "linear"), help="learned: where samples stand in the loss (default: literal)"
+    )
+    fit.add_argument(
+        "--skip",
+        action="store_true",
+        default=None,
+        help="learned: the knapsack goes on after the first token that does not fit (default: it stops)",
+    )
+    fit.add_argument(
+        "--least-count", type=int, help="clustered: how often best in a cluster, to be active there (default: 1)"
+    )
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
     fit.add_argument("--at-least", type=int, default=0, help="fill up smaller sets (default: 0)")
     fit.add_argument("--seed", type=int, default=0, help="default: 0")
@@ -173,6 +185,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib.projections.screen import save_screens
     from fastdecode_lib.projections.screened import Learning
 
+    _check_knobs(options)
     model: Any
     if find_checkpoint(options.model).family == LANGUAGE:
         model = load_language(options.model)
@@ -183,7 +196,8 @@ def _fit(options: argparse.Namespace) -> int:
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
-    given = {name: value for name in ("clusters", "top", "rounds") if (value := getattr(options, name)) is not None}
+    known = ("clusters", "top", "rounds", "reading", "skip", "least_count")
+    given = {name: value for name in known if (value := getattr(options, name)) is not None}
     knobs: dict[str, Any] = {
         "always": _always(options.always, end),
         "at_least": options.at_least,
@@ -196,9 +210,6 @@ def _fit(options: argparse.Namespace) -> int:
             "progress": True,
         }
     else:
-        for name in ("budget", "rounds"):
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name} belongs to learned screens, got it with clustered. Leave it out.")
         knobs |= given
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
@@ -211,6 +222,19 @@ def _fit(options: argparse.Namespace) -> int:
         print(f"kept as they were: {', '.join(kept)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
+
+
+def _check_knobs(options: argparse.Namespace) -> None:
+    """That each option belongs to the method."""
+    owners = {
+        "clustered": ("clusters", ("least_count",)),
+        "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),
+    }
+    for method, (what, names) in owners.items():
+        for name in names:
+            if method != options.method and getattr(options, name) is not None:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} belongs to {what}, got it with {options.method}. Leave it out.")
 
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:

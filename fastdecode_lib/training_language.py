@@ -19,7 +19,7 @@ from fastdecode_lib.words import LanguageText, Vocabulary
 
 
 class LanguageLearner:
-    """Trains a `LanguagePreset` in float32, every sentence beginning anew."""
+    """Trains a `LanguagePreset`, every sentence beginning anew; products are in bfloat16 where that is fast."""
 
     padding = -1
 

@@ -13,7 +13,7 @@ from fastdecode_lib import words
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Pair, Tatoeba, join_pairs
 from fastdecode_lib.decoding.autoregressive import Greedy
-from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, kept_examples
+from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.recurrent import WEIGHT_LIMIT, Network, Recurrent, first_weights
 from fastdecode_lib.presets import RecurrentPreset
@@ -26,7 +26,10 @@ LONGEST_ON_DEV = 120
 
 
 class RecurrentLearner(TranslationLearner):
-    """Trains a `RecurrentPreset` in float32, its weights clipped to [-1, 1] after every update (sec. 4.1)."""
+    """Trains a `RecurrentPreset` in float32, but for the output's products, which are in bfloat16 where that is fast.
+
+    Weights are clipped to [-1, 1] after every update (sec. 4.1).
+    """
 
     padding = -1
 
@@ -49,7 +52,8 @@ class RecurrentLearner(TranslationLearner):
         memory = network.encode(source.clamp_min(0), (source >= 0).sum(1))
         hidden, _, _ = network.decode(memory, fed, network.first_states(len(fed)))
         matrix = self.parameters["output.V"]
-        return SmoothedLoss.apply(hidden[real], matrix, target[real], len(matrix), self.preset.label_smoothing)
+        with autocast(self.device):
+            return SmoothedLoss.apply(hidden[real], matrix, target[real], len(matrix), self.preset.label_smoothing)
 
     @torch.no_grad()
     def after_update(self) -> None:

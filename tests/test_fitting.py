@@ -1,11 +1,12 @@
 """From a model to recorded contexts, to fitted screens, to translations: by function and by command, on our own sentences."""
 
+import contextlib
 import json
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import fakes
 import numpy as np
@@ -19,7 +20,7 @@ from fastdecode_lib.fitting import fit_screens, groups, screens_beside
 from fastdecode_lib.language import load_language
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, output_matrix, save_screens
-from fastdecode_lib.projections.screened import Learning
+from fastdecode_lib.projections.screened import Learning, Reading
 from fastdecode_lib.recording import record
 from fastdecode_lib.translation import Session, TranslationModel
 
@@ -169,8 +170,8 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
         assert all(end in screen.sets[c] for screen in load_screens(out).values() for c in range(len(screen.sets)))
     for wrong, message in (
         (
-            ["fit", "clustered", "--contexts", said, "--budget", "3", "--out", said],
-            "--budget belongs to learned screens",
+            ["fit", "clustered", "--contexts", said, "--clusters", "8", "--least-count", "0", "--out", f"{said}-none"],
+            "least_count must be at least 1, got 0. 1 is the paper's.",
         ),
         (
             ["fit", "clustered", "--contexts", said, "--always", "x", "--out", said],
@@ -211,6 +212,68 @@ def test_commands_from_text_to_translation(tmp_path: Path, capsys: pytest.Captur
         assert cli.main(wrong) == 2
         error = capsys.readouterr().err
         assert any(part in error for part in message.split("|")), error
+
+
+def test_every_knob_of_either_method_goes_by_option(contexts: Contexts, tmp_path: Path) -> None:
+    """The command's screens are the function's with the same knobs, and other knobs make other screens."""
+    recorded = str(contexts.folder)
+
+    def fitted(method: str, *more: str) -> dict[str, Screen]:
+        out = str(tmp_path / method)
+        assert cli.main(["fit", method, "--contexts", recorded, "--out", out, "--always", "none", *more]) == 0
+        return load_screens(out)
+
+    def kept(screens: dict[str, Screen]) -> dict[str, tuple[Any, ...]]:
+        return {
+            name: (screen.points.tolist(), screen.sets.offsets.tolist(), screen.sets.ids.tolist())
+            for name, screen in screens.items()
+        }
+
+    plain, cut = (fitted("clustered", "--clusters", "8", *more) for more in ((), ("--least-count", "2")))
+    assert kept(cut) == kept(fit_screens(contexts, "clustered", clusters=8, least_count=2))
+    for name, screen in cut.items():
+        assert screen.about["least_count"] == 2 and plain[name].about["least_count"] == 1
+        assert len(screen.sets.ids) < len(plain[name].sets.ids)
+    few = ("--clusters", "5", "--budget", "40", "--rounds", "2")
+    literal, linear, skipping = (
+        fitted("screened", *few, *more) for more in ((), ("--reading", "linear"), ("--reading", "literal", "--skip"))
+    )
+    for found, reading, skip in ((literal, "literal", False), (linear, "linear", False), (skipping, "literal", True)):
+        learning = Learning(clusters=5, rounds=2, reading=reading, skip=skip)  # type: ignore[arg-type]
+        assert kept(found) == kept(fit_screens(contexts, "screened", budget=40, learning=learning))
+        assert all((screen.about["reading"], screen.about["skip"]) == (reading, skip) for screen in found.values())
+    assert kept(linear) != kept(literal) != kept(skipping)
+
+
+@pytest.mark.parametrize("method", ["clustered", "screened"])
+@pytest.mark.parametrize(
+    ("option", "owner", "told"),
+    [
+        (("--least-count", "2"), "clustered", "clusters"),
+        (("--budget", "3"), "screened", "learned screens"),
+        (("--rounds", "3"), "screened", "learned screens"),
+        (("--reading", "linear"), "screened", "learned screens"),
+        (("--skip",), "screened", "learned screens"),
+    ],
+)
+def test_an_option_of_the_other_method_is_refused_before_anything_is_read(
+    option: tuple[str, ...], owner: str, told: str, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["fit", method, "--contexts", str(tmp_path), "--out", str(tmp_path / "none"), *option]) == 2
+    error = capsys.readouterr().err
+    refused = f"{option[0]} belongs to {told}, got it with {method}. Leave it out."
+    assert (refused in error) == (method != owner), error
+
+
+@pytest.mark.parametrize("reading", ["literal", "linear", "other"])
+def test_readings_of_the_loss_are_named_as_in_learning(
+    reading: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = reading in get_args(Reading)
+    arguments = ["fit", "screened", "--contexts", str(tmp_path), "--out", str(tmp_path / "none"), "--reading", reading]
+    with contextlib.suppress(SystemExit):
+        assert cli.main(arguments) == 2
+    assert ("invalid choice" in capsys.readouterr().err) == (not known)
 
 
 def test_fitting_one_direction_keeps_the_others(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
+GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
+"""How the matrices were made, to be told with a result."""
 K = 5
 QUERIES = {
     Scale.TINY: {"translation": 500, "dense": 50},
@@ -210,7 +212,5 @@ def _zcode_rows(
 
 def _grown_told(frame: "pd.DataFrame", used: list[Situation], seed: int) -> "pd.DataFrame":
     frame = told(frame, seed, used)
-    frame.attrs["provenance"] |= {
-        "geometry": "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
-    }
+    frame.attrs["provenance"] |= {"geometry": GROWN}
     return frame

@@ -1,17 +1,24 @@
 """What a screened projection takes on a GPU, and up to which share of active tokens it pays (paper 000, table 2).
 
-``python -m fastdecode_lib.experiments.gpu_projection --json FILE`` measures at the paper's sizes, on random weights, which
-cost what trained ones cost. The hidden vectors of a call fall into clusters of their own, and calls take turns through sets
-that differ, so that a cache holds no more than it would between two steps of decoding.
+``python -m fastdecode_lib.experiments.gpu_projection --json FILE`` measures at the paper's sizes, on the output matrix of the
+bundled model grown to them (`geometry_runs.grown`) and on hidden vectors of its own decoding of our sentences, so that a
+machine with a GPU needs no corpus. A set holds the tokens that its centroid scores highest. Calls take turns through hidden
+vectors and sets that differ, so that a cache holds no more than it would between two steps of decoding.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fastdecode_lib.experiments import Scale, paper_000
+from fastdecode_lib.experiments.cluster_tables import NAME
+from fastdecode_lib.experiments.contexts_of import arrays, situation
+from fastdecode_lib.experiments.geometry_runs import GROWN, geometry, grown
+from fastdecode_lib.experiments.projection_runs import counted
 from fastdecode_lib.measure import (
     System,
     bootstrap_ratio,
@@ -22,6 +29,7 @@ from fastdecode_lib.measure import (
     synchroniser,
 )
 from fastdecode_lib.projections.active import ActiveSets
+from fastdecode_lib.projections.clustered import empty_sets
 from fastdecode_lib.projections.screen import Screen
 from fastdecode_lib.store import write_table
 
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
 
 SHARES = (0.01, 0.02, 0.06, 0.12, 0.25, 0.5)
 CALLS = 8
-"""Calls with hidden vectors and sets of their own, one after another, in each run."""
+"""Calls with hidden vectors, clusters and sets of their own, one after another, in each run; fewer if there are fewer clusters."""
 
 
 def projection_times(
@@ -52,9 +60,10 @@ def projection_times(
     Parameters
     ----------
     vocabulary, width, rows, clusters : int
-        V, D, hidden vectors of a call, and centroids; by default those of ZCode Dense with a beam of 2 on 20 sentences.
+        V, D, hidden vectors of a call, and centroids; by default those of ZCode Dense with a beam of 2 on 20 sentences. D is not
+        smaller than the bundled model's, which the rest is grown from.
     active_share : float or sequence of float
-        Tokens of a set, and of the union in a call that shares, in parts of V.
+        Tokens of a set, and of the union in a call that shares, in parts of V: those that score highest.
     runs : int
         Each of `CALLS` calls.
     top : int
@@ -68,12 +77,12 @@ def projection_times(
         ``milliseconds`` is the median of a call, ``seconds_each`` what a call took in each run; ``gigabytes_per_second``
         counts centroids and rows of the weight once. ``speedup`` is over the faster of the first two, and ``crossover`` the
         share at which it falls to 1, between two shares measured; missing where it does not. ``agreement``: share of
-        vectors with the ids that torch finds.
+        vectors with the ids that torch finds. ``beside`` is the share of the screens timed in turn with the row's system.
 
     Raises
     ------
     ValueError
-        If the device is not there, or a share is not one.
+        If the device is not there, a share is not one, or the sizes are below the bundled model's or beyond its contexts.
     """
     import pandas as pd
     import torch
@@ -88,20 +97,19 @@ def projection_times(
     shares = np.atleast_1d(np.asarray(active_share, dtype=np.float64))
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError(f"A share of the vocabulary is above 0 and at most 1: got {active_share}. Use 0.06 for 6%.")
-    random = np.random.default_rng(seed)
-    generator = torch.Generator(device).manual_seed(seed)
-    weight = torch.randn(vocabulary, width, generator=generator, device=device).to(getattr(torch, dtype))
-    points = random.normal(size=(clusters, width)).astype(np.float32)
-    calls = max(1, min(CALLS, clusters // rows))
-    chosen = np.arange(calls * rows).reshape(calls, rows) % clusters
-    hidden = [torch.from_numpy(points[own]).to(weight) for own in chosen]
+    large, points, vectors, about = _trained(vocabulary, width, clusters, seed)
+    weight, bias = (torch.from_numpy(part).to(device, getattr(torch, dtype)) for part in large)
+    nearest = Screen("clustered", points, empty_sets(clusters, vocabulary)).assign(vectors)
+    chosen = _turns(nearest, rows, seed)
+    hidden, owners = [torch.from_numpy(vectors[own]).to(weight) for own in chosen], nearest[chosen]
+    calls = len(chosen)
     table: list[dict[str, Any]] = []
     for share in shares:
         screens = {
-            shared: Screen("clustered", points, _sets(random, vocabulary, clusters, chosen, float(share), shared))
+            shared: Screen("clustered", points, _sets(weight, bias, points, owners, float(share), shared))
             for shared in (False, True)
         }
-        systems, read = _systems(screens, chosen, weight, top)
+        systems, read = _systems(screens, owners, weight, bias, top)
         found = measure(
             systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
         )
@@ -117,6 +125,7 @@ def projection_times(
                     "rows": rows,
                     "vocabulary": vocabulary,
                     "active_share": 1.0 if m in found[:2] else float(share),
+                    "beside": float(share),
                     "milliseconds": 1000 * float(np.median(seconds)),
                     "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
                     "speedup": float(np.median(dense.seconds) / np.median(m.seconds)),
@@ -128,9 +137,9 @@ def projection_times(
                 }
             )
     frame = pd.DataFrame(table)
-    frame.insert(6, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
+    frame.insert(7, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
     frame.attrs["provenance"] = _about(device, seed) | {
-        "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs,
+        "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs, **about,
     }  # fmt: skip
     return frame
 
@@ -146,30 +155,71 @@ def crossover(part: "pd.DataFrame") -> float:
     return float(share[i] + (share[i + 1] - share[i]) * gain[i] / (gain[i] - gain[i + 1]))
 
 
-def _sets(
-    random: np.random.Generator, vocabulary: int, clusters: int, chosen: np.ndarray, share: float, shared: bool
-) -> ActiveSets:
-    """Sets of a share of the vocabulary for the clusters of some calls, one for all clusters of a call or one for each."""
-    sets: list[Any] = [[0]] * clusters
-    for call in chosen:
-        for cluster in call:
-            if not shared or cluster == call[0]:
-                drawn = random.choice(vocabulary, max(1, round(share * vocabulary)), replace=False)
-            sets[cluster] = drawn
-    return ActiveSets.of(sets, vocabulary)
+@lru_cache(maxsize=1)
+def _trained(
+    vocabulary: int, width: int, clusters: int, seed: int
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray, dict[str, Any]]:
+    """A grown output matrix with its bias (V, D) and (V,), centroids (r, D) and other hidden vectors (N, D), and what they are of.
+
+    Centroids are hidden vectors of other sentences.
+    """
+    found = situation(NAME, Scale.TINY)
+    (others, _), (vectors, _) = arrays(found.fit), found.queries
+    if clusters > len(others):
+        raise ValueError(f"Clusters are at most the {len(others)} hidden vectors recorded: got {clusters}. Use fewer.")
+    points = others[np.linspace(0, len(others) - 1, clusters).astype(int)]
+    weight, bias, turned = grown(found.weight, found.bias, np.concatenate([points, vectors]), vocabulary, width, seed)
+    about = {"model": found.model, "geometry": GROWN, "contexts": counted([found])}
+    return (weight, bias), turned[:clusters], turned[clusters:], about
+
+
+def _turns(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
+    """Hidden vectors (calls, rows) of some calls, by index; no two calls have vectors of the same cluster.
+
+    Parameters
+    ----------
+    nearest : int array (N,)
+        The cluster of each vector.
+    """
+    random = np.random.default_rng(seed)
+    present = random.permutation(np.unique(nearest))
+    calls = min(CALLS, len(present))
+    own = (np.flatnonzero(np.isin(nearest, present[call::calls])) for call in range(calls))
+    return np.stack([random.choice(vectors, rows, replace=len(vectors) < rows) for vectors in own])
+
+
+def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share: float, shared: bool) -> ActiveSets:
+    """For the clusters of each call the share of the vocabulary that scores highest, by centroid or over all of the call's.
+
+    Parameters
+    ----------
+    weight, bias : tensors (V, D) and (V,)
+    points : float array (r, D)
+    owners : int array (calls, rows)
+        Clusters.
+    """
+    import torch
+
+    sets: list[Any] = [[0]] * len(points)
+    size = max(1, round(share * len(weight)))
+    for clusters in map(np.unique, owners):
+        scores = torch.addmm(bias, torch.from_numpy(points[clusters]).to(weight), weight.T)
+        scores = scores.amax(0, keepdim=True).expand_as(scores) if shared else scores
+        for cluster, tokens in zip(clusters, scores.topk(size, dim=1).indices.cpu().numpy(), strict=True):
+            sets[cluster] = np.sort(tokens)
+    return ActiveSets.of(sets, len(weight))
 
 
 def _systems(
-    screens: dict[bool, Screen], chosen: np.ndarray, weight: Any, top: int
+    screens: dict[bool, Screen], owners: np.ndarray, weight: Any, bias: Any, top: int
 ) -> tuple[list[System], dict[str, float]]:
-    """What is timed, and the bytes that each has to read in a call."""
+    """What is timed, and the bytes that each has to read in a call whose vectors are of the clusters `owners` (calls, rows)."""
     import torch
 
     from fastdecode_lib.kernels.products import Product
     from fastdecode_lib.projections.exact import Exact
     from fastdecode_lib.projections.screen_torch import TorchScreenScorer
 
-    bias = weight.new_zeros(len(weight))
     exact, row_bytes = Exact(Product.of(weight, bias)), weight[0].nbytes
 
     @torch.inference_mode()
@@ -190,9 +240,39 @@ def _systems(
             if name in read:
                 continue
             systems.append(system(name, scorer))
-            scored = [screen.sets.sizes[np.unique(call)][: 1 if shared else None].sum() for call in chosen]
+            scored = [screen.sets.sizes[np.unique(call)][: 1 if shared else None].sum() for call in owners]
             read[name] = screen.points.nbytes + row_bytes * float(np.mean(scored))
     return systems, read
+
+
+def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", progress: bool = False) -> "pd.DataFrame":
+    """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
+
+    Without a CUDA device a single row that says so.
+    """
+    import pandas as pd
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        gap = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
+        frame = pd.DataFrame([{"name": "all", "kind": "gap", "gap": gap}])
+        frame.attrs["provenance"] = provenance(threads=1, seed=seed)
+        return frame
+    tiny, parts = scale == Scale.TINY, []
+    for model in paper_000.GEOMETRY:
+        vocabulary, width, clusters = geometry(model, scale)
+        for rows in (1, 4 if tiny else 40):
+            part = projection_times(
+                vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
+                "float16" if device.startswith("cuda") else "float32", device, 2 if tiny else 20, seed=seed, progress=progress,
+            )  # fmt: skip
+            about = part.attrs["provenance"]
+            system = [f"{model}, rows={rows}, {name}" for name in part["name"]]
+            name = [f"{what}, beside {share:.0%} active" for what, share in zip(system, part["beside"], strict=True)]
+            parts.append(part.assign(name=name, system=part["name"], model=model, kind="measured"))
+    frame = pd.concat(parts, ignore_index=True)
+    frame.attrs["provenance"] = {key: value for key, value in about.items() if key != "clusters"}
+    return frame
 
 
 def _about(device: str, seed: int) -> dict[str, Any]:

@@ -113,7 +113,8 @@ def table4(
     """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
 
     A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
-    training split, gives joined test sentences, to the nearest even number, so that no size is dealt an odd token out. Where the text does not have so many pieces, ``pieces`` tells how many there are.
+    training split, gives joined test sentences, to the nearest even number, so that no size is dealt an odd token out. Where
+    the text does not have so many pieces, ``pieces`` tells how many there are.
     """
     from tqdm.auto import tqdm
 

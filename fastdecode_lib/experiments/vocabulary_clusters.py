@@ -16,6 +16,7 @@ from fastdecode_lib.experiments.cluster_tables import (
     table6,
 )
 from fastdecode_lib.experiments.geometry_runs import lossless, zcode
+from fastdecode_lib.experiments.gpu_projection import gpu
 from fastdecode_lib.experiments.projection_decoding import end_to_end, step_share
 
 _ALL = (
@@ -52,6 +53,7 @@ _ALL = (
     (sharing, "What a union over the batch does to outputs", None),
     (rating_power, "What the two tests of table 6 find", None),
     (zcode, "Time at the geometry of the paper's models", None),
+    (gpu, "Time of the projection on a GPU, where the paper measures it", None),
     (lossless, "The lossless projection against the exact one, bit for bit", None),
 )
 

@@ -111,6 +111,6 @@ def test_the_choice_of_kernels() -> None:
 
 
 def test_times() -> None:
-    frame = projection_times(5000, 64, 6, 24, (0.05, 0.5), "float16", "cuda", runs=2)
+    frame = projection_times(5000, 320, 6, 24, (0.05, 0.5), "float16", "cuda", runs=2)
     assert {"dense", "exact", "torch", "torch, shared", "triton", "triton, shared"} == set(frame["name"])
     assert (frame["milliseconds"] > 0).all() and (frame["agreement"] > 0.9).all()

@@ -69,7 +69,7 @@ class Amount:
 _RIVALS = ("svd", "adaptive", "fgd", "greedy_mips", "pca_mips", "lsh_mips", "row_clusters")
 AMOUNTS = {
     Scale.TINY: Amount(3, 2, 2, ("svd",), 60, 8, 1),
-    Scale.LAPTOP: Amount(100, 10, 5, _RIVALS, 400, 50, 5),
+    Scale.LAPTOP: Amount(400, 60, 5, _RIVALS, 400, 50, 5),
     Scale.PAPER: Amount(2_000, 100, 11, _RIVALS, 400, 400, 5),
 }
 

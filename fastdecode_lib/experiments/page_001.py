@@ -67,6 +67,7 @@ SECTION = Section(
                     "model": "ours",
                     "vocabulary": "words",
                     "width": "width",
+                    "ever_best": "ever among five best",
                     "paper_name": "paper",
                     "paper_vocabulary": "paper: words",
                     "paper_width": "paper: width",

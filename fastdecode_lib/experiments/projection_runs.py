@@ -69,6 +69,7 @@ class Grid:
     budgets: tuple[int, ...]
     precisions: tuple[str, ...]
     centroids: tuple[int, ...]
+    """Numbers of clusters; one is a fixed list, of all tokens that are ever among the best."""
     shares: tuple[float, ...]
     """Of the vocabulary, for knobs that are a number of tokens."""
     windows: tuple[float, ...]
@@ -88,12 +89,14 @@ class Grid:
 
 
 GRIDS = {
-    Scale.TINY: Grid(8, (25, 200), ("float32", "int8"), (8,), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}, (4,)),
+    Scale.TINY: Grid(
+        8, (25, 200), ("float32", "int8"), (1, 8), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}, (4,)
+    ),
     Scale.LAPTOP: Grid(
         100,
         (25, 50, 100, 150, 250, 400, 700, 1_200),
         ("float32", "float16", "int8"),
-        (100, 400, 1_000),
+        (1, 100, 400, 1_000),
         (0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
         (0.1, 0.25, 0.5),
         (1, 2, 4, 6),

@@ -66,7 +66,7 @@ class Amount:
     top: int
 
 
-_RIVALS = ("svd", "adaptive", "fgd", "greedy_mips", "pca_mips", "lsh_mips", "row_clusters")
+_RIVALS = ("svd", "adaptive", "fgd", "greedy_mips", "pca_mips", "lsh_mips", "row_clusters", "scann")
 AMOUNTS = {
     Scale.TINY: Amount(3, 2, 2, ("svd",), 60, 8, 1),
     Scale.LAPTOP: Amount(400, 60, 5, _RIVALS, 400, 50, 5),
@@ -102,7 +102,8 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
     }
     own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)
     settings = rival_settings(own, GRIDS[scale], seed)
-    for method in amount.rivals:
+    installed = {setting.method for setting in settings}
+    for method in (method for method in amount.rivals if method in installed):
         setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
         made[method] = setting.label.partition(":")[2], projection
     return made

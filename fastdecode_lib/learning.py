@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.measure import cpu_features
+from fastdecode_lib.models.lstm_layer import product_dtype
 from fastdecode_lib.store import atomic_file
 
 
@@ -43,12 +44,6 @@ def autocast(device: str) -> Any:
     kind = torch.device(device).type
     able = kind != "cpu" or not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_features())
     return torch.autocast(kind, torch.bfloat16, enabled=able)
-
-
-def product_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """The precision of products with a tensor: autocast's where that is on, its own elsewhere."""
-    kind = tensor.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
 
 
 def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any:
@@ -180,11 +175,12 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of an output matrix, softmax and its gradient a few rows at a time, which stay in cache.
+    """Label-smoothed cross-entropy of an output matrix; softmax a few rows at a time, which stay in cache.
 
     The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
     the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
-    with which decoding starts, stays the zero vector. Under autocast products are in its precision.
+    with which decoding starts, stays the zero vector. Under autocast products are in its precision. The gradient of all scores
+    (N, V) is kept until its products are taken, both at once.
     """
 
     ROWS = 512

@@ -158,3 +158,11 @@ def test_sizes():
     assert 1e6 < head < 2e6
     assert 1e6 < sum(model.values()) - tables - head < 21e6
     assert max(sizes.values()) < 15e6
+
+
+def test_no_two_files_of_tests_bear_one_name() -> None:
+    """Helpers are imported by their stems: the second of a name would be the first."""
+    found = [
+        path.name for path in Path(__file__).parent.rglob("*.py") if path.name not in ("conftest.py", "__init__.py")
+    ]
+    assert len(found) == len(set(found)), sorted(name for name in set(found) if found.count(name) > 1)

@@ -355,11 +355,32 @@ def test_gradient_equals_cross_entropy_with_label_smoothing(dtype: torch.dtype, 
     logits = expected_hidden @ expected_weight[:classes].T
     smoothed = torch.nn.functional.cross_entropy(logits, target, label_smoothing=smoothing)
     (3 * smoothed).backward()
-    tolerance = 1e-6  # the gradient of the matrix is summed in float32
+    tolerance = 1e-6
     assert torch.allclose(found[0], expected_hidden.grad, atol=1e-12 if dtype == torch.float64 else tolerance)
     assert torch.allclose(found[1], expected_weight.grad, atol=tolerance, rtol=1e-5)
     plain = torch.nn.functional.cross_entropy(logits, target)
     assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_smoothed_loss_in_half_precision_stays_near(with_bias: bool) -> None:
+    """Under autocast products are rounded; the loss and its gradients keep the parameters' precision."""
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight, bias = (
+        torch.randn(size, generator=generator).requires_grad_() for size in ((700, 16), (23, 16), (23,))
+    )
+    given = [hidden, weight, *([bias] if with_bias else [])]
+    target = torch.randint(0, 23, (700,), generator=generator)
+    found = []
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = SmoothedLoss.apply(hidden, weight, target, 23, 0.1, *given[2:])
+        found.append((loss.item(), torch.autograd.grad(loss, given)))
+    (exact, wanted), (rounded, own) = found
+    assert exact != rounded and rounded == pytest.approx(exact, rel=0.01)
+    for one, other in zip(own, wanted, strict=True):
+        assert one.dtype == torch.float32
+        assert torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), 0) > 0.99
 
 
 def test_smoothed_loss_with_a_bias() -> None:

@@ -94,7 +94,7 @@ def completed(name: str, frame: "pd.DataFrame | None") -> "pd.DataFrame":
     both = pd.concat([own.assign(origin="measured"), other.assign(origin="committed")], ignore_index=True)
     gaps = pd.concat([*(rows[rows["kind"] == "gap"] for rows in (frame, kept)), neither])
     gaps = gaps[~gaps[keys[0]].isin(both[keys[0]])].drop_duplicates(keys[0])
-    found = pd.concat([both, gaps.assign(origin="measured")], ignore_index=True)
+    found = pd.concat([both, gaps.assign(origin="none")], ignore_index=True)
     found.attrs["committed"] = kept.attrs["provenance"] if len(other) else {}
     return found
 

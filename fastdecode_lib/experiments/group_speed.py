@@ -147,6 +147,7 @@ def table4(
                 "group": "ours",
                 "pieces": len(pieces),
                 "tokens": length,
+                "forced": sized.tokens,
                 "single_tokens_per_second": first["tokens_per_second"],
                 **second,
                 "kind": "measured",

@@ -41,7 +41,7 @@ def _table2(frame: "pd.DataFrame") -> str:
         f"{markdown(own[list(names)].rename(columns=names))}\n\n{markdown(printed[list(there)].rename(columns=there))}\n\n"
         "Ours are means over the steps of beam searches. 20 sentences with a beam of 2 are 40 rows at first, fewer as they "
         f"end, {ours['rows'].min():.0f} to {ours['rows'].max():.0f} on average: where a few outputs run on for long, most "
-        "steps are theirs alone. K = 1 is the paper's own choice, 1,300 clusters with one label; scattered are the scores of "
+        "steps are theirs alone. The paper's choice are 1,300 clusters with one label; scattered are the scores of "
         "a union over the vocabulary's width, where the paper takes its softmax. The paper's times are of a GPU."
     )
 
@@ -61,7 +61,7 @@ def _decoded(frame: "pd.DataFrame") -> str:
     }  # fmt: skip
     return (
         f"{markdown(own[list(names)].rename(columns=names))}\n\n{markdown(mean[list(there)].rename(columns=there))}\n\n"
-        f"{IDENTICAL:.0%} of the paper's outputs were the same. K = 1 is its own choice, 1,300 clusters with one label, for which "
+        f"{IDENTICAL:.0%} of the paper's outputs were the same. Its own choice are 1,300 clusters with one label, for which "
         "our contexts are too few."
     )
 

@@ -1,5 +1,6 @@
 """Whole decoding with every projection under every decoder, and what part of a step the projection is (papers 000 and 001)."""
 
+import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,8 +103,8 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
     }
     own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)
     settings = rival_settings(own, GRIDS[scale], seed)
-    installed = {setting.method for setting in settings}
-    for method in (method for method in amount.rivals if method in installed):
+    rivals = [method for method in amount.rivals if method != "scann" or importlib.util.find_spec("scann")]
+    for method in rivals:
         setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
         made[method] = setting.label.partition(":")[2], projection
     return made

@@ -16,7 +16,7 @@ from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.projections.active import sampled
 from fastdecode_lib.projections.clustered import fit_clustered
 from fastdecode_lib.projections.compiled import CompiledExact
-from fastdecode_lib.projections.factored import Adaptive, Svd
+from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
 from fastdecode_lib.projections.indexed import Fgd, Library, Scann
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.listed import Listed
@@ -310,12 +310,15 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
 
 
 def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: bool) -> Projection:
-    blocks = list(situation.fit.blocks())
-    hidden = np.concatenate([block.hidden for block in blocks])
-    labels = np.concatenate([block.gold if gold else block.labels[:, 0] for block in blocks])
+    vocabulary = situation.matrix.shape[0]
+    counts = np.zeros(vocabulary, dtype=np.int64)
+    for block in situation.fit.blocks():
+        counts += np.bincount(block.gold if gold else block.labels[:, 0], minlength=vocabulary)
+    some = situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed)
+    hidden, labels = arrays(some)
     layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
     return Adaptive.fit(
-        hidden, labels, situation.matrix.shape[0], head=head, factor=factor, **layer, epochs=0, seed=seed
+        hidden, labels[:, 0], vocabulary, counts=counts, head=head, factor=factor, **layer, epochs=0, seed=seed
     )
 
 

@@ -118,7 +118,9 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
             found = situation(name, scale, data)
             vocabulary, width = found.matrix.shape
             row |= {"model": found.model, "vocabulary": vocabulary, "width": width}
-            rows.append(row | {"ever_best": len(np.unique(arrays(found.fit)[1]))})
+            rows.append(
+                row | {"ever_best": len({token for block in found.fit.blocks() for token in np.unique(block.labels)})}
+            )
         except NoResult as missing:
             rows.append(row | gap(missing))
     return told(pd.DataFrame(rows), scale, used=trained_of(paper_001.SIZES, scale, data, False))

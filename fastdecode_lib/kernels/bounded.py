@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.elementwise import largest_of, log_sum
 from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, WEIGHT, bytes_at, floats_at, multiply, shorts_at
 from fastdecode_lib.kernels.tiles import FLOAT32, LANES, tile
-from fastdecode_lib.kernels.top_k import SPAN, _largest
+from fastdecode_lib.kernels.top_k import SPAN
 
 _block = tile(FLOAT32, 1, 1)
 
@@ -65,7 +65,7 @@ def _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops
             uppers[0, i] = (
                 upper if upper == upper else np.float32(np.inf)
             )  # beyond what float32 holds: nothing is known
-        tops[span] = _largest(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
+        tops[span] = largest_of(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
 
 
 @kernel
@@ -103,7 +103,7 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
                 if token >= 0 and uppers[0, token] > -np.inf:
                     uppers[0, token] = -np.inf
                     span = token // SPAN
-                    tops[span] = _largest(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
+                    tops[span] = largest_of(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
             ids[at], values[at] = -1, -np.inf
             found = 0
             while True:
@@ -117,7 +117,7 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
                 while uppers[0, token] != tops[best]:
                     token += 1
                 uppers[0, token] = -np.inf
-                tops[best] = _largest(uppers, 0, best * SPAN, min(best * SPAN + SPAN, count))
+                tops[best] = largest_of(uppers, 0, best * SPAN, min(best * SPAN + SPAN, count))
                 score = _exact(x, whole, token, sixteen)
                 found += 1
                 place = k

@@ -12,6 +12,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from fastdecode_lib.kernels.reductions import exponential, exponentials, largest, squares, total
+from fastdecode_lib.kernels.tiles import LANES
 
 ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
 """Numbers under which the kernels know the activations of `checkpoints.ACTIVATIONS`."""
@@ -96,12 +97,20 @@ def softmax(scores, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
+def largest_of(scores, row, first, last):  # type: ignore[no-untyped-def]
+    """The largest of a row's scores from `first` to `last`; minus infinity of none."""
+    top, groups = np.float32(-np.inf), (last - first) // LANES
+    if groups > 0:
+        top = largest(scores[row].ctypes.data + 4 * first, groups)
+    for i in range(first + groups * LANES, last):
+        top = max(top, scores[row, i])
+    return top
+
+
+@njit(nogil=True, error_model="numpy")
 def log_sum(scores, row, count):  # type: ignore[no-untyped-def]
     """The logarithm of the sum of the exponentials of a row's first `count` scores."""
-    start, whole = scores[row].ctypes.data, count // 16
-    top = largest(start, whole)
-    for i in range(16 * whole, count):
-        top = max(top, scores[row, i])
+    top, start = largest_of(scores, row, 0, count), scores[row].ctypes.data
     everything = 0.0
     for first in range(0, count, 512):
         everything += exponentials(start + 4 * first, min(count - first, 512), top)

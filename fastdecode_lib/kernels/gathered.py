@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import copy, log_sum
+from fastdecode_lib.kernels.elementwise import copy, largest_of, log_sum
 from fastdecode_lib.kernels.matrices import FIELDS, PADDING, longs_at, multiply
 from fastdecode_lib.kernels.packing import multiply_listed
-from fastdecode_lib.kernels.top_k import _largest, _pick
+from fastdecode_lib.kernels.top_k import _pick
 
 
 @njit(nogil=True, error_model="numpy")
@@ -39,7 +39,7 @@ def nearest(hidden, router, count, rounded, scores, clusters):  # type: ignore[n
         rows = min(together, len(hidden) - first)
         multiply(hidden[first:], rows, router, rounded, scores)
         for row in range(rows):
-            top, cluster = _largest(scores, row, 0, count), 0
+            top, cluster = largest_of(scores, row, 0, count), 0
             while cluster < count - 1 and scores[row, cluster] != top:
                 cluster += 1
             clusters[first + row] = cluster
@@ -140,7 +140,7 @@ def best_of_nearest(  # type: ignore[no-untyped-def]
     """
     multiply(hidden, 1, longs_at(screen[ROUTER], FIELDS), rounded, scores)
     clusters = screen[CLUSTERS]
-    top, cluster = _largest(scores, 0, 0, clusters), 0
+    top, cluster = largest_of(scores, 0, 0, clusters), 0
     while cluster < clusters - 1 and scores[0, cluster] != top:
         cluster += 1
     count, begin = longs_at(screen[COUNTS] + 8 * cluster, 1)[0], longs_at(screen[FIRSTS] + 8 * cluster, 1)[0]

@@ -4,23 +4,11 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import log_sum
+from fastdecode_lib.kernels.elementwise import largest_of, log_sum
 from fastdecode_lib.kernels.matrices import multiply
-from fastdecode_lib.kernels.reductions import largest
-from fastdecode_lib.kernels.tiles import LANES
 
 SPAN = 512
 """Scores whose largest is kept, so that the next best is found without reading all again."""
-
-
-@njit(nogil=True, error_model="numpy")
-def _largest(scores, row, first, last):  # type: ignore[no-untyped-def]
-    top, groups = np.float32(-np.inf), (last - first) // LANES
-    if groups > 0:
-        top = largest(scores[row].ctypes.data + 4 * first, groups)
-    for i in range(first + groups * LANES, last):
-        top = max(top, scores[row, i])
-    return top
 
 
 @njit(nogil=True, error_model="numpy")
@@ -28,7 +16,7 @@ def _pick(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def
     """The best of a row's scores into ids and values (k,), of equals the lowest id first; overwrites those it picks."""
     spans = (count + SPAN - 1) // SPAN
     for span in range(spans):
-        tops[span] = _largest(scores, row, span * SPAN, min(span * SPAN + SPAN, count))
+        tops[span] = largest_of(scores, row, span * SPAN, min(span * SPAN + SPAN, count))
     for rank in range(len(ids)):
         best = 0
         for span in range(1, spans):
@@ -43,7 +31,7 @@ def _pick(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def
             found += 1
         ids[rank], values[rank] = found, tops[best]
         scores[row, found] = -np.inf
-        tops[best] = _largest(scores, row, first, last)
+        tops[best] = largest_of(scores, row, first, last)
 
 
 @kernel

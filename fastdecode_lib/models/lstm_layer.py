@@ -39,9 +39,7 @@ class LstmLayer(torch.autograd.Function):
         matrix, state, after, *saved = ctx.saved_tensors
         words, width = after.shape[1], state.shape[-1] // 2
         gates, memories = saved[:words], saved[words:]
-        grad_gates = torch.empty_like(
-            after[..., :1].expand(*after.shape[:2], 4 * width), memory_format=torch.contiguous_format
-        )
+        grad_gates = after.new_empty(*after.shape[:2], 4 * width)
         grad_hidden, grad_memory = torch.zeros_like(state).split(width, -1)
         for word in reversed(range(words)):
             enter, forget, out, candidate = gates[word].split(width, -1)
@@ -62,8 +60,11 @@ class LstmLayer(torch.autograd.Function):
 
 def lstm_layer(inputs: Tensor, matrix: Tensor, state: Tensor) -> Tensor:
     """`LstmLayer`, its product in autocast's precision where that is on."""
-    kind = inputs.device.type
-    if torch.is_autocast_enabled(kind):
-        matrix = matrix.to(torch.get_autocast_dtype(kind))
-    after: Tensor = LstmLayer.apply(inputs.to(state.dtype), matrix, state)
+    after: Tensor = LstmLayer.apply(inputs.to(state.dtype), matrix.to(product_dtype(matrix)), state)
     return after
+
+
+def product_dtype(tensor: Tensor) -> torch.dtype:
+    """The precision of products with a tensor: autocast's where that is on, its own elsewhere."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype

@@ -110,9 +110,9 @@ class Adaptive(Fitted):
 
     It stands in the place of a trained output layer, and is trained on recorded contexts, from random weights or from those of
     that layer: the rows of its frequent tokens, the best approximation of each tail's rows by so narrow a product, and for
-    the tail itself the linear function of the hidden vector that is nearest to the logarithm of its tokens' share. Its scores
-    are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a tail being opened only
-    when its own probability exceeds that of the k-th best token so far.
+    the tail itself the linear function of the hidden vector that is nearest to the logarithm of the sum of its tokens'
+    exponentials. Its scores are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a
+    tail being opened only when its own probability exceeds that of the k-th best token so far.
 
     Attributes
     ----------
@@ -145,6 +145,7 @@ class Adaptive(Fitted):
         labels: np.ndarray,
         vocabulary: int,
         *,
+        counts: np.ndarray | None = None,
         head: int = 2000,
         tails: int = 2,
         factor: float = 4.0,
@@ -164,7 +165,8 @@ class Adaptive(Fitted):
         ----------
         contexts : float array (N, D)
         labels : int array (N,)
-            They also decide which tokens are frequent.
+        counts : int array (V,), optional
+            How frequent the tokens are; those of the labels otherwise.
         vocabulary : int
             V.
         head : int
@@ -198,6 +200,8 @@ class Adaptive(Fitted):
                 f"adaptive needs factor >= 1, epochs >= {least}, batch >= 1 and rate > 0: got "
                 f"{factor:g}, {epochs}, {batch} and {rate:g}. Choose numbers in these ranges."
             )
+        if weight is None and bias is not None:
+            raise ValueError("adaptive begins as an output layer: got its bias alone. Give weight, too.")
         start = None if weight is None else layer(weight, bias)
         if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
             raise ValueError(
@@ -209,14 +213,17 @@ class Adaptive(Fitted):
                 f"adaptive narrows {contexts.shape[1]} columns by {factor:g} for each tail: got {tails} tails, the last without a "
                 "column. Use fewer tails or a smaller factor."
             )
-        if len(labels) < head:
+        counts = np.bincount(labels, minlength=vocabulary) if counts is None else np.asarray(counts)
+        if counts.shape != (vocabulary,):
+            raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each.")
+        if counts.sum() < head:
             raise ValueError(
-                f"adaptive counts tokens to find the {head} frequent ones of its head: got {len(labels)} contexts. Record more, "
+                f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} contexts. Record more, "
                 "or use a smaller head."
             )
         if not np.isfinite(contexts).all():
             raise ValueError("Contexts must be finite: got NaN or infinity. Record them again.")
-        order = np.argsort(-np.bincount(labels, minlength=vocabulary), kind="stable")
+        order = np.argsort(-counts, kind="stable")
         ranks = np.empty(vocabulary, dtype=np.int64)
         ranks[order] = np.arange(vocabulary)
         cuts = _cuts(head, tails, vocabulary)
@@ -362,8 +369,8 @@ def _begun(
             tail[1].weight.zero_()
             down[:rank], tail[1].weight[:, :rank] = right[:rank], left[:, :rank] * sizes[:rank]
             tail[1].bias.copy_(bias[first:end])
-            share = torch.logsumexp(torch.addmm(bias[first:end], some, rows.T), 1)
-            found = torch.linalg.lstsq(with_one, share[:, None], driver="gelsd").solution[:, 0]
+            total = torch.logsumexp(torch.addmm(bias[first:end], some, rows.T), 1)
+            found = torch.linalg.lstsq(with_one, total[:, None], driver="gelsd").solution[:, 0]
             head.weight[place], head.bias[place] = found[:-1], found[-1]
     return begun
 

@@ -241,6 +241,7 @@ class ScreenScorer:
     whole : Matrix
         The output matrix (V, D) with its bias.
     shared : bool
+        It keeps the rows of the matrix one by one beside the copies of all sets, which serve calls that fall into one cluster.
     scatter : bool
         With `shared`: each row's best tokens and normaliser are read off an array of the vocabulary's width, in which all
         others score minus infinity (step 4). Nothing but the time differs, and the last digits of the normaliser.

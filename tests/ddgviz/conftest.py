@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import recorded
+import kept
 import simulate
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -38,10 +38,10 @@ def garden() -> dict[str, Any]:
     return simulate.garden()
 
 
-@pytest.fixture(params=["garden", "station", "long_block", "beam", "greedy", "measured", *recorded.NAMES])
+@pytest.fixture(params=["garden", "station", "long_block", "beam", "greedy", "measured", *kept.NAMES])
 def any_trace(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Each kind of run."""
-    return recorded.either(request.param)
+    return kept.either(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import kept
 import pytest
-import recorded
 import simulate
 
 import ddgviz
@@ -131,7 +131,7 @@ def test_the_svg_moves_and_stands(browser: Any, small: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["garden", "beam", "clustered"])
 def test_nothing_jumps_between_frames(name: str) -> None:
-    drawn = animated_svg(recorded.either(name), theme="dark")
+    drawn = animated_svg(kept.either(name), theme="dark")
     frames = [body for body in re.split(r"<g class=.ddg-", drawn)[1:] if body]
     captions = {re.findall(r'<text x="86" y="([0-9.]+)" font-size="13"', frame)[-1] for frame in frames}
     assert len(captions) == 1

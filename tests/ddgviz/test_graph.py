@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import kept
 import networkx
 import pytest
-import recorded
 import simulate
 
 import ddgviz
@@ -42,7 +42,7 @@ def test_beam_search_has_no_layers_to_show() -> None:
 
 
 def test_a_beam_over_both_ends_has_no_tokens_settled_at_once() -> None:
-    model = read(recorded.trace("both_ends_beam"))
+    model = read(kept.trace("both_ends_beam"))
     assert pills(model, list(range(11))) == [[column] for column in range(11)]
 
 
@@ -119,5 +119,5 @@ def test_a_graph_without_nodes_is_a_file(small: dict[str, Any], suffix: str, tmp
 @pytest.mark.parametrize("name", ["both_ends", "both_ends_even"])
 def test_what_closes_both_ends_hangs_on_nothing(name: str) -> None:
     """The end stands beside the last token, and waited for the middle."""
-    grown = read(recorded.trace(name))
+    grown = read(kept.trace(name))
     assert edges(grown) and all(edge.target < grown.columns - 1 for edge in edges(grown))

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 
 import ddgviz
@@ -48,7 +48,7 @@ class Weigher:
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         self.asked.append((settings["projection"], settings["width"]))
         grouped = settings["projection"] == "clustered"
-        yield from simulate.events(recorded.trace("clustered") if grouped else simulate.garden())
+        yield from simulate.events(kept.trace("clustered") if grouped else simulate.garden())
 
 
 @pytest.fixture

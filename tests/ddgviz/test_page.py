@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 from hostile import TOKENS
 from hostile import shown as to_be_seen
@@ -135,7 +135,7 @@ def test_mouse_steps_scrubs_and_asks(opened: Opener, garden: dict[str, Any]) -> 
 
 def hostile(kind: str) -> dict[str, Any]:
     """A run of every kind whose every text is an attack."""
-    trace = simulate.hostile() if kind == "window" else recorded.either(kind)
+    trace = simulate.hostile() if kind == "window" else kept.either(kind)
     pieces = sorted(trace["pieces"], key=int)
     attacks = dict(zip(pieces[2:], itertools.cycle(TOKENS), strict=False))
     trace["pieces"] |= {piece: "▁" + attack for piece, attack in attacks.items()}
@@ -314,7 +314,7 @@ def test_arcs_are_switched(opened: Opener) -> None:
 
 
 def test_a_cluster_tells_its_words(opened: Opener) -> None:
-    page = opened(recorded.trace("clustered"), reduced_motion="reduce")
+    page = opened(kept.trace("clustered"), reduced_motion="reduce")
     stage = page.locator(".ddg-stage").bounding_box()
     page.mouse.click(stage["x"] + 40, stage["y"] + stage["height"] - 30)
     assert record(page) == {"pass": 5, "cluster": 34}, "the last but one"
@@ -350,7 +350,7 @@ def test_a_hypothesis_is_traced_back(opened: Opener) -> None:
     ],
 )
 def test_other_decoders(opened: Opener, name: str, caption: str, bars: list[str]) -> None:
-    page = opened(recorded.either(name), reduced_motion="reduce")
+    page = opened(kept.either(name), reduced_motion="reduce")
     shown(page)
     assert caption in page.locator(".ddg-caption").inner_text()
     assert page.locator(".ddg-count").all_text_contents() == bars

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 
 from ddgviz import assets, graph, views, words
@@ -135,14 +135,14 @@ def odd_rows() -> dict[str, Any]:
     return {"iterations": [row, row | gaps, row | none | {"probabilities": None, "margins": None}, row]}
 
 
-NAMES = ["garden", "station", "long_block", "beam", "greedy", "measured", "hostile", "drafted", *recorded.NAMES]
+NAMES = ["garden", "station", "long_block", "beam", "greedy", "measured", "hostile", "drafted", *kept.NAMES]
 
 
 def test_python_and_script_agree(small: dict[str, Any], tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    traces = [small, *map(recorded.either, NAMES)]
+    traces = [small, *map(kept.either, NAMES)]
     cases = [
         {"trace": trace, "words": told(read(trace)), "events": simulate.events(trace), "seen": seen(read(trace))}
         for trace in traces

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 from hostile import TOKENS, shown
 
@@ -33,7 +33,7 @@ def test_golden(small: dict[str, Any], theme: str) -> None:
 
 @pytest.mark.parametrize("name", ["beam", "both_ends", "masks", "clustered", "drafted", "measured"])
 def test_golden_views(name: str) -> None:
-    assert svg(recorded.either(name)) == (GOLDEN / f"{name}-light.svg").read_text(encoding="utf-8")
+    assert svg(kept.either(name)) == (GOLDEN / f"{name}-light.svg").read_text(encoding="utf-8")
 
 
 def test_same_trace_same_bytes(any_trace: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def test_the_whole_story_is_written(small: dict[str, Any]) -> None:
 
 
 def test_a_beam_over_both_ends_is_drawn_as_it_grew() -> None:
-    said = texts(svg(recorded.trace("both_ends_beam")))
+    said = texts(svg(kept.trace("both_ends_beam")))
     for line in (
         "double-token, size 4",
         "6 passes for 11 tokens",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,15 +229,15 @@ def form(trace: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_kept_traces_are_what_is_recorded_today() -> None:
-    runs = recorded.runs()
-    assert sorted(runs) == recorded.NAMES
+    runs = kept.runs()
+    assert sorted(runs) == kept.NAMES
     for name, run in runs.items():
-        assert form(recorded.trace(name)) == form(read(run).to_dict()), f"{name}: python tests/ddgviz/recorded.py"
+        assert form(kept.trace(name)) == form(read(run).to_dict()), f"{name}: python tests/ddgviz/kept.py"
 
 
 @pytest.mark.parametrize("slot", [-10, -12, -6])
 def test_slots_from_the_end_name_tokens_of_the_output_once(slot: int) -> None:
-    trace = recorded.trace("both_ends")
+    trace = kept.trace("both_ends")
     trace["iterations"][3]["slots"][1] = slot
     with pytest.raises(ValueError, match=r"names a token that no other slot names, got 'slot -\d+ of 9 tokens"):
         read(trace)
@@ -279,13 +279,13 @@ def test_weak_edges_give_way_to_strong_ways() -> None:
     ],
 )
 def test_the_arcs_of_both_ends_lead_inward(name: str, expected: list[tuple[int, int]]) -> None:
-    found = [(edge.source, edge.target) for edge in graph.edges(read(recorded.trace(name)))]
+    found = [(edge.source, edge.target) for edge in graph.edges(read(kept.trace(name)))]
     assert found == expected
 
 
 def test_both_ends_move_apart_until_the_length_is_known() -> None:
     model = TraceModel()
-    start, *rows, end = simulate.events(recorded.trace("both_ends"))
+    start, *rows, end = simulate.events(kept.trace("both_ends"))
     for event in (start, *rows[:2]):
         model.append(event)
     assert model.columns == 6
@@ -299,7 +299,7 @@ def test_both_ends_move_apart_until_the_length_is_known() -> None:
 
 
 def test_a_beam_over_both_ends_grows_inward_and_settles_at_its_end() -> None:
-    model = read(recorded.trace("both_ends_beam"))
+    model = read(kept.trace("both_ends_beam"))
     assert model.right and not model.beam, "the trace has no lanes"
     *growing, last = [model.cells(row) for row in range(model.rows)]
     for row, cells in enumerate(growing):
@@ -319,7 +319,7 @@ def test_blocks_and_windows_are_outlined() -> None:
     assert spans[0] == (0, 4, 0, 6)
     assert [a[1] for a in spans[:-1]] == [b[0] for b in spans[1:]]
     assert all(b.end_row == b.row + 1 for b in read(simulate.garden()).blocks())
-    for trace in (simulate.beam(), recorded.trace("masks"), simulate.greedy()):
+    for trace in (simulate.beam(), kept.trace("masks"), simulate.greedy()):
         assert read(trace).blocks() == []
 
 
@@ -335,7 +335,7 @@ def test_hypotheses_grow_from_their_parents() -> None:
 
 
 def test_picks_of_settled_tokens_come_last() -> None:
-    model = read(recorded.trace("clustered"))
+    model = read(kept.trace("clustered"))
     picks = model.picks()
     assert [pick.settled for pick in picks] == sorted(pick.settled for pick in picks)
     assert [pick.column for pick in picks if pick.settled] == list(range(12)), "one for each token"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+import kept
 import pytest
-import recorded
 import simulate
 
 from ddgviz import svg, words
@@ -91,7 +91,7 @@ def test_right_drafts_are_credited() -> None:
 
 
 def test_masks_and_both_ends_are_told() -> None:
-    masks, grown = read(recorded.trace("masks")), read(recorded.trace("both_ends"))
+    masks, grown = read(kept.trace("masks")), read(kept.trace("both_ends"))
     assert [words.caption(masks, row) for row in range(4)] == [
         "predicted 9 tokens; the 6 least sure will be masked again.",
         "predicted 10 tokens; the 5 least sure will be masked again.",
@@ -101,24 +101,24 @@ def test_masks_and_both_ends_are_told() -> None:
     assert words.caption(grown, 0) == "settled “Wie” and “!”: one token from each end."
     assert words.caption(grown, 4) == "settled the end."
     assert words.progress(grown, 3) == "3 of 5 passes · 6 tokens · 2.00 a pass"
-    assert words.caption(read(recorded.trace("both_ends_beam")), 5) == "settled all 11 tokens: the search has ended."
+    assert words.caption(read(kept.trace("both_ends_beam")), 5) == "settled all 11 tokens: the search has ended."
 
 
 def test_an_end_beside_the_last_token_is_no_token_from_the_right() -> None:
-    even = read(recorded.trace("both_ends_even"))
+    even = read(kept.trace("both_ends_even"))
     assert words.caption(even, 3) == "settled “im” and “hinter”: one token from each end."
     assert words.caption(even, 4) == "settled “alten” and the end."
 
 
 def test_a_beam_over_both_ends_is_told_as_a_search() -> None:
-    model = read(recorded.trace("both_ends_beam"))
+    model = read(kept.trace("both_ends_beam"))
     for row in range(5):
         assert "nothing" not in words.caption(model, row), "each of these passes added two tokens"
         assert "0 tokens" not in words.progress(model, row + 1)
 
 
 def test_a_cluster_names_its_words() -> None:
-    model = read(recorded.trace("clustered"))
+    model = read(kept.trace("clustered"))
     assert words.share(model, 1589) == "1,589 · 9.9%"
     said = words.cluster_words(model, 16)
     assert said.startswith("s  m  n  r  e  ,  Kinder  en") and said.endswith("  and 1,529 more")
@@ -128,7 +128,7 @@ def test_a_cluster_names_its_words() -> None:
 
 
 def test_a_tiny_share_is_not_called_nothing() -> None:
-    model = read(recorded.trace("clustered"))
+    model = read(kept.trace("clustered"))
     model.header["settings"]["vocabulary"] = 250_000
     assert words.percent(model, 50) == "<0.1%" and words.share(model, 50) == "50 · <0.1%"
     assert words.percent(model, 0) == "0.0%" and words.percent(model, 25_000) == "10%"

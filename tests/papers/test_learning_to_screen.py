@@ -225,7 +225,7 @@ def test_table_7_words_are_held_by_their_cluster() -> None:
 def test_table_8_shows_what_differs() -> None:
     frame = made("table8")
     loaded = situation("translation", Scale.TINY).loaded
-    source, target = frame.attrs["provenance"]["contexts"]["sharp-s4"]["fit"].popitem()[0].split("-")
+    source, target = next(iter(frame.attrs["provenance"]["contexts"]["sharp-s4"]["fit"])).split("-")
     session = Session.of(loaded, source, target, max_length=8)
     texts = list(frame.source)
     said = loaded.texts(texts, [found.tokens for found in session.decode(texts)])

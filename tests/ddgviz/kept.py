@@ -1,4 +1,4 @@
-"""Traces of real runs, kept in `traces/`; `python tests/ddgviz/recorded.py` makes them again."""
+"""Traces of real runs, kept in `traces/`; `python tests/ddgviz/kept.py` makes them again."""
 
 import json
 from pathlib import Path

@@ -157,7 +157,7 @@ def test_what_the_readme_says_of_clusters_and_screens():
         assert best.idxmax() == method and round(best.max(), 1) == speedup
     raised = committed("learning_to_screen.table6").set_index("name").perplexity.round()
     assert (raised["large, numpy"], raised["large, screened"]) == (87, 88)
-    assert (raised["small, numpy"], raised["small, screened"]) == (69, 80)
+    assert (raised["small, numpy"], raised["small, screened"]) == (69, 81)
     lossless = [found.speedup["quantised"].round(1) for found in (small, large, translation)]
     assert lossless == [2.2, 9.6, 4.8]
     sized = committed("vocabulary_clusters.zcode").query("model == 'dense'").set_index("method")
@@ -183,18 +183,20 @@ def test_what_the_page_says_of_precisions_is_so():
 def test_learning_adds_precision_at_every_budget_the_more_the_tighter_it_is():
     both = at_equal_budgets(committed("learning_to_screen.frontiers"))
     found = both.pivot(index=["set", "budget"], columns="method", values=["p_at_1", "p_at_5", "rows_scored"])
-    assert found.notna().all(axis=None) and set(both.set) == {"small", "translation"}
+    assert found.notna().all(axis=None) and set(both.set) == {"small", "large", "translation"}
+    binding = found.rows_scored.kmeans >= 0.98 * found.index.get_level_values("budget")
     for column in ("p_at_1", "p_at_5"):
         gained = found[column].screened - found[column].kmeans
-        assert (gained > 0).all()
+        assert (gained[binding] > 0).all() and (gained > -0.0002).all()
         assert all(gains.is_monotonic_decreasing for _, gains in gained.groupby("set"))
-    loose = found[found.rows_scored.kmeans < 0.98 * found.index.get_level_values("budget")].rows_scored
+    loose = found[~binding].rows_scored
     assert len(loose) and (loose.screened < loose.kmeans).all()
     chosen = committed("learning_to_screen.table5").set_index(["set", "method"])
-    learned, kmeans = chosen.loc[("translation", "screened")], chosen.loc[("translation", "kmeans")]
-    assert learned.speedup_low < kmeans.speedup_high and kmeans.speedup_low < learned.speedup_high
+    for name in ("translation", "large"):
+        learned, kmeans = chosen.loc[(name, "screened")], chosen.loc[(name, "kmeans")]
+        assert learned.speedup_low < kmeans.speedup_high and kmeans.speedup_low < learned.speedup_high
     learned, kmeans = chosen.loc[("small", "screened")], chosen.loc[("small", "kmeans")]
-    assert learned.speedup_low > kmeans.speedup_high and round(kmeans.speedup) == 30
+    assert learned.speedup_low > kmeans.speedup_high and round(kmeans.speedup) == 25
     assert "budget=50," in learned.setting and "budget=100," in kmeans.setting
 
 

@@ -1,5 +1,7 @@
 """Paper 001, learning to screen the softmax: tables and figures, and what the learning adds."""
 
+from dataclasses import replace
+
 from fastdecode_lib.experiments import Chart, Experiment
 from fastdecode_lib.experiments.screening_quality import figure1, table3, table6, table8
 from fastdecode_lib.experiments.screening_tables import (
@@ -41,7 +43,7 @@ _ALL = (
         "Figure 8: speedup against the size of the vocabulary",
         Chart("vocabulary", "speedup", group="model", x_title="words", y_title="speedup over numpy"),
     ),
-    (figure9, "Figure 9: precision against speedup, the largest vocabulary", _AT_1),
+    (figure9, "Figure 9: precision against speedup, the largest vocabulary", replace(_AT_1, from_zero=False)),
     (table7, "Table 7: words of some clusters", None),
     (table8, "Table 8: translations beside those of the full projection", None),
     (

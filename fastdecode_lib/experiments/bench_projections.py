@@ -133,7 +133,11 @@ def quick_frontiers(scale: Scale, *, data: str | None = None, seed: int = 0, pro
 
 
 def _screened(timed: "pd.DataFrame") -> Iterator[dict[str, Any]]:
-    """For each model the fastest screen that is precise enough, in any precision, and in float32; among those of one run."""
+    """For each model the fastest screen that is precise enough, in any precision, and in float32; among those of one run.
+
+    For each precision of the matrix the fastest is chosen on dev; of these the fastest that is precise enough on test, too, is
+    held to the goal.
+    """
     for name, goal in GOALS.items():
         own = timed[timed["set"] == name]
         _, at_1, at_5 = paper_001.TABLE_2[name]["screened"]
@@ -143,8 +147,12 @@ def _screened(timed: "pd.DataFrame") -> Iterator[dict[str, Any]]:
             continue
         here = own[own["method"].isin(SCREENS) & (own["origin"] == "measured")]
         own = here if len(here) else own
-        best, in_float32 = (_best(own, at_1, at_5, **fixed) for fixed in ({}, {"precision": "float32"}))
-        yield _timed(what, best, goal, enough=bool(best["p_at_1"] >= at_1 and best["p_at_5"] >= at_5))
+        chosen = {kind: _best(own, at_1, at_5, precision=kind) for kind in own["precision"].dropna().unique()}
+        precise = [f"{split}p_at_{k}" for split in ("dev_", "") for k in (1, 5)]
+        good = [row for row in chosen.values() if (row[precise] >= [at_1, at_5] * 2).all()]
+        best = min(good or chosen.values(), key=lambda row: float(row["microseconds"]))
+        in_float32 = chosen["float32"]
+        yield _timed(what, best, goal, enough=bool(good))
         yield _row(f"{name}, screen over our float32", best["over_exact"], "times", best["origin"], note=best["name"])
         yield _timed(f"{name}, float32 screen over numpy", in_float32)
         told = in_float32["origin"]

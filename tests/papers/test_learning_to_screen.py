@@ -377,7 +377,8 @@ def test_the_bench_measures_what_it_can_and_ends_well(
     assert bench_projections.main(["--out", str(tmp_path)]) == 0
     written = json.loads((tmp_path / "projections.json").read_text(encoding="utf-8"))
     rows = {row["name"]: row for row in written["rows"]}
-    assert rows["large, screen over numpy"]["note"] == str(error), "nobody has measured it"
+    reached = [row["met"] for name, row in rows.items() if row["goal"] is not None and "screen over numpy" in name]
+    assert reached == [True] * len(bench_projections.GOALS), "as the committed results have it"
     assert all(row["origin"] == "committed" for row in written["rows"] if row["value"] is not None)
     assert set(written["provenance"]["committed"]) == set(bench_projections.TABLES)
     assert "(committed)" in capsys.readouterr().out

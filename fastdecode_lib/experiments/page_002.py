@@ -24,7 +24,7 @@ mean. This section is written from the results by `python -m fastdecode_lib.expe
 GOALS = """\
 Four goals of this project are missed here. **Speed at base geometry**: 1.55 times single-token L2R, the most that the paper reports
 for any model, at a beam of 10. Measured are the ratio above and those of "Size of the model" and "More tokens a step" below, on
-three processors; greedy decoding exceeds it on the one of "More tokens a step".
+two processors; greedy decoding exceeds it on the AMD.
 A profile of one decoding (base, beam 10, AMD with AVX2, milliseconds, single then double): decoder passes 372 and 291, output
 product and top-k 129 and 102, copying of beams 31 and 15, search 7 and 11, encoder 26 and 26, all 581 and 454. Ten rows are bound
 by arithmetic already: a row costs 0.17 ms of the product with 512 x 16,000 weights, beside 1.15 ms for reading them, and the

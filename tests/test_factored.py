@@ -203,7 +203,9 @@ def test_begun_as_an_output_layer_it_needs_no_training() -> None:
     hidden, labels = contexts()
     weight, bias, _ = output_layer(0, 80, 16)
     given = {"head": 20, "tails": 1, "factor": 1, "weight": weight, "bias": bias, "epochs": 0}
+    state = torch.random.get_rng_state().clone()
     derived = Adaptive.fit(hidden, labels, 80, **given)
+    assert torch.equal(state, torch.random.get_rng_state())
     scores = hidden @ weight.T + bias
     exact = scores - np.logaddexp.reduce(scores, 1, keepdims=True)
     found = derived.log_probs(hidden, np.broadcast_to(np.arange(80), (len(hidden), 80)))

@@ -365,7 +365,7 @@ def _begun(
             down, rows = tail[0].weight, weight[first:end]
             left, sizes, right = torch.linalg.svd(rows, full_matrices=False)
             rank = min(len(down), len(sizes))
-            tail[1] = torch.nn.Linear(len(down), len(rows))
+            tail[1] = torch.nn.utils.skip_init(torch.nn.Linear, len(down), len(rows))
             tail[1].weight.zero_()
             down[:rank], tail[1].weight[:, :rank] = right[:rank], left[:, :rank] * sizes[:rank]
             tail[1].bias.copy_(bias[first:end])

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.baselines import baseline, until_end
-from fastdecode_lib.core import Candidates, Measurement, Projection, Scorer, Source, Usage, drain
+from fastdecode_lib.core import Candidates, Measurement, Model, Projection, Scorer, Source, Usage, drain
 from fastdecode_lib.translation import Counted, Session, TranslationModel
 
 if TYPE_CHECKING:
@@ -171,6 +171,39 @@ class _WatchedScorer:
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         return self.inner.log_probs(hidden, ids)
+
+
+class WatchedModel:
+    """A model that adds up the seconds of its calls: ``encoder``, ``layers`` of the decoder, ``copies`` of rows of a state."""
+
+    def __init__(self, inner: Model):
+        self.inner, self.seconds = inner, {"encoder": 0.0, "layers": 0.0, "copies": 0.0}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def _timed(self, part: str, call: Callable[[], T]) -> T:
+        start = perf_counter()
+        found = call()
+        self.seconds[part] += perf_counter() - start
+        return found
+
+    def encode(self, source: Source) -> Any:
+        """As the inner model's."""
+        return self._timed("encoder", lambda: self.inner.encode(source))
+
+    def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
+        """As the inner model's; copies of the state are watched."""
+        return self._watched(self.inner.start(encoded, prefix, capacity))
+
+    def _watched(self, state: Any) -> Any:
+        select = state.select
+        state.select = lambda rows: self._watched(self._timed("copies", lambda: select(rows)))
+        return state
+
+    def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
+        """As the inner model's."""
+        return self._timed("layers", lambda: self.inner.step(state, tokens, visible))
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":

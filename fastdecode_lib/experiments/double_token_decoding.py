@@ -1,10 +1,12 @@
 """Paper 002, double-token bidirectional decoding: its tables and figures, each with the paper's values beside ours, and beyond."""
 
 from fastdecode_lib.experiments import Chart, Experiment
+from fastdecode_lib.experiments.group_profile import profile, screened_vocabulary
 from fastdecode_lib.experiments.group_quality import (
     distilled,
     figure1,
     figure2,
+    learning,
     lossless,
     mask_predict,
     screened,
@@ -18,6 +20,11 @@ _RATIO = "speed over single-token L2R"
 _ALL = (
     (table1, "Table 1: settings", None),
     (table2, "Table 2: quality and speed of every system", None),
+    (
+        learning,
+        "How the systems learn",
+        Chart("updates", "chrf", group="system", from_zero=False, x_title="updates", y_title="chrF, dev"),
+    ),
     (distilled, "Distilled: systems that learned from single-token L2R's translations", None),
     (
         figure3,
@@ -36,8 +43,22 @@ _ALL = (
         "The ratio against the number of rows in a pass",
         Chart("rows", "speedup", group="size", reference=1.0, log_x=True, x_title="rows", y_title=_RATIO),
     ),
+    (profile, "Where the time of one and two tokens a step goes, in every number format", None),
     (tokens_per_step, "More tokens a step: speed and quality", None),
     (screened, "Several tokens a step with a screened vocabulary", None),
+    (
+        screened_vocabulary,
+        "A screened vocabulary where vocabularies are large",
+        Chart(
+            "vocabulary",
+            "speedup",
+            group="group",
+            where={"system": "bidirectional"},
+            reference=1.0,
+            log_x=True,
+            y_title=_RATIO,
+        ),
+    ),
     (lossless, "The bidirectional output as a draft that single-token L2R verifies", None),
 )
 

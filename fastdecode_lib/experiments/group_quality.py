@@ -1,5 +1,6 @@
 """Paper 002's systems as they were trained here: quality, speed, the ends of their outputs, and what they are good for besides."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from fastdecode_lib.experiments.group_runs import (
     pairs_of,
     session_of,
     timed,
+    updates_of,
 )
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations
@@ -209,6 +211,26 @@ def table2(
     return _compared(SYSTEMS, scale, data, seed, progress)
 
 
+def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """How the systems that were trained here learned: chrF on the dev split against updates.
+
+    As training scores it: greedy decoding with the running average of the weights, single sentences and joined ones.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for preset, recipe in SYSTEMS_002.items():
+        best = recipe.trained()
+        if best is None:
+            gap = f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR"
+            rows.append({"name": preset, "system": preset, "gap": gap, "kind": "gap"})
+            continue
+        for entry in json.loads((best.parent / "history.json").read_text(encoding="utf-8")):
+            row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "updates": entry["update"]}
+            rows.append(row | {"chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60, "kind": "measured"})
+    return _told(pd.DataFrame(rows), (), seed)
+
+
 def distilled(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
@@ -247,6 +269,7 @@ def _compared(
                     "sentences": len(pairs),
                     "passes": float(counts[name]["passes"].mean()),
                     "tokens": float(counts[name]["tokens"].mean()) - 1,
+                    "updates": None if scale is Scale.TINY else updates_of(systems[name].preset),
                     **speeds[name],
                 }
                 row.pop("bleu_p")

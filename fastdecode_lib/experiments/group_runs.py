@@ -18,6 +18,7 @@ from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projec
 from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled import CompiledTransformer
 from fastdecode_lib.presets import SYSTEMS_002
@@ -236,10 +237,12 @@ def forced_system(name: str, model: Model, decoder: Decoder, projection: Project
 
 
 @cache
-def network_of(geometry: Geometry, group: int, both_ends: bool, seed: int) -> CompiledTransformer:
+def network_of(
+    geometry: Geometry, group: int, both_ends: bool, seed: int, precision: Precision = "float32"
+) -> CompiledTransformer:
     """A network of random weights on the compiled engine."""
     shape = geometry.shape(group, both_ends)
-    return CompiledTransformer(shape, random_weights(shape, seed))
+    return CompiledTransformer(shape, random_weights(shape, seed), precision)
 
 
 def random_source(geometry: Geometry, rows: int, seed: int) -> Source:

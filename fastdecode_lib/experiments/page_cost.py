@@ -49,7 +49,8 @@ digits, since the slowest round of a system took {min(apart):.0%} to {max(apart)
 
 The model is small, and its sentences are short; a step of a model of opus-mt's shape takes eight times as long, one \
 sentence at a time (`sharp_models.steps`), and batches of it were not timed. Windows lose in batches. Clusters gain there, \
-1.5 to 2.6 times in batches of 20 with a beam of 2, but change 12 to 24% of the outputs (`vocabulary_clusters.table3`); so \
+1.5 to 1.6 times in batches of 20 with a beam of 2 (English to French 2.7), \
+but change 12 to 24% of the outputs (`vocabulary_clusters.table3`); so \
 plain greedy decoding is what is counted.
 
 `fastdecode evaluate --workers N`, or `--scheduler ADDRESS` for the workers of a dask cluster, decodes and scores in \

@@ -1,5 +1,6 @@
 """Paper 002's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 
 import ddgviz
-from fastdecode_lib import load
+from fastdecode_lib import load, registry
 from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, page_002, pages, paper_002
+from fastdecode_lib.experiments import group_profile as taken_apart
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
 from fastdecode_lib.experiments.group_runs import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
+from fastdecode_lib.measure import WatchedModel
 from fastdecode_lib.presets import SYSTEMS_002
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, output_matrix
@@ -22,7 +25,18 @@ TINY = Scale.TINY
 def test_every_experiment_is_listed() -> None:
     names = {name for name in experiments() if name.startswith("double_token_decoding.")}
     tables = ("table1", "table2", "table3", "table4", "figure1", "figure2", "figure3")
-    beyond = ("mask_predict", "sizes", "rows", "tokens_per_step", "screened", "lossless", "distilled")
+    beyond = (
+        "mask_predict",
+        "sizes",
+        "rows",
+        "tokens_per_step",
+        "screened",
+        "lossless",
+        "distilled",
+        "learning",
+        "profile",
+    )
+    beyond = (*beyond, "screened_vocabulary")
     assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
 
 
@@ -209,6 +223,61 @@ def test_passes_are_forced_lengths_over_tokens_a_step(run) -> None:
         assert list(frame.layers[:3]) == ["1 + 2", "1 + 2", "2 + 1"]
     if run is speed.tokens_per_step:
         assert frame.bleu.notna().all() and list(frame.tokens_a_step) == [1, 2, 3, 4]
+
+
+def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
+    frame = taken_apart.profile(TINY)
+    cases = frame[["size", "batch", "engine", "numbers"]].apply(tuple, axis=1)
+    assert list(cases) == [case for case in taken_apart.CASES for _ in range(2)]
+    assert (frame[list(taken_apart.PARTS)] > 0).all(axis=None), "every part is timed"
+    two = frame[frame.system == "bidirectional"]
+    assert (two.reading == 9 / 5).all(), "8 tokens and the end, by one and by two"
+    assert two.arithmetic.between(0.9, 1.1).all(), "as many positions either way, but for what the last pass holds"
+    needed = frame.encoder + frame.layers + frame.choice
+    assert np.allclose(two.bound, needed[two.index - 1].to_numpy() / needed[two.index].to_numpy())
+
+
+def test_watched_parts_are_of_the_decoding_they_watch() -> None:
+    """The model is the same under watch, and what is timed is called as often as the decoder calls it."""
+    network = taken_apart._network(speed.TOY, "compiled", "float32", 2, 0)
+    projection, decoder = registry.projection("exact", network), group_runs.several(3)
+    source = group_runs.random_source(speed.TOY, 1, 0)
+    plain = group_runs.forced_system("", network, decoder, projection, speed.TOY.tokens)
+    watched, made = taken_apart._parts(network, projection, decoder, speed.TOY.tokens)
+    assert watched.decode(source) == plain.decode(source) and len(made) == 1 and len(made[0]) == len(taken_apart.PARTS)
+    model: Any = WatchedModel(network)
+    state = model.start(model.encode(source), np.full((1, 2), group_runs.START))
+    assert model.seconds["encoder"] > 0 == model.seconds["copies"]
+    model.step(state.select(np.array([0, 0])), np.full((2, 2), 5))
+    assert min(model.seconds.values()) > 0, "a copy's copies are watched, too"
+
+
+def test_screens_of_random_sets_hold_the_end_and_speed_up_what_they_are_held_to() -> None:
+    frame = taken_apart.screened_vocabulary(TINY)
+    assert set(frame.system) == {"single_token_l2r", "bidirectional"} and set(frame.beam) == {1, 10}
+    assert (frame[frame.system == "single_token_l2r"].speedup == 1).all()
+    exact = frame[(frame.projection == "exact") & (frame.system == "single_token_l2r")]
+    assert (exact.over_exact == 1).all() and (frame.passes == np.where(frame.system == "bidirectional", 5, 9)).all()
+    scorer: Any = taken_apart._screened(taken_apart._network(speed.TOY, "compiled", "float32", 1, 0), 0)
+    sizes = scorer.screen.sets.sizes
+    assert sizes.min() == sizes.max() < speed.TOY.vocabulary
+    assert all(group_runs.END in scorer.screen.sets[i] for i in range(taken_apart.SETS))
+
+
+def test_learning_is_read_from_the_runs_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert set(quality.learning().kind) == {"gap"}
+    run = tmp_path / "build" / "train" / "double-l2r"
+    (run / "best").mkdir(parents=True)
+    (run / "best" / "config.json").write_text("{}", encoding="utf-8")
+    entries = [
+        {"update": n, "seconds": 60.0 * n, "dev_chrf": n / 100} for n in (300, SYSTEMS_002["double-l2r"].max_updates)
+    ]
+    (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
+    frame = quality.learning()
+    found = frame[frame.kind == "measured"]
+    assert list(found.system) == 2 * ["double-l2r"] and list(found.chrf) == [entry["dev_chrf"] for entry in entries]
+    assert list(found.minutes) == list(found.updates) and len(frame) == len(SYSTEMS_002) + 1
 
 
 def test_screened_and_lossless() -> None:

@@ -144,6 +144,11 @@ def test_what_the_readme_says_of_clusters_and_screens():
     frontiers = committed("learning_to_screen.frontiers")
     fixed = frontiers[(frontiers.set == "small") & (frontiers.name == "clustered:clusters=1,top=5,precision=float32")]
     assert fixed.speedup.round(1).tolist() == [9.9] and fixed.rows_scored.tolist() == [1_127]
+    best = frontiers[
+        (frontiers.set == "small") & (frontiers.name == "clustered:clusters=1,top=1,precision=float32")
+    ].iloc[0]
+    assert (round(best.speedup, 1), best.rows_scored, round(best.p_at_1, 3)) == (18.8, 415, 1.0)
+    assert round(best.p_at_5, 2) == 0.95
     plain = committed("learning_to_screen.table5").query("method == 'kmeans'").set_index("set").speedup
     assert plain.round().to_dict() == {"small": 25, "large": 156, "translation": 70}
     at_budget = at_equal_budgets(frontiers).query("budget <= 50")

@@ -23,8 +23,10 @@ def add_commands(commands: Any) -> None:
 def _fold(options: argparse.Namespace) -> int:
     if options.tokens < 1:
         raise UsageError(f"--tokens must be at least 1, got {options.tokens}. Paper 002 has 2.")
+    if options.end.split() != [options.end]:
+        raise UsageError(f"--end must be one token without spaces: got {options.end!r}. Usual is '</s>'.")
     fold = whole if options.undo else folded
-    lines = [line.split() for line in read_lines(options.file)]
+    lines = [[token for token in line.split(" ") if token] for line in read_lines(options.file)]
     made = []
     for number, tokens in enumerate(lines, 1):
         if not options.undo and options.end in tokens:

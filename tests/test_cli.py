@@ -606,7 +606,7 @@ def test_process_fails_in_one_line(tmp_path: Path) -> None:
 
 
 def test_folding_text_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = "the old bridge was closed\nit rained\n\n"
+    plain = "the old bridge was closed\nit rained 10\u00a0000 times\n\n"
     (tmp_path / "plain").write_text(plain)
     assert cli.main(["fold", str(tmp_path / "plain")]) == 0
     folded = capsys.readouterr().out
@@ -615,7 +615,7 @@ def test_folding_text_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["fold", "--undo", str(tmp_path / "folded")]) == 0
     assert capsys.readouterr().out == plain
     assert cli.main(["fold", "--tokens", "3", "--one-end", str(tmp_path / "plain")]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "it rained </s>"
+    assert capsys.readouterr().out.splitlines()[1] == "it rained 10\u00a0000 times </s> </s>"
 
 
 @pytest.mark.parametrize(
@@ -625,6 +625,8 @@ def test_folding_text_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("a </s> b </s>", ["--undo"], "Line 2: A folded sentence ends in its last group"),
         ("a </s>", [], "Line 2 has the token that closes sentences"),
         ("a", ["--tokens", "0"], "--tokens must be at least 1, got 0"),
+        ("a", ["--end", ""], "--end must be one token without spaces: got ''"),
+        ("a", ["--end", "E O"], "--end must be one token without spaces: got 'E O'"),
     ],
 )
 def test_a_folded_file_with_odd_slots(

@@ -79,4 +79,7 @@ def check_fits(
             f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
         )
     if (source.lengths < 1).any():
-        raise ValueError("A source without tokens cannot be decoded; `translate` answers empty text with empty text.")
+        raise ValueError(
+            f"A source without tokens cannot be decoded: got row {int(np.argmax(source.lengths < 1))}. Leave it out; `translate` "
+            "answers empty text with empty text."
+        )

@@ -312,7 +312,8 @@ def best_groups(
     Returns
     -------
     Groups
-        Fewer where there are not as many. Of equals, the earlier lane's, and the better token's, come first.
+        Fewer where there are not as many. Of equals, the earlier lane's, and the better token's, come first. A slot at which no
+        lane has a token left ends all of them.
     """
     groups = Groups(np.arange(len(sums)), np.zeros((len(sums), 0), dtype=np.int64), sums)
     for slot in range(ids.shape[1]):
@@ -324,6 +325,8 @@ def best_groups(
         tokens[alone], added[alone] = -1, -np.inf
         tokens[alone, 0], added[alone, 0] = np.where(over[alone], end, forced[slot]), 0.0
         scores = np.where(tokens >= 0, groups.scores[:, None] + added, -np.inf)
+        if not np.isfinite(scores).any():
+            tokens, scores = np.full((len(tokens), 1), end), groups.scores[:, None]
         order = np.argsort(-scores, axis=None, kind="stable")[:most]
         order = order[np.isfinite(scores.reshape(-1)[order])]
         which, rank = np.unravel_index(order, scores.shape)
@@ -355,7 +358,7 @@ class _Search:
             for lane, tokens, score in zip(
                 found.lanes.tolist(), found.tokens.tolist(), found.scores.tolist(), strict=True
             )
-        ] or [Lane(i, (*lane.tokens, *[self.end] * group), lane.score) for i, lane in enumerate(self.live)]
+        ]
         last = slots[-1] + 1 >= self.run.constraints.limit
         ended = [last or self.end in lane.tokens[-group:] for lane in grown]
         self.done += [self._closed(lane) for lane, over in zip(grown[:size], ended, strict=False) if over]

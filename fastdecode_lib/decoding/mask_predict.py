@@ -111,8 +111,9 @@ class MaskPredict:
             low = constraints.exact_length - 1
         if not 1 <= low <= high:
             raise ValueError(
-                f"mask_predict needs a length from 1 to {min(scores.shape[1], most)} tokens beside the end: the limits allow {low} "
-                f"to {high}. Raise max_length, or lower min_length or exact_length."
+                f"mask_predict needs a length from 1 to {min(scores.shape[1], most)} tokens beside the end: got "
+                f"max_length={constraints.max_length}, min_length={constraints.min_length}, "
+                f"exact_length={constraints.exact_length}. Raise max_length, or lower min_length or exact_length."
             )
         allowed = scores[:, low - 1 : high]
         order = np.argsort(-allowed, axis=1, kind="stable")[:, : self.lengths]

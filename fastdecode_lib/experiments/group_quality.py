@@ -1,6 +1,5 @@
 """Paper 002's systems as they were trained here: quality, speed, the ends of their outputs, and what they are good for besides."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,8 @@ from fastdecode_lib.experiments.group_runs import (
     SYSTEMS,
     Named,
     each,
+    fingerprints,
+    history_of,
     model_of,
     pairs_of,
     session_of,
@@ -65,9 +66,7 @@ def _told(frame: "pd.DataFrame", models: Sequence[TranslationModel], seed: int, 
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
         "engine": "compiled",
         "precision": "float32",
-        "fingerprints": {
-            model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models
-        },
+        "fingerprints": fingerprints(models),
         **more,
     }
     return frame
@@ -182,7 +181,9 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
         "peak_rate": preset.peak_rate,
         "updates": f"{preset.max_updates:,} updates; Mask-Predict {slow.max_updates:,}; those that begin as single-token "
         "L2R as many again",
-        "average": f"running average of the weights, {preset.average}, its best on dev: there are fewer than ten evaluations",
+        "average": f"running average of the weights, {preset.average}, its best on dev",
+        "numbers": "float32",
+        "norms": "behind each block; big not trained",
         "beam": f"{BEAM}; Mask-Predict 5 lengths",
         "length_penalty": "1.0",
         "test_batch": "one sentence; 32 sorted by length beside it",
@@ -212,22 +213,24 @@ def table2(
 
 
 def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
-    """How the systems that were trained here learned: chrF on the dev split against updates.
+    """How the systems learned: chrF on the dev split against updates, single sentences and joined ones.
 
-    As training scores it: greedy decoding with the running average of the weights, single sentences and joined ones.
+    As training scores it: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
+    that a system's training began as, whose updates are not among its own.
     """
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
     for preset, recipe in SYSTEMS_002.items():
-        best = recipe.trained()
-        if best is None:
-            gap = f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR"
-            rows.append({"name": preset, "system": preset, "gap": gap, "kind": "gap"})
+        try:
+            history = history_of(preset)
+        except NoResult as gap:
+            rows.append({"name": preset, "system": preset, "updates": None, "gap": str(gap), "kind": "gap"})
             continue
-        for entry in json.loads((best.parent / "history.json").read_text(encoding="utf-8")):
-            row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "updates": entry["update"]}
-            rows.append(row | {"chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60, "kind": "measured"})
+        for entry in history:
+            row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
+            row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
+            rows.append(row | {"kind": "measured"})
     return _told(pd.DataFrame(rows), (), seed)
 
 
@@ -396,9 +399,9 @@ def table3(
                     "kind": "measured",
                 }
                 if gaps:
-                    row["gap"] = gaps[0]
+                    row |= {"gap": gaps[0], "kind": "gap"}
                 elif len(long) < LEAST[scale]:
-                    row["gap"] = f"Of {which} sentences only {len(long)} have {2 * number} words"
+                    row |= {"gap": f"Of {which} sentences only {len(long)} have {2 * number} words", "kind": "gap"}
                 else:
                     rights = {
                         name: np.array([_right(said[i], references[i], end, number, size) for i in long])
@@ -501,7 +504,7 @@ def screened(
     rows: list[dict[str, Any]] = []
     found = each((L2R, BOTH), scale, lambda name, model: model)
     for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
-        frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "measured"}])
+        frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "gap"}])
         return _told(frame, (), seed)
     found = {name: (model, _screen(model, scale, data, seed)) for name, model in found.items()}
     for size in (1, BEAM):
@@ -572,7 +575,7 @@ def lossless(
     texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
     found = each((L2R, BOTH), scale, lambda name, model: model)
     for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
-        return _told(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "measured"}]), (), seed)
+        return _told(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
     verifying, drafting = found[L2R], found[BOTH]
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}

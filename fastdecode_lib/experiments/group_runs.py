@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,33 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
 
 
+def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
+    """Of each model's weights, by its preset, to be told with a result."""
+    return {model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models}
+
+
+def history_of(preset: str) -> list[dict[str, Any]]:
+    """How a system's training went, evaluation by evaluation: of the bundled model, or of its run here, or as it was committed.
+
+    Raises
+    ------
+    NoResult
+        If nothing is known of it.
+    """
+    best = None if preset in bundled() else SYSTEMS_002[preset].trained()
+    kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
+    path = best.parent / "history.json" if best else kept
+    if not path.is_file():
+        raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+    history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return history
+
+
 def updates_of(preset: str) -> int:
-    """The updates of a system's model, as `model_of` finds it: those of its recipe, or of its run here, which may be longer."""
+    """The updates behind a system's model, as `model_of` finds it: of its best checkpoint, and of what that began as."""
     recipe = SYSTEMS_002[preset]
-    best = None if preset in bundled() else recipe.trained()
-    if best is None:
-        return recipe.max_updates
-    made: int = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))[-1]["update"]
-    return made
+    own: int = max(history_of(preset), key=lambda entry: entry[recipe.measure])["update"]
+    return own + (updates_of(recipe.stacked_from) if recipe.stacked_from else 0)
 
 
 @cache

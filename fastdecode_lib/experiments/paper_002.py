@@ -26,6 +26,9 @@ TABLE_1: tuple[tuple[str, str, str], ...] = (
     ("beam width", "10; Mask-Predict 5 lengths", "beam"),
     ("length penalty", "1.0", "length_penalty"),
     ("test batch", "32 sentences sorted by source length", "test_batch"),
+    ("numbers, test", "half precision", "numbers"),
+    ("norms", "behind each block, base; before it, big", "norms"),
+    ("layers, big", "6 + 6", ""),
 )
 """Setting, the paper's value, and the name of ours in `double_token_decoding.table1`."""
 

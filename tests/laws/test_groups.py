@@ -88,8 +88,10 @@ def plainly(
             for place_in_group in range(group):
                 slot = step * group + place_in_group
                 least = rules.exact_length - 1 if rules.exact_length else rules.min_length
-                for banned in (*rules.banned, *([END] if slot < least else [])):
+                for banned in (*rules.banned, *(rules.end if slot < least else [])):
                     table[place_in_group, banned] = -np.inf
+            table[:, END] = table[:, list(rules.end)].max(1).values  # of all ends the best stands for them
+            table[:, list(rules.end[1:])] = -np.inf
             chances.append(table.numpy())
         for i in range(group):
             slot, grown = step * group + i, []
@@ -130,6 +132,11 @@ def one_end(case: checks.Case) -> Constraints:
     return replace(rules, end=(END,), max_length=most, min_length=min(rules.min_length, most - 1), exact_length=exact)
 
 
+def several_ends(case: checks.Case) -> Constraints:
+    """The same with as many ends as the case has."""
+    return replace(one_end(case), end=case.constraints.end)
+
+
 def group_case(seed: int, numbers: str = "float64") -> checks.Case:
     """A case for several tokens a step; in two of three, ends are likely."""
     case = checks.random_case(seed, numbers=numbers, fits="double_token")
@@ -144,7 +151,7 @@ def beam_of(case: checks.Case) -> DoubleToken:
 
 def the_beam_is_algorithm_1(decoder: DoubleToken, case: checks.Case) -> None:
     """Every row has the tokens and the score of the plain reading."""
-    rules = one_end(case)
+    rules = several_ends(case)
     for row in range(len(case.source)):
         source = case.source.row(row)
         (found,) = drain(decoder.iterate(case.model, case.projection, source, rules))
@@ -289,8 +296,26 @@ class Blind:
 
     def top_k(self, hidden: Any, k: int, banned: Any = None, normalise: bool = False) -> Candidates:
         found = self.inner.bind(None).top_k(hidden, k, banned, normalise=normalise)
-        found.ids[1::2], found.scores[1::2], found.log_normaliser[1::2] = -1, -np.inf, -np.inf
+        found.ids[1::2], found.scores[1::2] = -1, -np.inf
+        if found.log_normaliser is not None:
+            found.log_normaliser[1::2] = -np.inf
         return found
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_group_of_which_a_slot_finds_nothing_ends_there(size: int) -> None:
+    """Greedy and in a beam: what was found before it in the group stays, and is not had for nothing."""
+    for seed in range(20):
+        case = checks.random_case(seed, fits="double_token")
+        rules = Constraints(case.constraints.prefix, (END,), 12, 1, (1, END))
+        blind: Any = Blind(case.projection)
+        (found,) = drain(DoubleToken(size).iterate(case.model, blind, case.source.row(0), rules))
+        (plain,) = drain(DoubleToken(size).iterate(case.model, case.projection, case.source.row(0), rules))
+        assert found.tokens[-1] == END and 2 <= len(found.tokens) <= len(plain.tokens), (seed, found)
+        if size == 1:
+            assert found.tokens[0] == plain.tokens[0] and len(found.tokens) == 2
+        else:
+            assert found.score is not None and found.score < 0
 
 
 def test_a_slot_at_which_nothing_is_found_stays_masked() -> None:

@@ -238,7 +238,7 @@ def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
 
 
 def test_watched_parts_are_of_the_decoding_they_watch() -> None:
-    """The model is the same under watch, and what is timed is called as often as the decoder calls it."""
+    """The model says the same under watch, and no part of a state that came of another is missed."""
     network = taken_apart._network(speed.TOY, "compiled", "float32", 2, 0)
     projection, decoder = registry.projection("exact", network), group_runs.several(3)
     source = group_runs.random_source(speed.TOY, 1, 0)
@@ -248,11 +248,13 @@ def test_watched_parts_are_of_the_decoding_they_watch() -> None:
     model: Any = WatchedModel(network)
     state = model.start(model.encode(source), np.full((1, 2), group_runs.START))
     assert model.seconds["encoder"] > 0 == model.seconds["copies"]
-    model.step(state.select(np.array([0, 0])), np.full((2, 2), 5))
-    assert min(model.seconds.values()) > 0, "a copy's copies are watched, too"
+    state = state.select(np.array([0, 0]))
+    once = model.seconds["copies"]
+    model.step(state.select(np.array([1, 0, 1])), np.full((3, 2), 5))
+    assert model.seconds["copies"] > once > 0 and model.seconds["layers"] > 0, "a copy's copies are watched, too"
 
 
-def test_screens_of_random_sets_hold_the_end_and_speed_up_what_they_are_held_to() -> None:
+def test_screens_of_random_sets_hold_the_end_and_are_held_to_their_own_projection() -> None:
     frame = taken_apart.screened_vocabulary(TINY)
     assert set(frame.system) == {"single_token_l2r", "bidirectional"} and set(frame.beam) == {1, 10}
     assert (frame[frame.system == "single_token_l2r"].speedup == 1).all()
@@ -264,9 +266,14 @@ def test_screens_of_random_sets_hold_the_end_and_speed_up_what_they_are_held_to(
     assert all(group_runs.END in scorer.screen.sets[i] for i in range(taken_apart.SETS))
 
 
-def test_learning_is_read_from_the_runs_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learning_is_read_from_the_runs_that_are_here_or_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert set(quality.learning().kind) == {"gap"}
+    before = quality.learning()
+    assert set(before[before.kind == "measured"].system) >= {"single-l2r", "bidirectional"}, "they are bundled"
+    gap = before.set_index("system").gap["double-l2r"]
+    assert gap == "The model double-l2r is not trained here. Train it: fastdecode train double-l2r --data DIR"
     run = tmp_path / "build" / "train" / "double-l2r"
     (run / "best").mkdir(parents=True)
     (run / "best" / "config.json").write_text("{}", encoding="utf-8")
@@ -275,9 +282,15 @@ def test_learning_is_read_from_the_runs_that_are_here(tmp_path: Path, monkeypatc
     ]
     (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
     frame = quality.learning()
-    found = frame[frame.kind == "measured"]
-    assert list(found.system) == 2 * ["double-l2r"] and list(found.chrf) == [entry["dev_chrf"] for entry in entries]
-    assert list(found.minutes) == list(found.updates) and len(frame) == len(SYSTEMS_002) + 1
+    found = frame[frame.system == "double-l2r"]
+    assert list(found.chrf) == [entry["dev_chrf"] for entry in entries] and list(found.minutes) == list(found.updates)
+    assert page_002._learned(frame).startswith("| updates |") and set(frame.system) == set(SYSTEMS_002)
+    assert group_runs.updates_of("double-l2r") == entries[-1]["update"]
+
+
+def test_updates_are_of_the_best_checkpoint_and_of_what_it_began_as() -> None:
+    own = max(group_runs.history_of("shallow-l2r"), key=lambda entry: entry["dev_chrf"])["update"]
+    assert group_runs.updates_of("shallow-l2r") == own + group_runs.updates_of("single-l2r") > own > 0
 
 
 def test_screened_and_lossless() -> None:

@@ -194,16 +194,24 @@ class WatchedModel:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         """As the inner model's; copies of the state are watched."""
-        return self._watched(self.inner.start(encoded, prefix, capacity))
-
-    def _watched(self, state: Any) -> Any:
-        select = state.select
-        state.select = lambda rows: self._watched(self._timed("copies", lambda: select(rows)))
-        return state
+        return _WatchedState(self.inner.start(encoded, prefix, capacity), self)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """As the inner model's."""
-        return self._timed("layers", lambda: self.inner.step(state, tokens, visible))
+        return self._timed("layers", lambda: self.inner.step(state.inner, tokens, visible))
+
+
+class _WatchedState:
+    """A state beside the model's watch; it keeps nothing alive that decoding lets go."""
+
+    def __init__(self, inner: Any, watch: WatchedModel):
+        self.inner, self.watch = inner, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def select(self, rows: np.ndarray) -> "_WatchedState":
+        return _WatchedState(self.watch._timed("copies", lambda: self.inner.select(rows)), self.watch)
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":

@@ -169,7 +169,7 @@ class GroupPreset(Recipe):
     warm_up: int = 400
     evaluate_every: int = 300
     patience: int = 100
-    max_updates: int = 2_400
+    max_updates: int = 6_000
     joined_sizes: tuple[int, int] = (2, 8)
     teacher: str = ""
     stacked_from: str = ""
@@ -279,25 +279,26 @@ _SHORT: Any = {"evaluate_every": 300, "max_updates": 1_200}
 _BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
 """Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
 
+_ON: Any = {"stacked_from": "single-l2r", "max_updates": 2_400}
+"""Of what goes on from single-token L2R."""
+
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
     "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
-    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=7_200),
+    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=18_000),
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
-    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, stacked_from="single-l2r"),
+    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, **_ON),
     "single-l2r-distilled": GroupPreset(name="single-l2r-distilled", teacher="single-l2r"),
     "bidirectional-distilled": GroupPreset(
         name="bidirectional-distilled", tokens_per_step=2, order="both_ends", teacher="single-l2r"
     ),
     "mask-predict-distilled": GroupPreset(
-        name="mask-predict-distilled", masked=True, max_updates=7_200, teacher="single-l2r"
+        name="mask-predict-distilled", masked=True, max_updates=18_000, teacher="single-l2r"
     ),
-    "bidirectional-from-l2r": GroupPreset(
-        name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", stacked_from="single-l2r"
-    ),
-    "single-l2r-on": GroupPreset(name="single-l2r-on", stacked_from="single-l2r"),
+    "bidirectional-from-l2r": GroupPreset(name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", **_ON),
+    "single-l2r-on": GroupPreset(name="single-l2r-on", **_ON),
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
     "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
     "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),

@@ -282,6 +282,9 @@ _BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
 _ON: Any = {"stacked_from": "single-l2r", "max_updates": 2_400}
 """Of what goes on from single-token L2R."""
 
+_TAUGHT: Any = {"teacher": "single-l2r", "max_updates": 2_400}
+"""Of what learns from its translations; `fastdecode train NAME --updates N` goes on."""
+
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
@@ -290,12 +293,12 @@ SYSTEMS_002 = {
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
     "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, **_ON),
-    "single-l2r-distilled": GroupPreset(name="single-l2r-distilled", teacher="single-l2r"),
+    "single-l2r-distilled": GroupPreset(name="single-l2r-distilled", **_TAUGHT),
     "bidirectional-distilled": GroupPreset(
-        name="bidirectional-distilled", tokens_per_step=2, order="both_ends", teacher="single-l2r"
+        name="bidirectional-distilled", tokens_per_step=2, order="both_ends", **_TAUGHT
     ),
     "mask-predict-distilled": GroupPreset(
-        name="mask-predict-distilled", masked=True, max_updates=18_000, teacher="single-l2r"
+        name="mask-predict-distilled", masked=True, **_TAUGHT | {"max_updates": 7_200}
     ),
     "bidirectional-from-l2r": GroupPreset(name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", **_ON),
     "single-l2r-on": GroupPreset(name="single-l2r-on", **_ON),

@@ -401,7 +401,8 @@ def table3(
                 if gaps:
                     row |= {"gap": gaps[0], "kind": "gap"}
                 elif len(long) < LEAST[scale]:
-                    row |= {"gap": f"Of {which} sentences only {len(long)} have {2 * number} words", "kind": "gap"}
+                    told = f"only {len(long)} have" if long else "none has"
+                    row |= {"gap": f"Of {which} sentences {told} {2 * number} words", "kind": "gap"}
                 else:
                     rights = {
                         name: np.array([_right(said[i], references[i], end, number, size) for i in long])

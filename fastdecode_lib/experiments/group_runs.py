@@ -62,12 +62,14 @@ SYSTEMS = {
 that begins as single-token L2R, and single-token L2R itself trained on for as long, which both are to be held to."""
 DISTILLED = {
     "single_token_l2r": SYSTEMS["single_token_l2r"],
+    "bidirectional": SYSTEMS["bidirectional"],
     "single_token_l2r_distilled": Named("single-l2r-distilled", SINGLE_BEAM),
     "bidirectional_distilled": Named("bidirectional-distilled", f"double_token:size={BEAM}"),
     "mask_predict_4_distilled": Named("mask-predict-distilled", "mask_predict:iterations=4"),
     "mask_predict_10_distilled": Named("mask-predict-distilled", "mask_predict:iterations=10"),
 }
-"""The teacher, and those that learned from its translations, which the paper tried and left out of its table."""
+"""The teacher, bidirectional as it learned from references, and those that learned from the teacher's translations, which the
+paper tried and left out of its table."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:

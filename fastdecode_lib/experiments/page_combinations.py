@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.experiments.pages import Section, interval, markdown, measured, untrained
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ def _cube(frame: "pd.DataFrame") -> str:
     without = (
         "Mask-Predict is not bundled and was not at hand for this run; paper 002's table 2 has it." if absent else ""
     )
-    return "\n\n".join(part for part in (markdown(shown), told, without) if part)
+    made = frame.attrs["provenance"].get("fingerprints", {})
+    old = [name for name, kept in made.items() if find_checkpoint(name).fingerprint != kept]
+    stale = f"Rows of {', '.join(old)} are of an earlier training of that model." if old else ""
+    return "\n\n".join(part for part in (markdown(shown), told, without, stale) if part)
 
 
 def _drafts(frame: "pd.DataFrame") -> str:

@@ -1,7 +1,7 @@
 """Where the time of one and of two tokens a step goes, and what a larger vocabulary and a screen change about it.
 
 Two tokens a step do the arithmetic of two single ones and half of what is done once a step: reading the weights, copying the
-beam's caches. So the ratio is between those of the two, and the nearer to arithmetic's the more rows a beam has.
+beam's caches. So the ratio is between those of the two.
 """
 
 from typing import TYPE_CHECKING, Any, cast
@@ -58,8 +58,8 @@ PARTS = ("encoder", "layers", "copies", "choice", "search")
 def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """The ratio at a beam of 10 in every number format and in a batch, and the parts of one decoding by both systems.
 
-    Parts are milliseconds, medians over runs of their own. ``bound``: the ratio if nothing but encoder, layers and choice took
-    any time. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
+    Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
+    alone. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
     """
     import pandas as pd
     from tqdm.auto import tqdm
@@ -89,7 +89,7 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
             row |= timed(found[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
             if group == 2:
                 row |= {
-                    "bound": needed[0] / needed[1],
+                    "products": needed[0] / needed[1],
                     "arithmetic": used[0].positions / usage.positions,
                     "reading": used[0].passes / usage.passes,
                 }
@@ -134,7 +134,7 @@ SETS = 50
 
 
 def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
-    """Whether a screen gives two tokens a step their gain back where vocabularies are large: base geometry, forced lengths.
+    """What a screen does to the gain of two tokens a step where vocabularies are large: base geometry, forced lengths.
 
     The choice of tokens costs two tokens a step as much as two single ones; the larger the vocabulary, the more that takes of
     the gain. Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over

@@ -239,7 +239,7 @@ def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
     assert (two.reading == 9 / 5).all(), "8 tokens and the end, by one and by two"
     assert two.arithmetic.between(0.9, 1.1).all(), "as many positions either way, but for what the last pass holds"
     needed = frame.encoder + frame.layers + frame.choice
-    assert np.allclose(two.bound, needed[two.index - 1].to_numpy() / needed[two.index].to_numpy())
+    assert np.allclose(two.products, needed[two.index - 1].to_numpy() / needed[two.index].to_numpy())
 
 
 def test_watched_parts_are_of_the_decoding_they_watch() -> None:

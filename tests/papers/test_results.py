@@ -241,7 +241,7 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
             for name in ("single_token_l2r", "bidirectional", "bidirectional_from_l2r", "single_token_l2r_on")
         )
         assert plain["updates"] == both["updates"] == 6_000 and grown["updates"] == on["updates"] == 8_400
-        assert round(both["token_ratio"], 1) in (1.1, 1.2) and both["token_ratio_high"] < 1.285
+        assert round(both["token_ratio"], 1) in (1.1, 1.2) and both["token_ratio_high"] < 1.275
         assert both["token_ratio_low"] >= 1.065 and round(plain["bleu"] - both["bleu"], 1) in (3.5, 3.6)
         assert round(plain["bleu"] - grown["bleu"], 1) == {"single": 2.3, "joined": 1.5}[which]
         assert round(on["bleu"] - grown["bleu"], 1) == {"single": 3.8, "joined": 2.6}[which]
@@ -254,6 +254,8 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         assert round(both["bleu"] - left["bleu"]) == 3
         assert 2 <= both["bleu"] - systems.bleu["double_token_r2l", which] < 3
         shallow = systems.loc[("shallow_l2r", which)]
+        behind = systems.bleu["single_token_l2r", which] - shallow["bleu"]
+        assert round(behind, 1) == {"single": 3.8, "joined": 4.5}[which] and shallow["updates"] == 4_800
         assert round(shallow["bleu"] - plain["bleu"]) == 3 and round(shallow["token_ratio"], 1) in (1.6, 1.7)
         assert shallow["token_ratio_low"] >= 1.5 and shallow["token_ratio_high"] < 1.75
     apart = systems.attrs["provenance"]["also"]["double_token_l2r, mask_predict_4, mask_predict_10"]["bleu_of_l2r"]
@@ -264,8 +266,8 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     }
     assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
     profile = committed("double_token_decoding.profile").query("size == 'base' and system == 'bidirectional'")
-    assert round(profile.speedup.min(), 2) == 1.15 and round(profile.bound.max(), 2) == 1.33 < 1.55
-    assert (profile.arithmetic < 1).all() and not profile.noisy.any()
+    assert round(profile.speedup.min(), 2) == 1.15 and round(profile.products.max(), 2) == 1.33
+    assert (profile.arithmetic < 1).all() and not profile.noisy.any() and profile.speedup.max() < 1.55
     sizes = committed("double_token_decoding.sizes").set_index("name")
     plain = sizes.loc["base, shallow_l2r"]
     assert [round(plain[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [2.1, 2.1, 2.4]

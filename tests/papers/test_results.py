@@ -265,6 +265,12 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         for which in ("single", "joined")
     }
     assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
+    taught = committed("double_token_decoding.distilled").set_index(["system", "set"])
+    lost = (taught.bleu["bidirectional"] - taught.bleu["bidirectional_distilled"]).round(1)
+    assert (
+        lost.to_dict() == {"single": 1.0, "joined": 2.1}
+        and taught.updates["bidirectional_distilled", "single"] == 5_400
+    )
     profile = committed("double_token_decoding.profile").query("size == 'base' and system == 'bidirectional'")
     assert round(profile.speedup.min(), 2) == 1.15 and round(profile.products.max(), 2) == 1.33
     assert (profile.arithmetic < 1).all() and not profile.noisy.any() and profile.speedup.max() < 1.55

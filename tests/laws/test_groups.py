@@ -405,7 +405,10 @@ def test_another_number_of_tokens_a_step_is_refused() -> None:
 def test_lengths_beyond_what_is_allowed_are_refused() -> None:
     case = checks.random_case(1, fits="mask_predict")
     rules = Constraints((2,), (END,), 60, 1, exact_length=60)
-    with pytest.raises(ValueError, match="a length from 1 to 40 tokens beside the end: got max_length=60, min_length=0, exact_length=60"):
+    with pytest.raises(
+        ValueError,
+        match="a length from 1 to 40 tokens beside the end: got max_length=60, min_length=0, exact_length=60",
+    ):
         drain(MaskPredict().iterate(case.model, case.projection, case.source, rules))
     with pytest.raises(ValueError, match="got max_length=1, min_length=0, exact_length=None"):
         drain(MaskPredict().iterate(case.model, case.projection, case.source, Constraints((2,), (END,), 1)))

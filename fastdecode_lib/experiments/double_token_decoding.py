@@ -1,6 +1,7 @@
 """Paper 002, double-token bidirectional decoding: its tables and figures, each with the paper's values beside ours, and beyond."""
 
 from fastdecode_lib.experiments import Chart, Experiment
+from fastdecode_lib.experiments.group_ends import table3
 from fastdecode_lib.experiments.group_profile import profile, screened_vocabulary
 from fastdecode_lib.experiments.group_quality import (
     distilled,
@@ -12,7 +13,6 @@ from fastdecode_lib.experiments.group_quality import (
     screened,
     table1,
     table2,
-    table3,
 )
 from fastdecode_lib.experiments.group_speed import figure3, rows, sizes, table4, tokens_per_step
 

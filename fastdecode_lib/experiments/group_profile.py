@@ -4,6 +4,7 @@ Two tokens a step do the arithmetic of two single ones and half of what is done 
 beam's caches. So the ratio is between those of the two.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
 from fastdecode_lib.experiments import Scale
+from fastdecode_lib.experiments.group_quality import BATCH, BOTH, L2R
 from fastdecode_lib.experiments.group_runs import (
     BASE,
     BEAM,
@@ -27,6 +29,7 @@ from fastdecode_lib.experiments.group_runs import (
     single,
     timed,
 )
+from fastdecode_lib.experiments.group_speed import RUNS
 from fastdecode_lib.measure import System, Watched, WatchedModel, measure, provenance, stopwatch
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, output_matrix
@@ -35,8 +38,6 @@ from fastdecode_lib.text import padded
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH = 32
-RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 CASES = (
     ("base", 1, "compiled", "float32"),
     ("base", 1, "compiled", "int16"),
@@ -48,7 +49,7 @@ CASES = (
 )
 """Size, sentences at once, engine and number format: the fewer bytes a weight has and the more products a cycle, the more the rest
 of a step weighs; and a batch of table 2."""
-SYSTEMS = {1: "single_token_l2r", 2: "bidirectional"}
+NAMES = {1: L2R, 2: BOTH}
 """By tokens a step."""
 PARTS = ("encoder", "layers", "copies", "choice", "search")
 """``layers``: of the decoder; ``copies``: of its caches as the beam moves; ``choice``: output product, normalisation and top-k;
@@ -69,7 +70,7 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         geometry = TOY if scale is Scale.TINY else GEOMETRIES[size]
         source = random_source(geometry, min(batch, 3) if scale is Scale.TINY else batch, seed)
         pair: list[tuple[Any, Projection, Decoder]] = []
-        for group in SYSTEMS:
+        for group in NAMES:
             network = _network(geometry, engine, numbers, group, seed)
             pair.append((network, registry.projection("exact", network), single(BEAM) if group == 1 else several(BEAM)))
         systems = [forced_system(str(network.group), network, d, p, geometry.tokens) for network, p, d in pair]
@@ -80,11 +81,11 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         needed = [own["encoder"] + own["layers"] + own["choice"] for own in parts]
         used = [cast(Usage, m.usage) for m in found]
         case = {"size": size, "batch": batch, "engine": engine, "numbers": numbers}
-        for m, own, usage, group in zip(found, parts, used, SYSTEMS, strict=True):
+        for m, own, usage, group in zip(found, parts, used, NAMES, strict=True):
             row = {
-                "name": f"{size}, batch {batch}, {engine}, {numbers}, {SYSTEMS[group]}",
+                "name": f"{size}, batch {batch}, {engine}, {numbers}, {NAMES[group]}",
                 **case,
-                "system": SYSTEMS[group],
+                "system": NAMES[group],
             }
             row |= timed(found[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
             if group == 2:
@@ -146,23 +147,21 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
     made = []
     sizes = [(v, beam) for v in SIZES[scale] for beam in (1, BEAM)]
     for vocabulary, beam in tqdm(sizes, unit="size", disable=not progress):
-        base = TOY if scale is Scale.TINY else BASE
-        geometry = Geometry(base.layers, base.width, base.heads, base.feed_forward, vocabulary, base.tokens)
+        geometry = replace(TOY if scale is Scale.TINY else BASE, vocabulary=vocabulary)
         systems: list[System] = []
-        for label, make in (("exact", _exact), ("screened", _screened)):
-            for group in (1, 2):
+        for label in ("exact", "screened"):
+            for group in NAMES:
                 network = network_of(geometry, group, group > 1, seed)
+                projection = registry.projection("exact", network) if label == "exact" else _screened(network, seed)
                 decoder = single(beam) if group == 1 else several(beam)
-                systems.append(
-                    forced_system(f"{label} {group}", network, decoder, make(network, seed), geometry.tokens)
-                )
+                systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
         found = measure(systems, [random_source(geometry, 1, seed)], runs=RUNS[scale])
         for place, m in enumerate(found):
             label, tokens = m.name.split()
             made.append(
                 {
                     "name": f"{vocabulary:,}, beam {beam}, {label}, {tokens} a step",
-                    "system": SYSTEMS[int(tokens)],
+                    "system": NAMES[int(tokens)],
                     "vocabulary": vocabulary,
                     "beam": beam,
                     "projection": label,
@@ -175,10 +174,6 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
     frame = pd.DataFrame(made)
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"share": SHARE, "sets": SETS}
     return frame
-
-
-def _exact(network: Any, seed: int) -> Projection:
-    return registry.projection("exact", network)
 
 
 def _screened(network: Any, seed: int) -> Projection:

@@ -87,7 +87,11 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     best = SYSTEMS_002[preset].trained()
     if best is not None:
         return load(str(best), device="cpu", engine="compiled")
-    raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+    raise _untrained(preset)
+
+
+def _untrained(preset: str) -> NoResult:
+    return NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
 
 
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
@@ -107,7 +111,7 @@ def history_of(preset: str) -> list[dict[str, Any]]:
     kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
     path = best.parent / "history.json" if best else kept
     if not path.is_file():
-        raise NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+        raise _untrained(preset)
     history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return history
 

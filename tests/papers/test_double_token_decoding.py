@@ -10,6 +10,7 @@ import pytest
 import ddgviz
 from fastdecode_lib import load, registry
 from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, page_002, pages, paper_002
+from fastdecode_lib.experiments import group_ends as ends
 from fastdecode_lib.experiments import group_profile as taken_apart
 from fastdecode_lib.experiments import group_quality as quality
 from fastdecode_lib.experiments import group_speed as speed
@@ -157,7 +158,7 @@ def test_a_ratio_is_over_single_token_l2r_or_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_table3_compares_the_ends() -> None:
-    frame = quality.table3(TINY)
+    frame = ends.table3(TINY)
     assert len(frame) == 2 * len(paper_002.ENDS) * 2
     compared = frame[frame.difference.notna()]
     assert (compared.difference_low <= compared.difference_high).all()
@@ -173,8 +174,8 @@ def test_table3_compares_the_ends() -> None:
 
 
 def test_table3_leaves_out_what_too_few_sentences_are_long_enough_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(quality.LEAST, TINY, 1_000)
-    row = quality.table3(TINY).iloc[2]
+    monkeypatch.setitem(ends.LEAST, TINY, 1_000)
+    row = ends.table3(TINY).iloc[2]
     assert row["name"].endswith("left 5, 1-gram") and row.sentences < 1_000
     assert (
         row.gap == f"Of {row['set']} sentences {f'only {row.sentences} have' if row.sentences else 'none has'} 10 words"
@@ -186,21 +187,21 @@ def test_the_two_ends_are_compared_on_the_same_sentences() -> None:
     random = np.random.default_rng(3)
     single = np.stack([random.integers(2, 6, 200), np.full(200, 5)], 1)
     both = single - [1, 0]
-    ends = {quality.L2R: single, quality.BOTH: both}
-    same = quality._against(ends, ends, 0)
+    behind = {quality.L2R: single, quality.BOTH: both}
+    same = ends._against(behind, behind, 0)
     assert same == {"against_left": 0, "against_left_low": 0, "against_left_high": 0}
-    better = quality._against(ends, {quality.L2R: single, quality.BOTH: single}, 0)
+    better = ends._against(behind, {quality.L2R: single, quality.BOTH: single}, 0)
     assert better["against_left_low"] <= better["against_left"] == 20 <= better["against_left_high"]
 
 
 def test_ngrams_are_counted_as_said() -> None:
     words, reference = ["a", "b", "c", "d", "e", "f"], ["x", "b", "c", "d", "y", "f"]
-    assert quality._right(words, reference, "all", 0, 1) == (4, 6)
-    assert quality._right(words, reference, "left", 3, 1) == (2, 3)
-    assert quality._right(words, reference, "right", 2, 1) == (1, 2)
-    assert quality._right(words, reference, "all", 0, 2) == (2, 5)
-    assert quality._right(["the", "the", "the"], ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
-    assert quality._right(["a"], ["a"], "all", 0, 4) == (0, 0)
+    assert ends._right(words, reference, "all", 0, 1) == (4, 6)
+    assert ends._right(words, reference, "left", 3, 1) == (2, 3)
+    assert ends._right(words, reference, "right", 2, 1) == (1, 2)
+    assert ends._right(words, reference, "all", 0, 2) == (2, 5)
+    assert ends._right(["the", "the", "the"], ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
+    assert ends._right(["a"], ["a"], "all", 0, 4) == (0, 0)
 
 
 def test_table4_and_figure3_have_the_papers_points() -> None:

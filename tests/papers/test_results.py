@@ -271,6 +271,9 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
         lost.to_dict() == {"single": 1.0, "joined": 2.1}
         and taught.updates["bidirectional_distilled", "single"] == 5_400
     )
+    learned = committed("double_token_decoding.learning").set_index(["system", "updates"]).chrf
+    late = [learned[name, 6_000] - learned[name, 4_800] for name in ("single-l2r", "bidirectional")]
+    assert [round(gained, 1) for gained in late] == [0.3, 0.9]
     profile = committed("double_token_decoding.profile").query("size == 'base' and system == 'bidirectional'")
     assert round(profile.speedup.min(), 2) == 1.15 and round(profile.products.max(), 2) == 1.33
     assert (profile.arithmetic < 1).all() and not profile.noisy.any() and profile.speedup.max() < 1.55

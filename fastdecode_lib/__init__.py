@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "1.0.0"
 
 _HOMES = {
-    "load": "translation",
+    "load": "loading",
     "translate": "translation",
     "Translation": "translation",
     "compare": "measure",
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from fastdecode_lib.core import Constraints as Constraints
     from fastdecode_lib.core import Trace as Trace
     from fastdecode_lib.dashboard import runner as runner
+    from fastdecode_lib.loading import load as load
     from fastdecode_lib.measure import compare as compare
     from fastdecode_lib.registry import decoder as decoder
     from fastdecode_lib.translation import Translation as Translation
-    from fastdecode_lib.translation import load as load
     from fastdecode_lib.translation import translate as translate
     from fastdecode_lib.tuning import tune as tune
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from fastdecode_lib.checkpoints import FAMILIES, OWN
 from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.recurrent_shape import RECURRENT
 from fastdecode_lib.store import atomic_folder
-from fastdecode_lib.translation import TranslationModel
 
 BASELINES = ("hf", "ctranslate2")
 

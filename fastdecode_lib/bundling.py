@@ -12,10 +12,11 @@ from fastdecode_lib import cards, registry
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.int8_files import quantised
 from fastdecode_lib.language import load_language
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import quality, signatures, versions
 from fastdecode_lib.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 from fastdecode_lib.words import UNKNOWN
 
 JOINED_SEED = 0

@@ -37,10 +37,11 @@ from fastdecode_lib.draft_head import ANY, DraftHead
 from fastdecode_lib.draft_head import Shape as DraftHeadShape
 from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.kernels.matrices import PRECISIONS
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled import CompiledTransformer
 from fastdecode_lib.models.slots import fed_before
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.translation import Counted, TranslationModel
+from fastdecode_lib.translation import Counted
 
 TOLERANCE = 1e-9
 """Largest difference of hidden vectors in float64 that counts as equal."""

@@ -366,7 +366,7 @@ OWN = 40
 
 def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
     from fastdecode_lib.combining import choose
-    from fastdecode_lib.translation import PRECISIONS
+    from fastdecode_lib.loading import PRECISIONS
 
     if (options.engine, options.precision, options.dtype, options.draft) != ("auto", "float32", "float32", "auto"):
         raise UsageError(
@@ -436,7 +436,7 @@ def _check(options: argparse.Namespace) -> int:
 def _check_beam(options: argparse.Namespace) -> list[dict[str, Any]]:
     from fastdecode_lib.checks import beam_equals_huggingface
     from fastdecode_lib.corpus import Tatoeba, corpus_folder
-    from fastdecode_lib.translation import load
+    from fastdecode_lib.loading import load
 
     corpus = Tatoeba(corpus_folder(options.data))
     model = load("tatoeba-small", dtype="float64")
@@ -494,8 +494,9 @@ def _figures(options: argparse.Namespace) -> int:
     from fastdecode_lib.corpus import CorpusNotFound
     from fastdecode_lib.dashboard import DECODERS
     from fastdecode_lib.experiments import NoResult, Scale, experiments, start_here
+    from fastdecode_lib.loading import load
     from fastdecode_lib.store import write_table
-    from fastdecode_lib.translation import load, translate
+    from fastdecode_lib.translation import translate
 
     scale = Scale.of(options.scale)
     folder = Path(options.out)

@@ -176,7 +176,7 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from fastdecode_lib import translation
+    from fastdecode_lib import loading
     from fastdecode_lib.checkpoints import find_checkpoint
     from fastdecode_lib.contexts import Contexts
     from fastdecode_lib.fitting import fit_screens, groups, screens_beside
@@ -191,7 +191,7 @@ def _fit(options: argparse.Namespace) -> int:
         model = load_language(options.model)
         end = model.constraints.end
     else:
-        model = translation.load(options.model, device="cpu")
+        model = loading.load(options.model, device="cpu")
         end = model.constraints().end
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]

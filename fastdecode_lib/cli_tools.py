@@ -14,9 +14,9 @@ class UsageError(ValueError):
 
 def load(options: argparse.Namespace) -> Any:
     """The model that the options name, on as many threads as they say."""
-    from fastdecode_lib import translation
+    from fastdecode_lib import loading
 
-    model = translation.load(
+    model = loading.load(
         options.model,
         device=options.device,
         dtype=options.dtype,

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Scorer, Source
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import (
     System,
     bootstrap_ratio,
@@ -23,7 +24,7 @@ from fastdecode_lib.measure import (
     same_share,
     synchroniser,
 )
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 from fastdecode_lib.tuning import contents
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Combination:
     Attributes
     ----------
     decoder, projection, precision : str
-        As `registry` and `translation.load` name them.
+        As `registry` and `loading.load` name them.
     session : Session or None
         None where it is refused.
     refused : str

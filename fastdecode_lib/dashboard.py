@@ -12,9 +12,10 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import TRANSFORMERS
 from fastdecode_lib.core import Source
 from fastdecode_lib.draft_table import cache_folder
+from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measure import System, bootstrap_ratio, decoder_system, measure, synchroniser
 from fastdecode_lib.models.recurrent_shape import RECURRENT
-from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
 """The order in which decoders are offered; those that the registry has beyond these follow."""

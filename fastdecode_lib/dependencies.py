@@ -17,8 +17,9 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints import FAMILIES
 from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, Trace, drain
 from fastdecode_lib.decoding.choosing import choose
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import provenance
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,10 @@ from fastdecode_lib import __version__
 from fastdecode_lib.checkpoints import bundled, find_checkpoint
 from fastdecode_lib.draft_head import FILE as DRAFT_HEAD
 from fastdecode_lib.draft_table import cache_folder
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import count, provenance, quality, same_share, signatures
 from fastdecode_lib.store import atomic_file
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 from fastdecode_lib.workers import check_workers, over
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Job:
     ----------
     model : str
     settings : tuple of (name, value)
-        Of `translation.load`.
+        Of `loading.load`.
     direction : (source, target)
     limits : tuple of (name, value)
     fitted : (fingerprint, parts)

@@ -16,8 +16,9 @@ from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.documents import BATCH, in_batches
 from fastdecode_lib.folding import folded
 from fastdecode_lib.language import LanguageModel
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.text import check_direction
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 from fastdecode_lib.words import START
 
 ROWS = 256

@@ -118,7 +118,7 @@ def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> 
     Parameters
     ----------
     device, dtype : str
-        As for `translation.load`, of the torch engine.
+        As for `loading.load`, of the torch engine.
 
     Raises
     ------
@@ -129,8 +129,8 @@ def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> 
     """
     import torch
 
+    from fastdecode_lib.loading import DTYPES, torch_device
     from fastdecode_lib.models.language import Language
-    from fastdecode_lib.translation import DTYPES, torch_device
 
     if dtype not in DTYPES:
         raise ValueError(f"Unknown dtype: got {dtype!r}. Use one of {', '.join(DTYPES)}.")

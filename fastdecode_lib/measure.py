@@ -20,7 +20,8 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.baselines import baseline, until_end
 from fastdecode_lib.core import Candidates, Measurement, Model, Projection, Scorer, Source, Usage, drain
-from fastdecode_lib.translation import Counted, Session, TranslationModel
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.translation import Counted, Session
 
 if TYPE_CHECKING:
     import pandas as pd

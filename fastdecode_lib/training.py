@@ -12,10 +12,10 @@ import torch
 
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.learning import Learner
+from fastdecode_lib.loading import torch_device
 from fastdecode_lib.presets import PRESETS, Recipe
 from fastdecode_lib.store import atomic_file, recover
 from fastdecode_lib.training_run import Run, only_trainer
-from fastdecode_lib.translation import torch_device
 
 
 def train(

@@ -13,10 +13,11 @@ from fastdecode_lib.corpus import Tatoeba, spread_over
 from fastdecode_lib.draft_head import FILE, DraftHead, Shape, find_head
 from fastdecode_lib.drafting import fitting, translations, unlabelled
 from fastdecode_lib.learning import SmoothedLoss, autocast
+from fastdecode_lib.loading import load
 from fastdecode_lib.presets import DraftingPreset
 from fastdecode_lib.training_heads import NOTHING, Features, accepted, fresh, summed, unrolled
 from fastdecode_lib.training_marian import MarianLearner
-from fastdecode_lib.translation import Session, load
+from fastdecode_lib.translation import Session
 
 HEAD = "head."
 HELD_OUT = 60

@@ -318,7 +318,8 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
 def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
     """Translations of some texts by the model trained beside this one, or else the bundled one, as ids; kept as they come."""
     from fastdecode_lib.drafting import translations
-    from fastdecode_lib.translation import Session, load
+    from fastdecode_lib.loading import load
+    from fastdecode_lib.translation import Session
 
     best = PRESETS[teacher].trained(work.parent) or bundled().get(teacher)
     if best is None:

@@ -17,11 +17,12 @@ from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.draft_head import ANY, FILE, HEADS, DraftHead, Shape
 from fastdecode_lib.drafting import fitting, translations
 from fastdecode_lib.learning import Examples
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.presets import Recipe
 from fastdecode_lib.projections.listed import layer
 from fastdecode_lib.store import recover
 from fastdecode_lib.training_run import Run, only_trainer
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 NOTHING = -1
 """Fills the rows of a batch."""

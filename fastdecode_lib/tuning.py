@@ -9,8 +9,9 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import System, bootstrap_ratio, count, decoder_system, measure, provenance, synchroniser
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

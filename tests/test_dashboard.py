@@ -8,7 +8,7 @@ import pytest
 from fastdecode_lib import load, registry
 from fastdecode_lib.core import Trace
 from fastdecode_lib.dashboard import DECODERS, SETTINGS, WEIGHED, WEIGHED_WIDTHS, Runner, runner, spec
-from fastdecode_lib.translation import TranslationModel
+from fastdecode_lib.loading import TranslationModel
 
 TEXTS = fakes.own_sentences()["en"][:6]
 CHOSEN = {"from": "en", "to": "de", "decoder": "window", "width": 3}

@@ -27,7 +27,8 @@ from fastdecode_lib.dependencies import (
     with_edges,
     word_classes,
 )
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.translation import Session
 
 TEXTS = fakes.own_sentences()["en"][2:6]
 SEEDS = range(20)

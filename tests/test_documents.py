@@ -20,7 +20,8 @@ from fastdecode_lib import cli, translate
 from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.documents import cores, in_batches
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.translation import Session
 
 ENGLISH = [text for text in fakes.own_sentences()["en"] if len(text) < 50]
 TEXTS = [*ENGLISH[:5], "", *ENGLISH[5:12], "  ", "\u200b", ENGLISH[3]]

@@ -18,11 +18,12 @@ from fastdecode_lib.dashboard import runner
 from fastdecode_lib.feeding import Translations
 from fastdecode_lib.fitting import fit_screens, groups, screens_beside
 from fastdecode_lib.language import load_language
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.projections.active import ActiveSets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer, load_screens, output_matrix, save_screens
 from fastdecode_lib.projections.screened import Learning, Reading
 from fastdecode_lib.recording import record
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 TEXTS = fakes.own_sentences()
 LEARNING = Learning(clusters=6, rounds=2, batch=64)

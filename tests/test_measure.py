@@ -13,6 +13,7 @@ import torch
 from fastdecode_lib import compare, load
 from fastdecode_lib.baselines import baseline, until_end
 from fastdecode_lib.core import Constraints, Measurement, Source, Usage
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import (
     COLUMNS,
     System,
@@ -25,7 +26,7 @@ from fastdecode_lib.measure import (
     signatures,
     spread,
 )
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 SOURCES = [Source(np.array([[i, i + 1]]), np.array([2])) for i in (3, 5, 7)]
 

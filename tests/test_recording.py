@@ -22,9 +22,10 @@ from fastdecode_lib.contexts import NOTE, Contexts, ContextsError
 from fastdecode_lib.core import Model, Source, drain
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.feeding import Fed, IdRows, Item, References, Translations, hidden_and_labels
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.recording import record
 from fastdecode_lib.registry import projection
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 from fastdecode_lib.words import Vocabulary, WordText
 from fastdecode_lib.workers import over
 

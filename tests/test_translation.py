@@ -13,8 +13,9 @@ import fastdecode_lib
 from fastdecode_lib import compare, load, registry, translate
 from fastdecode_lib.core import Constraints, Trace
 from fastdecode_lib.decoding.jacobi import GaussSeidel
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.text import UnknownLanguage
-from fastdecode_lib.translation import Counted, Session, Translation, TranslationModel
+from fastdecode_lib.translation import Counted, Session, Translation
 
 TEXTS = fakes.own_sentences()["en"][:6]
 DECODERS = ("greedy", "beam:size=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3,length=5")

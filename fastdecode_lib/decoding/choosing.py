@@ -62,21 +62,29 @@ def check_fits(
     accepts: frozenset[Kind],
     name: str,
     model: Model,
-    source: Source,
+    source: Source | None,
     several: bool = False,
 ) -> None:
-    """Refuse, before any work, a model the decoder cannot drive; `several`: it needs one of several tokens a step.
+    """Refuse, before any work, a model the decoder cannot drive, and a source that it cannot decode, where one is given.
+
+    With `several` the decoder needs a model of several tokens a step.
 
     Raises
     ------
     ValueError
-        If the kind of model does not fit the decoder.
+        If the kind of model does not fit the decoder, or there is nothing to decode.
     """
     if model.kind not in accepts or (model.group > 1) != several:
         got, fitting, _ = _told(model.kind == "masked", model.group)
         wanted, _, trained = _told("masked" in accepts, "several" if several else 1)
         raise ValueError(
             f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
+        )
+    if source is None:
+        return
+    if not len(source):
+        raise ValueError(
+            "A batch without sentences cannot be decoded: got no rows. Leave it out; `translate` answers [] with []."
         )
     if (source.lengths < 1).any():
         raise ValueError(

@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{table} ...", flush=True)
         options_of: dict[str, Any] = dict(shared)
         if table != "start_up":
-            from fastdecode_lib.translation import load
+            from fastdecode_lib.loading import load
 
             options_of |= {"model": load(options.model, device="cpu"), "seed": options.seed}
         if table in ("steps", "pass_costs"):

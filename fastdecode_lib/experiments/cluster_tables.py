@@ -22,11 +22,12 @@ from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation,
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import Captured, counted
 from fastdecode_lib.fitting import groups
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy, provenance, quality, same_share
 from fastdecode_lib.projections.clustered import fit_clustered, with_sets
 from fastdecode_lib.projections.screen import Screen, ScreenScorer
 from fastdecode_lib.ratings import ScriptedRater, Study, power, sample_pairs
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

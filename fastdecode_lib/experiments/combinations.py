@@ -18,6 +18,7 @@ from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_ove
 from fastdecode_lib.experiments import Experiment, NoResult, Scale, draft_runs
 from fastdecode_lib.experiments.contexts_of import trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.loading import load
 from fastdecode_lib.measure import (
     bootstrap_ratio,
     count,
@@ -29,7 +30,6 @@ from fastdecode_lib.measure import (
     same_share,
     signatures,
 )
-from fastdecode_lib.translation import load
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,10 +19,10 @@ from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations, language_rows
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.language import load_language
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.presets import PRESETS
 from fastdecode_lib.projections.screen import output_matrix
 from fastdecode_lib.recording import record
-from fastdecode_lib.translation import TranslationModel, load
 
 FOLDER = Path("build") / "contexts"
 MOST = 1_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastdecode_lib.baselines import ctranslate2_limits, until_end
 from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import System, stopwatch
-from fastdecode_lib.translation import TranslationModel
 
 BACKENDS: Mapping[str, Mapping[str, str]] = {
     "onednn": {"CT2_USE_MKL": "0"},

@@ -17,6 +17,7 @@ from fastdecode_lib.experiments.contexts_of import trained
 from fastdecode_lib.experiments.grown import grown, grown_head, grown_table
 from fastdecode_lib.experiments.own_sentences import TECHNICAL, own_pairs
 from fastdecode_lib.experiments.random_models import OPUS
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import (
     bootstrap_ratio,
     count,
@@ -27,7 +28,7 @@ from fastdecode_lib.measure import (
     provenance,
     signatures,
 )
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,9 @@ from fastdecode_lib.corpus import DIRECTIONS, CorpusNotFound, Pair, Tatoeba, cor
 from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.engine_runs import SMALL
 from fastdecode_lib.experiments.own_sentences import own_pairs
+from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measure import largest_margin, provenance, quality, signatures
-from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

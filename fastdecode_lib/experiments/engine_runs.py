@@ -22,6 +22,7 @@ from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.random_models import OPUS, TOY, random_checkpoint
+from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measure import (
     System,
     bootstrap_ratio,
@@ -32,7 +33,7 @@ from fastdecode_lib.measure import (
     stopwatch,
 )
 from fastdecode_lib.text import padded
-from fastdecode_lib.translation import PRECISIONS, Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 from fastdecode_lib.tuning import pass_cost
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from fastdecode_lib.experiments.group_runs import (
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations
 from fastdecode_lib.folding import folded
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import (
     System,
     count,
@@ -41,7 +42,7 @@ from fastdecode_lib.measure import (
 )
 from fastdecode_lib.presets import SYSTEMS_002, GroupPreset
 from fastdecode_lib.recording import record
-from fastdecode_lib.translation import Session, TranslationModel
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,12 +20,13 @@ from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spre
 from fastdecode_lib.experiments import NoResult, Scale
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.kernels.matrices import Precision
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled import CompiledTransformer
 from fastdecode_lib.presets import SYSTEMS_002
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text import padded
-from fastdecode_lib.translation import Counted, Session, TranslationModel, load
+from fastdecode_lib.translation import Counted, Session
 
 DIRECTION = ("en", "de")
 BEAM = 10
@@ -73,7 +74,7 @@ paper tried and left out of its table."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:
-    """A system's model: bundled, or trained here to the end; in a tiny run one of random weights.
+    """A system's model: trained here to the end, or bundled; in a tiny run one of random weights.
 
     Raises
     ------
@@ -82,12 +83,10 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     """
     if scale is Scale.TINY:
         return load(str(_toy(preset)), device="cpu", engine="compiled")
-    if preset in bundled():
-        return load(preset, device="cpu", engine="compiled")
     best = SYSTEMS_002[preset].trained()
-    if best is not None:
-        return load(str(best), device="cpu", engine="compiled")
-    raise _untrained(preset)
+    if best is None and preset not in bundled():
+        raise _untrained(preset)
+    return load(str(best or preset), device="cpu", engine="compiled")
 
 
 def _untrained(preset: str) -> NoResult:
@@ -100,14 +99,14 @@ def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
 
 
 def history_of(preset: str) -> list[dict[str, Any]]:
-    """How a system's training went, evaluation by evaluation: of the bundled model, or of its run here, or as it was committed.
+    """How a system's training went, evaluation by evaluation: of its run here, or as it was committed.
 
     Raises
     ------
     NoResult
         If nothing is known of it.
     """
-    best = None if preset in bundled() else SYSTEMS_002[preset].trained()
+    best = SYSTEMS_002[preset].trained()
     kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
     path = best.parent / "history.json" if best else kept
     if not path.is_file():

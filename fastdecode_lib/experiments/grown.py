@@ -13,8 +13,8 @@ from fastdecode_lib.checkpoints import Architecture
 from fastdecode_lib.draft_head import DraftHead, Shape
 from fastdecode_lib.draft_table import DraftTable
 from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled import CompiledTransformer
-from fastdecode_lib.translation import TranslationModel
 
 NEVER = -1e4
 """Bias of the tokens that are added."""

@@ -12,9 +12,9 @@ from typing import Any
 from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.corpus import CorpusNotFound, corpus_fingerprint
 from fastdecode_lib.experiments import Experiment, Scale, experiments, result_name
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import provenance, versions
 from fastdecode_lib.store import plain_row, write_table
-from fastdecode_lib.translation import TranslationModel, load
 from fastdecode_lib.workers import check_workers, over
 
 
@@ -38,7 +38,7 @@ class Maker:
     model : str
         For those experiments that take a model.
     loading : tuple of (name, value)
-        Of `translation.load`.
+        Of `loading.load`.
     settings : tuple of (name, value)
         Of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
     """

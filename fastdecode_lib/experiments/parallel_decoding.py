@@ -32,8 +32,9 @@ from fastdecode_lib.experiments.parallel_runs import (
 )
 from fastdecode_lib.experiments.pass_costs import batch, cost, figure3
 from fastdecode_lib.experiments.start_here import SENTENCES
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import count, provenance
-from fastdecode_lib.translation import Session, TranslationModel, load, translate
+from fastdecode_lib.translation import Session, translate
 
 if TYPE_CHECKING:
     import pandas as pd

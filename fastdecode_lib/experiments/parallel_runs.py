@@ -20,6 +20,7 @@ from fastdecode_lib.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join
 from fastdecode_lib.experiments import Scale
 from fastdecode_lib.experiments.paper_003 import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.experiments.start_here import SENTENCES
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import (
     System,
     bootstrap_ratio,
@@ -32,7 +33,7 @@ from fastdecode_lib.measure import (
     signatures,
     synchroniser,
 )
-from fastdecode_lib.translation import Session, TranslationModel, load
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

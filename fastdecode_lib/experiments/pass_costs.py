@@ -20,6 +20,7 @@ from fastdecode_lib.experiments.parallel_runs import (
     speedup_row,
     take_turns,
 )
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import (
     System,
     bootstrap_ratio,
@@ -27,7 +28,7 @@ from fastdecode_lib.measure import (
     noisy,
     provenance,
 )
-from fastdecode_lib.translation import Counted, Session, TranslationModel, load
+from fastdecode_lib.translation import Counted, Session
 from fastdecode_lib.tuning import pass_cost
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from fastdecode_lib.experiments import Scale, paper_004
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.kernels.matrices import Matrix, Precision
 from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import System, bootstrap_ratio, measure, noisy, provenance
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
@@ -29,7 +30,6 @@ from fastdecode_lib.models.recurrent_shape import RECURRENT, SYSTEMS, RecurrentS
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.rules import constraints_of
-from fastdecode_lib.translation import TranslationModel
 from fastdecode_lib.words import END, START, WordText
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastdecode_lib.experiments import Experiment, Scale
+from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measure import compare
-from fastdecode_lib.translation import TranslationModel, load
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fastdecode_lib import checks, registry
 from fastdecode_lib.checkpoints import FAMILIES
+from fastdecode_lib.core import drain
 
 CASES = 24
 MANY = 60
@@ -47,6 +48,15 @@ def test_decoder_law(law, name):
         law(checks.random_decoder(name, case.random), case)
 
     holds()
+
+
+@pytest.mark.parametrize("name", registry.DECODERS)
+def test_a_batch_without_sentences_is_refused(name):
+    case = checks.random_case(1, fits=name)
+    decoder = checks.random_decoder(name, case.random)
+    nothing = case.source.rows(np.zeros(0, dtype=np.int64))
+    with pytest.raises(ValueError, match="A batch without sentences cannot be decoded: got no rows. Leave it out"):
+        drain(decoder.iterate(case.model, case.projection, nothing, case.constraints))
 
 
 @pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS + checks.MODEL_DRAFTS)

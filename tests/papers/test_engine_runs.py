@@ -12,7 +12,7 @@ from fastdecode_lib.experiments.bench_cpu import GOALS, rows_of
 from fastdecode_lib.experiments.engine_runs import LARGE, SMALL, WIDTHS, many_sentences
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.random_models import TOY, random_checkpoint
-from fastdecode_lib.translation import load
+from fastdecode_lib.loading import load
 
 COMPILED = ["compiled float32", "compiled int16", "compiled int8"]
 

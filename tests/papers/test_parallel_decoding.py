@@ -24,10 +24,11 @@ from fastdecode_lib.experiments.parallel_runs import (
     multiply_adds,
     runs,
 )
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measure import count
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.projections.exact import Exact
-from fastdecode_lib.translation import Counted, Session, TranslationModel
+from fastdecode_lib.translation import Counted, Session
 
 LOSSLESS = [method.name for method in METHODS if registry.decoder(method.name).lossless]
 TEXTS = [

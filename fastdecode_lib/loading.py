@@ -1,0 +1,292 @@
+"""A checkpoint made ready to run: its network on an engine, its tokenizer and its own rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import TRANSFORMERS, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.core import Constraints, Model, Projection, Source
+from fastdecode_lib.models.language_shape import LANGUAGE
+from fastdecode_lib.models.recurrent_shape import RECURRENT
+from fastdecode_lib.rules import constraints_of
+from fastdecode_lib.text import HuggingFaceText, MarianText, Tokenizer
+
+LIMITS = ("max_length", "min_length", "exact_length")
+"""The constraints a caller may change."""
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+ENGINES = ("auto", "torch", "compiled")
+PRECISIONS = ("float32", "int16", "int8")
+
+
+@dataclass(frozen=True)
+class TranslationModel:
+    """A loaded checkpoint: the network with its tokenizer and its own rules.
+
+    Attributes
+    ----------
+    name : str
+        As it was asked for.
+    network : Model
+    tokenizer : Tokenizer
+    checkpoint : Checkpoint
+    engine, dtype, device : str
+        How it runs; `dtype` is the precision where the engine is the compiled one.
+    """
+
+    name: str
+    network: Model
+    tokenizer: Tokenizer
+    checkpoint: Checkpoint
+    engine: str
+    dtype: str
+    device: str
+
+    def __repr__(self) -> str:
+        return f"TranslationModel({self.name!r}, engine={self.engine!r}, dtype={self.dtype!r}, device={self.device!r})"
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """The (source, target) pairs the model translates; empty if it does not say."""
+        return self.tokenizer.directions
+
+    @cached_property
+    def exact(self) -> Projection:
+        """The full vocabulary projection, laid out once for all sessions."""
+        return registry.projection("exact", self.network)
+
+    def constraints(self, target: str | None = None, **limits: Any) -> Constraints:
+        """The checkpoint's own rules for outputs, with changes.
+
+        Parameters
+        ----------
+        target : str, optional
+            Target language, for models that start with it.
+        **limits
+            ``max_length``, ``min_length`` or ``exact_length``.
+        """
+        given = {name: value for name, value in self.checkpoint.generation.items() if value is not None}
+        constraints = constraints_of(
+            self.name,
+            self.checkpoint.config | given,
+            language=self.tokenizer.forced_language(target),
+            language_ids=self.tokenizer.language_ids,
+            vocabulary=self.network.outputs[0].vocabulary,
+            room=self.network.max_target,
+        )
+        for name, value in limits.items():
+            if name not in LIMITS:
+                raise ValueError(f"Unknown option of decoding: got {name!r}. {registry.nearest(name, LIMITS)}")
+            if value is not None and type(value) is not int:
+                raise ValueError(f"{name} must be a whole number, got {value!r}. Example: {name}=40.")
+        changed = replace(constraints, **limits)
+        fits = self.network.max_target - len(changed.prefix) + 1
+        if changed.max_length > fits:
+            raise ValueError(
+                f"max_length is too long: got {changed.max_length}, {self.name} holds {fits} tokens. Lower max_length."
+            )
+        return changed
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Ids of some texts, checked against the model's longest source."""
+        batch = self.tokenizer.encode(texts, source, target)
+        too_long = np.flatnonzero(batch.lengths > self.network.max_source)
+        if len(too_long):
+            which = ", ".join(f"sentence {row + 1} has {batch.lengths[row]} tokens" for row in too_long[:10])
+            more = f" and {len(too_long) - 10} more are too long" if len(too_long) > 10 else ""
+            raise ValueError(
+                f"The source is too long: {which}{more}, {self.name} allows {self.network.max_source}. Split it into sentences."
+            )
+        return batch
+
+    def texts(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
+        """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
+        tokenizer: Any = self.tokenizer
+        if hasattr(tokenizer, "texts"):
+            found: list[str] = tokenizer.texts(self.network, sources, outputs)
+            return found
+        return [tokenizer.decode(ids) for ids in outputs]
+
+
+def load(
+    name: str = "tatoeba-small",
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    engine: str = "auto",
+    precision: str = "float32",
+) -> TranslationModel:
+    """Load a bundled model, a Hugging Face directory or a hub id.
+
+    Parameters
+    ----------
+    name : str
+        ``"tatoeba-small"``, a folder, or e.g. ``"Helsinki-NLP/opus-mt-en-de"``.
+    device : str
+        ``"auto"`` (CUDA if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+    dtype : str
+        Of the torch engine: ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+    engine : str
+        ``"compiled"``: Marian, mBART, M2M-100 and our recurrent models on a CPU, on kernels of our own. ``"torch"``: every
+        model on every device. ``"auto"``: the compiled one where it runs the model, in float32 or in the precision given.
+    precision : str
+        Of the compiled engine's products: ``"float32"``, ``"int16"`` or ``"int8"``.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint cannot be used.
+    ValueError
+        If an option is unknown, or options contradict each other.
+    """
+    _check_numbers(dtype, engine, precision)
+    checkpoint = find_checkpoint(name)
+    if checkpoint.family == LANGUAGE:
+        raise CheckpointError(
+            f"{name!r} is a language model, which does not translate. Use fastdecode_lib.language.load_language."
+        )
+    if _runs_compiled(checkpoint, device, dtype, engine, precision):
+        network: Any = _compiled(checkpoint, precision)
+        return TranslationModel(str(name), network, tokenizer_of(checkpoint), checkpoint, "compiled", precision, "cpu")
+    import torch
+
+    place = torch_device(device)
+    if checkpoint.family in TRANSFORMERS:
+        from fastdecode_lib.models.transformer import Transformer
+
+        network = Transformer(checkpoint.architecture, checkpoint.tensors(), place, getattr(torch, dtype))
+    elif checkpoint.family == RECURRENT:
+        from fastdecode_lib.models.recurrent import Recurrent
+
+        network = Recurrent(checkpoint.recurrent, checkpoint.tensors(), place, getattr(torch, dtype))
+    else:
+        network = _through_huggingface(checkpoint, place, getattr(torch, dtype))
+    tokenizer = tokenizer_of(checkpoint)
+    return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer in a checkpoint's folder."""
+    if checkpoint.family == RECURRENT:
+        from fastdecode_lib.words import WordText
+
+        shape = checkpoint.recurrent
+        return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
+    if (checkpoint.folder / "source.spm").is_file():
+        return MarianText.load(checkpoint)
+    return HuggingFaceText(checkpoint)
+
+
+def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:
+    if checkpoint.family == RECURRENT:
+        from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
+
+        return CompiledRecurrent(checkpoint.recurrent, checkpoint.arrays(), replace(FASTEST, products=precision))
+    from fastdecode_lib.models.compiled import CompiledTransformer
+
+    return CompiledTransformer(checkpoint.architecture, checkpoint.arrays(), precision)
+
+
+def _check_numbers(dtype: str, engine: str, precision: str) -> None:
+    """Refuse unknown numbers and engines, and numbers that the engine asked for does not have."""
+    for what, value, known in (
+        ("dtype", dtype, DTYPES),
+        ("engine", engine, ENGINES),
+        ("precision", precision, PRECISIONS),
+    ):
+        if value not in known:
+            raise ValueError(f"Unknown {what}: got {value!r}. Use one of {', '.join(known)}.")
+    if engine == "torch" and precision != "float32":
+        raise ValueError(f"The torch engine has no precision {precision}: leave it out, or use engine='compiled'.")
+    if engine == "compiled" and dtype != "float32":
+        raise ValueError(f"The compiled engine has no dtype {dtype}: leave it out, or use engine='torch'.")
+    if dtype != "float32" and precision != "float32":
+        raise ValueError(
+            f"dtype belongs to the torch engine, precision to the compiled one: got dtype={dtype!r} and "
+            f"precision={precision!r}. Leave out one."
+        )
+
+
+def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str, precision: str) -> bool:
+    """Whether a model is loaded on the compiled engine."""
+    wanted = engine == "compiled" or precision != "float32"
+    runs = checkpoint.family in (*TRANSFORMERS, RECURRENT)
+    if wanted and not runs:
+        raise ValueError(
+            f"The compiled engine runs {', '.join((*TRANSFORMERS, RECURRENT))} models, got a {checkpoint.family} model. "
+            "Use engine='torch'."
+        )
+    if wanted and device not in ("auto", "cpu"):
+        raise ValueError(f"The compiled engine runs on the CPU: got device={device!r}. Use engine='torch'.")
+    if wanted or engine == "torch" or dtype != "float32" or not runs:
+        return wanted
+    return device == "cpu" or (device == "auto" and not _sees_cuda())
+
+
+def _sees_cuda() -> bool:
+    """Whether torch would find a CUDA device; torch is only asked where there is a driver."""
+    import ctypes
+    import sys
+
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def torch_device(device: str) -> Any:
+    """The torch device of a name, such as ``auto``.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name here.
+    """
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"Unknown device: got {device!r}. Use auto, cpu, cuda or cuda:N.") from error
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"Unsupported device: got {device!r}. Use auto, cpu, cuda or cuda:N.")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"No such CUDA device here: got device={device!r}. Use device='cpu'.")
+    return place
+
+
+def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForSeq2SeqLM
+
+    from fastdecode_lib.models.huggingface import HuggingFaceModel
+
+    checkpoint._weight_files()
+    try:
+        module, found = AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
+    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"transformers could not load {checkpoint.name!r} ({checkpoint.family}): {error}. Check that it is a "
+            "sequence-to-sequence model."
+        ) from error
+    for problem in ("missing_keys", "unexpected_keys"):
+        if names := sorted(found[problem]):
+            raise CheckpointError(
+                f"The weights of {checkpoint.name!r} do not fit its config.json: {problem.replace('_', ' ')} "
+                f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Save the whole model again."
+            )
+    for name, tensor in module.state_dict().items():
+        check_finite(name, tensor)
+    limit = checkpoint.config.get("max_position_embeddings") or checkpoint.config.get("n_positions") or 512
+    return HuggingFaceModel(module.to(device), int(limit))

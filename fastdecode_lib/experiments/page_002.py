@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 INTRODUCTION = """\
 Systems are trained by one recipe on Tatoeba English-German, single sentences and joined ones; the paper's are of WMT-14 and
 ASPEC, and its speeds of a V100 in half precision. Ours are of one thread of a CPU on the compiled engine in float32, systems in
-turns, 95% intervals. Single-token L2R and bidirectional, which are bundled, had 6,000 updates, three passes over the data (an
-hour on a core of the AMD EPYC named below), the others what table 2 says; each was trained once. Speed at the paper's sizes is
-of random weights with forced lengths, 30 tokens of 16,000 pieces where nothing else is said: the end is forbidden before the
-last token and costs nothing there, in both systems alike, so that the words do not matter. With the end these are an odd number
-of slots, of which two a step waste one. Raw: `fastdecode_lib/results/double_token_decoding.*.laptop.json`; the notebook
-`03_double_token_decoding` shows them with what they mean. This section is written from the results by `python -m
-fastdecode_lib.experiments.page_002`."""
+turns, 95% intervals. Single-token L2R and bidirectional, which are bundled, single-token R2L and double-token L2R had 6,000
+updates, three passes over the data (one to two hours on a core), the others what table 2 says; each was trained
+once. Speed at the paper's sizes is of random weights with forced lengths, 30 tokens of 16,000 pieces where nothing else is
+said: the end is forbidden before the last token and costs nothing there, in both systems alike, so that the words do not
+matter. With the end these are an odd number of slots, of which two a step waste one. Raw:
+`fastdecode_lib/results/double_token_decoding.*.laptop.json`; the notebook `03_double_token_decoding` shows them with what they
+mean. This section is written from the results by `python -m fastdecode_lib.experiments.page_002`."""
 
 
 GOALS = """\
@@ -88,8 +88,9 @@ is less than 5%; that is of the sentences, not of another training. BLEU is of {
 them. updates: of the best checkpoint, with those of what it began as."""
 
 BEGUN = """\
-bidirectional_from_l2r and single_token_l2r_on go on from single_token_l2r, shallow_l2r from one of 2,400 updates;
-single_token_l2r_2400 and bidirectional_2400 are the two as they were then."""
+bidirectional_from_l2r and single_token_l2r_on go on from single_token_l2r, shallow_l2r from one of 2,400 updates; names that
+end in 2400 are systems after so many updates, in earlier trainings: to be held to double_token_r2l and to Mask-Predict, which had
+three times as many."""
 
 
 LEARNED_EVERY = 1_200

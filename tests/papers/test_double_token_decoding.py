@@ -278,20 +278,24 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     monkeypatch.chdir(tmp_path)
     before = quality.learning()
     assert set(before[before.kind == "measured"].system) >= {"single-l2r", "bidirectional"}, "they are bundled"
-    gap = before.set_index("system").gap["double-l2r"]
-    assert gap == "The model double-l2r is not trained here. Train it: fastdecode train double-l2r --data DIR"
-    run = tmp_path / "build" / "train" / "double-l2r"
+    gap = before.set_index("system").gap["single-l2r-distilled"]
+    assert (
+        gap
+        == "The model single-l2r-distilled is not trained here. Train it: fastdecode train single-l2r-distilled --data DIR"
+    )
+    run = tmp_path / "build" / "train" / "single-l2r-distilled"
     (run / "best").mkdir(parents=True)
     (run / "best" / "config.json").write_text("{}", encoding="utf-8")
     entries = [
-        {"update": n, "seconds": 60.0 * n, "dev_chrf": n / 100} for n in (300, SYSTEMS_002["double-l2r"].max_updates)
+        {"update": n, "seconds": 60.0 * n, "dev_chrf": n / 100}
+        for n in (300, SYSTEMS_002["single-l2r-distilled"].max_updates)
     ]
     (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
     frame = quality.learning()
-    found = frame[frame.system == "double-l2r"]
+    found = frame[frame.system == "single-l2r-distilled"]
     assert list(found.chrf) == [entry["dev_chrf"] for entry in entries] and list(found.minutes) == list(found.updates)
     assert page_002._learned(frame).startswith("| updates |") and set(frame.system) == set(SYSTEMS_002)
-    assert group_runs.updates_of("double-l2r") == entries[-1]["update"]
+    assert group_runs.updates_of("single-l2r-distilled") == entries[-1]["update"]
 
 
 def test_updates_are_of_the_best_checkpoint_and_of_what_it_began_as() -> None:

@@ -38,7 +38,7 @@ class Maker:
     model : str
         For those experiments that take a model.
     loading : tuple of (name, value)
-        Of `loading.load`.
+        Of `fastdecode_lib.load`.
     settings : tuple of (name, value)
         Of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
     """

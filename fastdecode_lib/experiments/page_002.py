@@ -14,10 +14,10 @@ INTRODUCTION = """\
 Systems are trained by one recipe on Tatoeba English-German, single sentences and joined ones; the paper's are of WMT-14 and
 ASPEC, and its speeds of a V100 in half precision. Ours are of one thread of a CPU on the compiled engine in float32, systems in
 turns, 95% intervals. Single-token L2R and bidirectional, which are bundled, single-token R2L and double-token L2R had 6,000
-updates, three passes over the data (one to two hours on a core), the others what table 2 says; each was trained
-once. Speed at the paper's sizes is of random weights with forced lengths, 30 tokens of 16,000 pieces where nothing else is
-said: the end is forbidden before the last token and costs nothing there, in both systems alike, so that the words do not
-matter. With the end these are an odd number of slots, of which two a step waste one. Raw:
+updates, three passes over the data (one to two hours on a core), the others what table 2 says; each row is of one training.
+Speed at the paper's sizes is of random weights with forced lengths, 30 tokens of 16,000 pieces where nothing else is said: the
+end is forbidden before the last token and costs nothing there, in both systems alike, so that the words do not matter. With the
+end these are an odd number of slots, of which two a step waste one. Raw:
 `fastdecode_lib/results/double_token_decoding.*.laptop.json`; the notebook `03_double_token_decoding` shows them with what they
 mean. This section is written from the results by `python -m fastdecode_lib.experiments.page_002`."""
 
@@ -88,9 +88,9 @@ is less than 5%; that is of the sentences, not of another training. BLEU is of {
 them. updates: of the best checkpoint, with those of what it began as."""
 
 BEGUN = """\
-bidirectional_from_l2r and single_token_l2r_on go on from single_token_l2r, shallow_l2r from one of 2,400 updates; names that
-end in 2400 are systems after so many updates, in earlier trainings: to be held to double_token_r2l and to Mask-Predict, which had
-three times as many."""
+bidirectional_from_l2r and single_token_l2r_on go on from single_token_l2r, shallow_l2r from one of 2,400 updates. Names that end
+in 2400 are earlier trainings, after so many updates: double_token_r2l, which had as many, and Mask-Predict, which had three times
+as many, are to be compared with those. Tokens and sentences a second compare within a run."""
 
 
 LEARNED_EVERY = 1_200
@@ -159,10 +159,11 @@ def _systems(frame: "pd.DataFrame") -> str:
             told.append(f"Rows of {rows} are of another run, over the same single-token L2R.")
         else:
             bleu = " and ".join(f"{value:.1f}" for value in own["bleu_of_l2r"].values())
-            told.append(
-                f"Rows of {rows} are over the single-token L2R of their own run, of 2,400 updates ({bleu} BLEU)."
-            )
-    unmarked = frame[frame["bleu"].notna() & frame["bleu_p_r2l"].isna() & (frame["system"] != "single_token_r2l")]
+            told.append(f"Rows of {rows} are over the single-token L2R of their own run ({bleu} BLEU).")
+    if elsewhere := [rows for own in about.get("also", {}).values() if (rows := own.get("r2l_of"))]:
+        told.append(f"p and ‡ against R2L of {'; '.join(elsewhere)}.")
+    itself = frame["system"].str.startswith("single_token_r2l")
+    unmarked = frame[frame["bleu"].notna() & frame["bleu_p_r2l"].isna() & ~itself]
     if len(unmarked):
         told.append(f"Not marked against R2L, which was not in their run: {', '.join(unmarked['system'].unique())}.")
     return measured(names, " ".join(told))(frame)

@@ -9,7 +9,7 @@ import pytest
 
 import ddgviz
 from fastdecode_lib import load, registry
-from fastdecode_lib.experiments import NoResult, Scale, experiments, group_runs, page_002, pages, paper_002
+from fastdecode_lib.experiments import NoResult, Scale, committed, experiments, group_runs, page_002, pages, paper_002
 from fastdecode_lib.experiments import group_ends as ends
 from fastdecode_lib.experiments import group_profile as taken_apart
 from fastdecode_lib.experiments import group_quality as quality
@@ -301,6 +301,25 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
 def test_updates_are_of_the_best_checkpoint_and_of_what_it_began_as() -> None:
     own = max(group_runs.history_of("shallow-l2r"), key=lambda entry: entry["dev_chrf"])["update"]
     assert group_runs.updates_of("shallow-l2r") == own + group_runs.updates_of("single-l2r") > own > 0
+
+
+def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(group_runs, "load", lambda name, **_: name)
+    assert model_of("single-l2r", Scale.LAPTOP) == "single-l2r"
+    run = tmp_path / "build" / "train" / "single-l2r"
+    (run / "best").mkdir(parents=True)
+    (run / "best" / "config.json").write_text("{}", encoding="utf-8")
+    entries = [{"update": n, "seconds": 1.0, "dev_chrf": 90.0 - n / 1000} for n in (300, 6_000)]
+    (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
+    assert Path(str(model_of("single-l2r", Scale.LAPTOP))) == Path("build/train/single-l2r/best")
+    assert group_runs.history_of("single-l2r") == entries and group_runs.updates_of("single-l2r") == 300
+
+
+def test_the_page_says_which_systems_are_not_marked_against_r2l() -> None:
+    told = page_002._systems(committed("double_token_decoding.table2")).partition("Not marked against R2L")[2]
+    assert "double_token_r2l" in told and "mask_predict_4" in told, "R2L was not in their run"
+    assert "single_token_r2l" not in told and " bidirectional," not in told, "itself, and what was marked"
 
 
 def test_screened_and_lossless() -> None:

@@ -58,7 +58,8 @@ def _list_presets(folder: str) -> None:
 
     rows = []
     for name, preset in PRESETS.items():
-        state = "trained here" if preset.trained(folder) else "begun" if (Path(folder) / name).is_dir() else "-"
+        begun = "begun" if (Path(folder) / name).is_dir() else "-"
+        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else begun
         directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
         rows.append(
             {
@@ -66,7 +67,7 @@ def _list_presets(folder: str) -> None:
                 "kind": preset.kind,
                 "languages": directions,
                 "updates": preset.max_updates,
-                "state": "bundled" if name in bundled() else state,
+                "state": state,
             }
         )
     print_table(rows)

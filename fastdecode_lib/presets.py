@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fastdecode_lib.checkpoints import bundled
 from fastdecode_lib.corpus import DIRECTIONS
 from fastdecode_lib.models.language_shape import LanguageShape
 from fastdecode_lib.models.recurrent_shape import SYSTEMS, RecurrentShape, system
@@ -329,3 +330,11 @@ PRESETS: dict[str, Recipe] = {
         LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False, **_SHORT),
     )
 }
+
+
+def place_of(name: str, folder: str | Path = "build/train") -> str | None:
+    """A preset's model as `load` takes it: the folder where it was trained to its end, or its name if it is bundled."""
+    best = PRESETS[name].trained(folder)
+    if best is not None:
+        return str(best)
+    return name if name in bundled() else None

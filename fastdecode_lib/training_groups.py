@@ -11,14 +11,14 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import OWN, Architecture, Checkpoint, bundled, find_checkpoint
+from fastdecode_lib.checkpoints import OWN, Architecture, Checkpoint, find_checkpoint
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.corpus import Tatoeba, join_pairs
 from fastdecode_lib.folding import folded
 from fastdecode_lib.int8_files import quantised
 from fastdecode_lib.learning import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples, new_marian
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.presets import PRESETS, GroupPreset
+from fastdecode_lib.presets import GroupPreset, place_of
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.text import padded
 
@@ -321,13 +321,13 @@ def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: 
     from fastdecode_lib.loading import load
     from fastdecode_lib.translation import Session
 
-    best = PRESETS[teacher].trained(work.parent) or bundled().get(teacher)
-    if best is None:
+    place = place_of(teacher, work.parent)
+    if place is None:
         raise ValueError(
             f"The teacher {teacher} has not been trained to its end: got {work.parent / teacher}. Train it first: fastdecode train "
             f"{teacher} --data DIR --folder {work.parent}"
         )
-    model = load(str(best), device="cpu")
+    model = load(place, device="cpu")
     session = Session.of(model, *direction)
     _, outputs = translations(session, texts, folder=work / "taught", progress=True)
     said = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])

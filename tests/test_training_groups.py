@@ -202,7 +202,7 @@ def test_a_teacher_must_have_come_to_its_end(
     """What a teacher in training says would be kept for good."""
     folder = trained["single-l2r"].parents[1]
     monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=300, evaluate_every=150))
-    monkeypatch.setattr("fastdecode_lib.training_groups.bundled", dict)
+    monkeypatch.setattr("fastdecode_lib.presets.bundled", dict)
     for work in (folder / "half", tmp_path / "none"):
         work.mkdir()
         said = rf"teacher single-l2r has not been trained to its end: got {work.parent}/single-l2r.*fastdecode train single-l2r"

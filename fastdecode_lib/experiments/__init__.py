@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.core import Trace
+from fastdecode_lib.presets import place_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,6 +138,25 @@ COUNTED = {
 
 class NoResult(ValueError):
     """A long run whose outcome does not come with fastdecode."""
+
+
+def trained(preset: str) -> str:
+    """A preset's model as `load` takes it, trained here or bundled; see `presets.place_of`.
+
+    Raises
+    ------
+    NoResult
+        If there is neither.
+    """
+    place = place_of(preset)
+    if place is None:
+        raise untrained(preset)
+    return place
+
+
+def untrained(preset: str) -> NoResult:
+    """What a row says whose model there is not."""
+    return NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
 
 
 def result_name(name: str, scale: str, threads: int = 1) -> str:

@@ -17,8 +17,8 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.decoding.autoregressive import Beam
-from fastdecode_lib.experiments import Scale, paper_000
-from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation, trained
+from fastdecode_lib.experiments import Scale, paper_000, trained
+from fastdecode_lib.experiments.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.experiments.projection_runs import Captured, counted
 from fastdecode_lib.fitting import groups

@@ -15,8 +15,7 @@ from fastdecode_lib.checkpoints import find_checkpoint
 from fastdecode_lib.combining import Combination, Costs, combinations, costs, known_projections, named
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
-from fastdecode_lib.experiments import Experiment, NoResult, Scale, draft_runs
-from fastdecode_lib.experiments.contexts_of import trained
+from fastdecode_lib.experiments import Experiment, NoResult, Scale, draft_runs, trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.loading import load
 from fastdecode_lib.measure import (

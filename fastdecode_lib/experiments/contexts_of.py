@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints import bundled
 from fastdecode_lib.contexts import Contexts
 from fastdecode_lib.corpus import Novels, Tatoeba, corpus_folder, spread_over
-from fastdecode_lib.experiments import NoResult, Scale
+from fastdecode_lib.experiments import Scale, trained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.feeding import Translations, language_rows
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.language import load_language
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.presets import PRESETS
 from fastdecode_lib.projections.screen import output_matrix
 from fastdecode_lib.recording import record
 
@@ -145,22 +143,6 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
     fit, dev, test = recorded
     return Situation(name, model, output_matrix(network), fit, dev, test, loaded)
-
-
-def trained(model: str) -> str:
-    """The bundled model of a name, or the folder where it was trained to the end.
-
-    Raises
-    ------
-    NoResult
-        If there is neither.
-    """
-    if model in bundled():
-        return model
-    best = PRESETS[model].trained()
-    if best is not None:
-        return str(best)
-    raise NoResult(f"The model {model} is not trained here. Train it: fastdecode train {model} --data DIR")
 
 
 def _texts(

@@ -12,8 +12,7 @@ from fastdecode_lib.corpus import Tatoeba, corpus_folder, join_pairs, spread_ove
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.draft_head import DraftHead, find_head
 from fastdecode_lib.draft_table import DraftTable
-from fastdecode_lib.experiments import Chart, Experiment, NoResult, Scale
-from fastdecode_lib.experiments.contexts_of import trained
+from fastdecode_lib.experiments import Chart, Experiment, NoResult, Scale, trained
 from fastdecode_lib.experiments.grown import grown, grown_head, grown_table
 from fastdecode_lib.experiments.own_sentences import TECHNICAL, own_pairs
 from fastdecode_lib.experiments.random_models import OPUS

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import OWN, Architecture, bundled
+from fastdecode_lib.checkpoints import OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Trace, Usage, drain
 from fastdecode_lib.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
-from fastdecode_lib.experiments import NoResult, Scale
+from fastdecode_lib.experiments import NoResult, Scale, trained, untrained
 from fastdecode_lib.experiments.own_sentences import own_pairs
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
@@ -83,14 +83,7 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     """
     if scale is Scale.TINY:
         return load(str(_toy(preset)), device="cpu", engine="compiled")
-    best = SYSTEMS_002[preset].trained()
-    if best is None and preset not in bundled():
-        raise _untrained(preset)
-    return load(str(best or preset), device="cpu", engine="compiled")
-
-
-def _untrained(preset: str) -> NoResult:
-    return NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+    return load(trained(preset), device="cpu", engine="compiled")
 
 
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
@@ -110,7 +103,7 @@ def history_of(preset: str) -> list[dict[str, Any]]:
     kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
     path = best.parent / "history.json" if best else kept
     if not path.is_file():
-        raise _untrained(preset)
+        raise untrained(preset)
     history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return history
 

@@ -160,8 +160,8 @@ def _systems(frame: "pd.DataFrame") -> str:
         else:
             bleu = " and ".join(f"{value:.1f}" for value in own["bleu_of_l2r"].values())
             told.append(f"Rows of {rows} are over the single-token L2R of their own run ({bleu} BLEU).")
-    if elsewhere := [rows for own in about.get("also", {}).values() if (rows := own.get("r2l_of"))]:
-        told.append(f"p and ‡ against R2L of {'; '.join(elsewhere)}.")
+        if "r2l_of" in own:
+            told.append(f"p and ‡ against R2L of {own['r2l_of']}.")
     itself = frame["system"].str.startswith("single_token_r2l")
     unmarked = frame[frame["bleu"].notna() & frame["bleu_p_r2l"].isna() & ~itself]
     if len(unmarked):

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.checkpoints import CheckpointError, bundled
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.experiments import NoResult, Scale, committed, paper_004
 from fastdecode_lib.experiments.recurrent_runs import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
@@ -10,7 +9,7 @@ from fastdecode_lib.measure import paired_quality, provenance, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent_shape import SYSTEMS
-from fastdecode_lib.presets import PRESETS
+from fastdecode_lib.presets import PRESETS, place_of
 from fastdecode_lib.projections.average import Average
 
 if TYPE_CHECKING:
@@ -96,14 +95,9 @@ def table2(
 
 
 def _find(preset: str, folder: str) -> Trained | None:
-    """A trained preset, from where it was trained to the end or from the assets."""
-    best = PRESETS[preset].trained(folder)
-    if best is not None:
-        return Trained.find(best)
-    try:
-        return Trained.find(preset) if preset in bundled() else None
-    except CheckpointError:
-        return None
+    """A trained preset; None where there is none."""
+    place = place_of(preset, folder)
+    return None if place is None else Trained.find(place)
 
 
 def _translated(team: list[Trained], sources: list[str]) -> list[str]:

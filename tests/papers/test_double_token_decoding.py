@@ -272,6 +272,17 @@ def test_screens_of_random_sets_hold_the_end_and_are_held_to_their_own_projectio
     assert all(group_runs.END in scorer.screen.sets[i] for i in range(taken_apart.SETS))
 
 
+def trained_run(folder: Path, preset: str, scores: tuple[float, float]) -> list[dict[str, float]]:
+    """What is left of a run that came to its end, evaluated twice: its folder below `folder`, and its history."""
+    run = folder / "build" / "train" / preset
+    (run / "best").mkdir(parents=True)
+    (run / "best" / "config.json").write_text("{}", encoding="utf-8")
+    updates = (300, SYSTEMS_002[preset].max_updates)
+    entries = [{"update": n, "seconds": 60.0 * n, "dev_chrf": s} for n, s in zip(updates, scores, strict=True)]
+    (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
+    return entries
+
+
 def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,14 +294,7 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
         gap
         == "The model single-l2r-distilled is not trained here. Train it: fastdecode train single-l2r-distilled --data DIR"
     )
-    run = tmp_path / "build" / "train" / "single-l2r-distilled"
-    (run / "best").mkdir(parents=True)
-    (run / "best" / "config.json").write_text("{}", encoding="utf-8")
-    entries = [
-        {"update": n, "seconds": 60.0 * n, "dev_chrf": n / 100}
-        for n in (300, SYSTEMS_002["single-l2r-distilled"].max_updates)
-    ]
-    (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
+    entries = trained_run(tmp_path, "single-l2r-distilled", (3.0, 24.0))
     frame = quality.learning()
     found = frame[frame.system == "single-l2r-distilled"]
     assert list(found.chrf) == [entry["dev_chrf"] for entry in entries] and list(found.minutes) == list(found.updates)
@@ -307,11 +311,7 @@ def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(group_runs, "load", lambda name, **_: name)
     assert model_of("single-l2r", Scale.LAPTOP) == "single-l2r"
-    run = tmp_path / "build" / "train" / "single-l2r"
-    (run / "best").mkdir(parents=True)
-    (run / "best" / "config.json").write_text("{}", encoding="utf-8")
-    entries = [{"update": n, "seconds": 1.0, "dev_chrf": 90.0 - n / 1000} for n in (300, 6_000)]
-    (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
+    entries = trained_run(tmp_path, "single-l2r", (90.0, 84.0))
     assert Path(str(model_of("single-l2r", Scale.LAPTOP))) == Path("build/train/single-l2r/best")
     assert group_runs.history_of("single-l2r") == entries and group_runs.updates_of("single-l2r") == 300
 

@@ -278,6 +278,7 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     }
     assert behind == {(10, "single"): 10, (10, "joined"): 19, (4, "single"): 11, (4, "joined"): 21}
     taught = committed("double_token_decoding.distilled").set_index(["system", "set"])
+    assert {round(ratio, 1) for ratio in taught.token_ratio["bidirectional"]} == {1.1}
     lost = (taught.bleu["bidirectional"] - taught.bleu["bidirectional_distilled"]).round(1)
     assert (
         lost.to_dict() == {"single": 1.0, "joined": 2.1}

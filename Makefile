@@ -82,15 +82,15 @@ figures: install ## draw every figure and table into build/figures
 
 bench-ddgviz: install ## measure the picture against its budgets
 	$(call say,bench-ddgviz: Chromium and two minutes)
-	PYTHONPATH=tests/ddgviz $(BIN)/python tests/ddgviz/bench.py $(BENCH_ARGS)
+	PYTHONPATH=tests/ddgviz $(BIN)/python -m benchmarks.ddgviz $(BENCH_ARGS)
 
 bench-cpu: install ## measure the engines against others on this CPU
 	$(call say,bench-cpu: some 20 minutes; BENCH_ARGS=--quick takes under five)
-	$(BIN)/python -m fastdecode_lib.experiments.bench_cpu $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.cpu $(BENCH_ARGS)
 
 bench-projections: install ## measure the projections against numpy on trained contexts
 	$(call say,bench-projections: long; BENCH_ARGS=--quick takes under five minutes)
-	$(BIN)/python -m fastdecode_lib.experiments.bench_projections $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.projections $(BENCH_ARGS)
 
 bench-combinations: install ## measure every decoder with every projection in every precision
 	$(call say,bench-combinations: half an hour, and needs FASTDECODE_DATA)

@@ -24,7 +24,10 @@ Segments = list[tuple[str, bool]]
 
 
 class Study(Protocol):
-    """What a rating asks; ``fastdecode_lib.ratings.Study`` is one. Places count from 0 in a rater's own order."""
+    """What a rating asks; ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study`` is one.
+
+    Places count from 0 in a rater's own order.
+    """
 
     def progress(self, rater: str) -> tuple[int, int]:
         """How many pairs are rated, and of how many."""
@@ -135,7 +138,7 @@ def rate(study: Study, rater: str) -> Rating:
     Parameters
     ----------
     study : Study
-        As ``fastdecode_lib.ratings.Study``.
+        As ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study``.
     rater : str
         Who rates; raters see the pairs in orders of their own.
 
@@ -151,5 +154,9 @@ def rate(study: Study, rater: str) -> Rating:
     """
     if not all(callable(getattr(study, name, None)) for name in ("progress", "next_place", "pair_at", "rate")):
         wanted = "A rating asks a study: an object with progress(), next_place(), pair_at() and rate()"
-        raise fail(wanted, type(study).__name__, "Make one with fastdecode_lib.ratings.Study.create().")
+        raise fail(
+            wanted,
+            type(study).__name__,
+            "Make one with fastdecode_lib.papers.vocabulary_clusters.ratings.Study.create().",
+        )
     return Rating(study, rater)

@@ -14,9 +14,9 @@ _HOMES = {
     "load": "loading",
     "translate": "translation",
     "Translation": "translation",
-    "compare": "measure",
-    "tune": "tuning",
-    "runner": "dashboard",
+    "compare": "measuring.comparing",
+    "tune": "measuring.widths",
+    "runner": "runners",
     "decoder": "registry",
     "Trace": "core",
     "Constraints": "core",
@@ -27,13 +27,13 @@ __all__ = [*_HOMES, "__version__"]
 if TYPE_CHECKING:
     from fastdecode_lib.core import Constraints as Constraints
     from fastdecode_lib.core import Trace as Trace
-    from fastdecode_lib.dashboard import runner as runner
     from fastdecode_lib.loading import load as load
-    from fastdecode_lib.measure import compare as compare
+    from fastdecode_lib.measuring.comparing import compare as compare
+    from fastdecode_lib.measuring.widths import tune as tune
     from fastdecode_lib.registry import decoder as decoder
+    from fastdecode_lib.runners import runner as runner
     from fastdecode_lib.translation import Translation as Translation
     from fastdecode_lib.translation import translate as translate
-    from fastdecode_lib.tuning import tune as tune
 
 
 def __getattr__(name: str) -> Any:

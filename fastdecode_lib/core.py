@@ -113,7 +113,7 @@ class Model(Protocol):
     group: int
     """Tokens a step grows by: 1, or n for a model that emits n tokens at once, which see each other's inputs."""
     both_ends: bool
-    """Whether slots are by turns from the left and the right end of the sentence; see `folding`."""
+    """Whether slots are by turns from the left and the right end of the sentence; see `decoding.folding`."""
     supports: frozenset[str]
     """Of ``"ragged"`` (rows of different length in one state) and ``"tree"`` (`visible` masks)."""
     outputs: tuple[Output, ...]

@@ -26,7 +26,7 @@ from fastdecode_lib.decoding.choosing import Choice
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.passes import Feed, Sentence, Taken, passes, row_batches
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.draft_table import DraftTable
+from fastdecode_lib.drafts.table import DraftTable
 
 if TYPE_CHECKING:
     from torch import Tensor

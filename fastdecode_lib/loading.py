@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import TRANSFORMERS, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints.folder import TRANSFORMERS, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.language import LANGUAGE
+from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.core import Constraints, Model, Projection, Source
-from fastdecode_lib.models.language_shape import LANGUAGE
-from fastdecode_lib.models.recurrent_shape import RECURRENT
-from fastdecode_lib.rules import constraints_of
-from fastdecode_lib.text import HuggingFaceText, MarianText, Tokenizer
+from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer
 
 LIMITS = ("max_length", "min_length", "exact_length")
 """The constraints a caller may change."""
@@ -147,7 +147,7 @@ def load(
     checkpoint = find_checkpoint(name)
     if checkpoint.family == LANGUAGE:
         raise CheckpointError(
-            f"{name!r} is a language model, which does not translate. Use fastdecode_lib.language.load_language."
+            f"{name!r} is a language model, which does not translate. Use fastdecode_lib.language_model.load_language."
         )
     if _runs_compiled(checkpoint, device, dtype, engine, precision):
         network: Any = _compiled(checkpoint, precision)
@@ -172,7 +172,7 @@ def load(
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer in a checkpoint's folder."""
     if checkpoint.family == RECURRENT:
-        from fastdecode_lib.words import WordText
+        from fastdecode_lib.text.words import WordText
 
         shape = checkpoint.recurrent
         return WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
@@ -186,7 +186,7 @@ def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:
         from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
 
         return CompiledRecurrent(checkpoint.recurrent, checkpoint.arrays(), replace(FASTEST, products=precision))
-    from fastdecode_lib.models.compiled import CompiledTransformer
+    from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 
     return CompiledTransformer(checkpoint.architecture, checkpoint.arrays(), precision)
 

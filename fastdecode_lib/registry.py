@@ -18,7 +18,7 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.draft_table import DraftTable, cache_folder, find_table
+from fastdecode_lib.drafts.table import DraftTable, cache_folder, find_table
 from fastdecode_lib.lexicon import Lexicon
 
 DECODERS: dict[str, type] = {
@@ -32,12 +32,12 @@ OF_WORDS = ("lexical",)
 """Those that need a lexicon of the model's words."""
 OF_WEIGHTS = {
     "svd": "factored.Svd",
-    "fgd": "indexed.Fgd",
-    "greedy_mips": "neighbours.GreedyMips",
-    "pca_mips": "neighbours.PcaMips",
-    "lsh_mips": "neighbours.LshMips",
-    "row_clusters": "neighbours.RowClusters",
-    "scann": "indexed.Scann",
+    "fgd": "ann_indexes.Fgd",
+    "greedy_mips": "mips.GreedyMips",
+    "pca_mips": "mips.PcaMips",
+    "lsh_mips": "mips.LshMips",
+    "row_clusters": "mips.RowClusters",
+    "scann": "ann_indexes.Scann",
 }
 """Those that are fitted on the output matrix alone, which takes seconds: where each is."""
 KEPT = {"adaptive": "factored.Adaptive"}
@@ -162,10 +162,10 @@ def screens_of(folder: Path, name: str) -> Path:
 
 def _exact(model: Model) -> Projection:
     if getattr(model, "engine", None) == "compiled":
-        from fastdecode_lib.projections.compiled import CompiledExact
+        from fastdecode_lib.projections.exact_compiled import CompiledExact
 
         return CompiledExact.of(model)
-    from fastdecode_lib.projections.exact import Exact
+    from fastdecode_lib.projections.exact_torch import Exact
 
     return Exact.of(model)
 
@@ -178,7 +178,7 @@ def _quantised(model: Model) -> Projection:
 
 def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
     """A screen from its folder, for the direction, or for its target language, or for all."""
-    from fastdecode_lib.projections.screen import ScreenScorer, load_screens, output_matrix
+    from fastdecode_lib.projections.screens import ScreenScorer, load_screens, output_matrix
 
     hints = {"file": str, "shared": bool, "precision": str}
     _check_options(name, options, hints)
@@ -237,7 +237,7 @@ def projection_class(place: str) -> Any:
 
 def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projection:
     """A projection that is fitted on the model's output matrix here and now."""
-    from fastdecode_lib.projections.screen import output_matrix
+    from fastdecode_lib.projections.screens import output_matrix
 
     fit = projection_class(OF_WEIGHTS[name]).fit
     hints = typing.get_type_hints(fit)

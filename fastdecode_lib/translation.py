@@ -9,7 +9,8 @@ from typing import Any, overload
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib.batching import cores, in_batches
+from fastdecode_lib.checkpoints.folder import find_checkpoint
 from fastdecode_lib.core import (
     Constraints,
     Decoder,
@@ -24,12 +25,11 @@ from fastdecode_lib.core import (
 )
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.double_token import DoubleToken
-from fastdecode_lib.decoding.drafts import Outputs
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.documents import cores, in_batches
+from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.models.slots import fed_before
-from fastdecode_lib.text import check_direction
+from fastdecode_lib.models.states import fed_before
+from fastdecode_lib.text.tokenizers import check_direction
 
 SHOWN = 64
 """Tokens of an active set that a trace names."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from fastdecode_lib.checkpoints import Architecture
-from fastdecode_lib.checks import random_tensors
-from fastdecode_lib.corpus import FOREIGN
-from fastdecode_lib.presets import LANGUAGE_TAGS
+from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.laws.running import random_tensors
+from fastdecode_lib.text.corpus import FOREIGN
+from fastdecode_lib.training.presets import LANGUAGE_TAGS
 
 SENTENCES = Path(__file__).parent / "sentences"
 LANGUAGES = ("en", "de", "fr", "es")
@@ -201,7 +201,7 @@ def bart_tokenizer() -> object:
 
 
 def write_corpus(folder: Path, pairs: int = 200) -> Path:
-    """A corpus of invented pairs in the layout of `fastdecode_lib.corpus`: every word has one translation."""
+    """A corpus of invented pairs in the layout of `fastdecode_lib.text.corpus`: every word has one translation."""
     random = np.random.default_rng(7)
     words = {"en": [a + b for a in ("ba", "do", "ki", "lu") for b in ("n", "ra", "sti", "mo", "f")]}
     words |= {"de": [f"{w}en" for w in words["en"]], "fr": [f"le{w}" for w in words["en"]]}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.compiled import CompiledExact
+from fastdecode_lib.projections.exact_compiled import CompiledExact
 
 
 @dataclass(frozen=True)

@@ -26,26 +26,26 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
     "fastdecode_lib.models.recurrent",
     "fastdecode_lib.models.lstm_layer",
     "fastdecode_lib.models.language",
-    "fastdecode_lib.training_language",
-    "fastdecode_lib.training_groups",
-    "fastdecode_lib.projections.exact",
+    "fastdecode_lib.training.language",
+    "fastdecode_lib.training.multi_token",
+    "fastdecode_lib.projections.exact_torch",
     "fastdecode_lib.projections.screen_torch",
     "fastdecode_lib.kernels.triton_gathered",
-    "fastdecode_lib.learning",
-    "fastdecode_lib.training",
-    "fastdecode_lib.training_run",
-    "fastdecode_lib.training_marian",
-    "fastdecode_lib.training_recurrent",
-    "fastdecode_lib.training_heads",
-    "fastdecode_lib.training_drafts",
-    "fastdecode_lib.checks",
-    "fastdecode_lib.checks_generate",
+    "fastdecode_lib.training.learner",
+    "fastdecode_lib.training.train",
+    "fastdecode_lib.training.run",
+    "fastdecode_lib.training.marian",
+    "fastdecode_lib.training.recurrent",
+    "fastdecode_lib.training.draft_heads",
+    "fastdecode_lib.training.for_drafting",
+    "fastdecode_lib.laws.running",
+    "fastdecode_lib.laws.generate",
 }
-TRANSFORMERS_MODULES = {"fastdecode_lib.checks_generate"}  # as above, for transformers: it derives from its classes
+TRANSFORMERS_MODULES = {"fastdecode_lib.laws.generate"}  # as above, for transformers: it derives from its classes
 PICTURES = {"ddgviz", "plotly"}
 NOT_IN_PICTURES = {"fastdecode_lib", *HEAVY}
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "thread_time"}
-TIMERS = ("fastdecode_lib.measure", "fastdecode_lib.decoding", "fastdecode_lib.training_run")
+TIMERS = ("fastdecode_lib.measuring.comparing", "fastdecode_lib.decoding", "fastdecode_lib.training.run")
 
 
 class Import(NamedTuple):
@@ -109,7 +109,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     tree = ast.parse(source)
     found = []
     library = within(module, "fastdecode_lib")
-    command_line = module == "fastdecode_lib.cli"
+    command_line = module == "fastdecode_lib.cli.main"
     layer = f"{module}.".split(".")[1] if library else ""
 
     for name, line, lazy in imports(module, tree, is_package):
@@ -164,29 +164,33 @@ BROKEN = [
     ("fastdecode_lib.models", "from . import x\nfrom .. import projections", "models may not depend"),
     ("fastdecode_lib.projections.x", "def f():\n    import fastdecode_lib.models.transformer", "projections may not"),
     ("fastdecode_lib.projections.x", "from fastdecode_lib import decoding", "projections may not depend"),
-    ("fastdecode_lib.decoding.x", "from fastdecode_lib.text import Text", "decoding may not depend"),
+    ("fastdecode_lib.decoding.x", "from fastdecode_lib.text.tokenizers import Text", "decoding may not depend"),
     ("fastdecode_lib.decoding.x", "import fastdecode_lib", "decoding may not depend"),
     ("fastdecode_lib.core", "from fastdecode_lib.models import load", "core may not depend"),
     ("ddgviz.x", "def f():\n    import torch", "pictures know nothing"),
     ("ddgviz.x", "from transformers import MarianMTModel", "pictures know nothing"),
     ("ddgviz.x", "from fastdecode_lib.core import Trace", "pictures know nothing"),
-    ("fastdecode_lib.measure", "def f():\n    import plotly.express", "the library draws nothing"),
+    ("fastdecode_lib.measuring.comparing", "def f():\n    import plotly.express", "the library draws nothing"),
     ("fastdecode_lib.translation", "import ddgviz", "the library draws nothing"),
-    ("fastdecode_lib.cli", "from ddgviz import svg", "the library draws nothing"),
+    ("fastdecode_lib.cli.main", "from ddgviz import svg", "the library draws nothing"),
     ("fastdecode_lib.translation", "import torch", "inside the function"),
-    ("fastdecode_lib.training", "import transformers", "inside the function"),
+    ("fastdecode_lib.training.train", "import transformers", "inside the function"),
     (
-        "fastdecode_lib.measure",
+        "fastdecode_lib.measuring.comparing",
         "try:\n    from sacrebleu import BLEU\nexcept ImportError:\n    pass",
         "inside the function",
     ),
     ("fastdecode_lib.projections.kmeans", "class A:\n    import faiss", "inside the function"),
-    ("fastdecode_lib.baselines", "import importlib\nx = importlib.import_module('ctranslate2')", "inside the function"),
-    ("fastdecode_lib", "from fastdecode_lib.training import train", "it imports torch"),
+    (
+        "fastdecode_lib.measuring.baselines",
+        "import importlib\nx = importlib.import_module('ctranslate2')",
+        "inside the function",
+    ),
+    ("fastdecode_lib", "from fastdecode_lib.training.train import train", "it imports torch"),
     ("fastdecode_lib.models", "from .transformer import Transformer", "it imports torch"),
     ("fastdecode_lib.translation", "def f():\n    from fastdecode_lib import experiments", "only notebooks"),
     ("fastdecode_lib.translation", "import time\nstart = time.perf_counter()", "reads a clock"),
-    ("fastdecode_lib.experiments.x", "import time as t\ndef f():\n    return t.monotonic_ns()", "reads a clock"),
+    ("fastdecode_lib.papers.experiment.x", "import time as t\ndef f():\n    return t.monotonic_ns()", "reads a clock"),
     ("fastdecode_lib.models.x", "from time import perf_counter as now", "reads a clock"),
 ]
 
@@ -203,8 +207,8 @@ KEPT = [
     ("fastdecode_lib.decoding.x", "import time\nfrom .jacobi import Jacobi\nstart = time.perf_counter()"),
     ("fastdecode_lib.translation", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
     ("fastdecode_lib.translation", "import time\ndef f():\n    import torch\n    time.sleep(1)"),
-    ("fastdecode_lib.cli", "def f():\n    import ddgviz\n    from fastdecode_lib import experiments, training"),
-    ("fastdecode_lib.experiments.x", "from fastdecode_lib import experiments, measure"),
+    ("fastdecode_lib.cli.main", "def f():\n    import ddgviz\n    from fastdecode_lib import experiments, training"),
+    ("fastdecode_lib.papers.experiment.x", "from fastdecode_lib import experiments, measure"),
     ("ddgviz.x", "import numpy, networkx, plotly, anywidget\nfrom . import trace"),
 ]
 

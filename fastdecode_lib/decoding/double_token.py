@@ -23,7 +23,7 @@ from fastdecode_lib.core import (
     Stop,
 )
 from fastdecode_lib.decoding.choosing import check_fits, choose
-from fastdecode_lib.folding import place, unfolded
+from fastdecode_lib.decoding.folding import place, unfolded
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.drafts import AUTO, Candidate, Draft, Drafter, Outputs, parse
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
-from fastdecode_lib.decoding.scores import BoundHead
-from fastdecode_lib.draft_head import DraftHead, DraftHeadError, find_head
-from fastdecode_lib.draft_table import DraftTable, DraftTableError, cache_folder, find_table
+from fastdecode_lib.drafts.head import DraftHead, DraftHeadError, find_head
+from fastdecode_lib.drafts.scores import BoundHead
+from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter, Outputs, parse
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError, cache_folder, find_table
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Window:
         Slots computed for each candidate in a pass: one behind the last settled token and one behind each of
         ``width - 1`` drafts. 1 is greedy decoding.
     draft : str
-        Where drafts come from, see `fastdecode_lib.decoding.drafts`: ``"ngram+lexicon"`` adds scores, ``"prompt/recycled"``
+        Where drafts come from, see `fastdecode_lib.drafts.sources`: ``"ngram+lexicon"`` adds scores, ``"prompt/recycled"``
         takes the first that has a token, ``"recycled|pool"`` verifies several candidates in one pass. ``"auto"`` is
         ``"ngram+lexicon"`` where a draft table for the model and direction is at hand, ``"recycled/pad"`` elsewhere.
     candidates : int

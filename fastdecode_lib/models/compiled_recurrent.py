@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
-from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder, check_length, check_prefix
+from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefix
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
 FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
@@ -178,7 +178,7 @@ class CompiledRecurrent:
     ----------
     shape : RecurrentShape
     tensors : mapping of name to float32 array
-        See `recurrent_shape`.
+        See `checkpoints.recurrent`.
     speedups : Speedups
     """
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.core import Kind, Output, Source
-from fastdecode_lib.models.slots import SlotsInOrder, check_length
+from fastdecode_lib.models.states import SlotsInOrder, check_length
 
 
 @dataclass

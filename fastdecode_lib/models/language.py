@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.core import Source
-from fastdecode_lib.models.language_shape import LanguageShape
 from fastdecode_lib.models.recurrent import Network, Recurrent
 
 

@@ -13,7 +13,7 @@ Sec. 5 stacks fully-connected layers on it: ``h1 = relu(W1 h)``, ``h2 = relu(W2 
 every other layer adding the result of the one two below before its relu. What a relu gives is clipped to [0, 10], and
 training clips every weight to [-1, 1] after each update (sec. 4.1), so that 16-bit integers hold both.
 
-The names and shapes of the matrices are listed in `recurrent_shape`.
+The names and shapes of the matrices are listed in `checkpoints.recurrent`.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.models.lstm_layer import lstm_layer
-from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, WEIGHT_LIMIT, RecurrentShape
-from fastdecode_lib.models.slots import SlotsInOrder, check_length, check_prefix
+from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefix
 
 
 def gru(state: Tensor, from_state: Tensor, from_input: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.checkpoints import FAMILIES, Architecture, CheckpointError
+from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture, CheckpointError
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
-from fastdecode_lib.models.slots import Slots, check_groups, check_length, check_prefix, fed_before
+from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,

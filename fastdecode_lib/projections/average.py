@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Scorer, Source
-from fastdecode_lib.projections.ranking import ban, best_first
+from fastdecode_lib.projections.queries import ban, best_first
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Average:
     def of(cls, model: Model) -> "Average":
         """The exact projection of every network of an ensemble."""
         if getattr(model, "engine", None) == "compiled":
-            from fastdecode_lib.projections.compiled import CompiledExact
+            from fastdecode_lib.projections.exact_compiled import CompiledExact
 
             return cls.over(model, tuple(CompiledExact.of(part) for part in _parts(model)))
-        from fastdecode_lib.projections.exact import Exact
+        from fastdecode_lib.projections.exact_torch import Exact
 
         return cls.over(model, tuple(Exact.of(part) for part in _parts(model)))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.listed import (
+from fastdecode_lib.projections.shortlists import (
     Active,
     Fitted,
     Listed,

@@ -12,7 +12,7 @@ from fastdecode_lib.core import Candidates, Model, Source
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
-from fastdecode_lib.projections.ranking import ban, best_first
+from fastdecode_lib.projections.queries import ban, best_first
 
 FIRST_WORD = 3
 """Ids of words begin here, the most frequent first; below stand the end, the unknown word and the start."""

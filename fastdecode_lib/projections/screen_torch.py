@@ -1,4 +1,4 @@
-"""A screen on the output matrix of a torch model, on any device: what `screen.ScreenScorer` is for the compiled engine.
+"""A screen on the output matrix of a torch model, on any device: what `screens.ScreenScorer` is for the compiled engine.
 
 With torch alone, the rows of a call that fall into the same cluster are multiplied with its rows of the weight, cluster
 after cluster. On a GPU, the Triton kernels of `kernels.triton_gathered` do the whole call without returning to the host.
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fastdecode_lib.core import Candidates, Source
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.projections.exact import _top_k_lowest_id_first
-from fastdecode_lib.projections.screen import Screen
+from fastdecode_lib.projections.exact_torch import _top_k_lowest_id_first
+from fastdecode_lib.projections.screens import Screen
 
 Kernels = Literal["auto", "torch", "triton"]
 SHORT = (torch.float16, torch.bfloat16, torch.float32)

@@ -130,7 +130,7 @@ def run(model: Any) -> Callable[..., Any]:
 @pytest.fixture(scope="module")
 def measured(model: Any, run: Callable[..., Any]) -> Any:
     """A run with its measured dependencies."""
-    from fastdecode_lib.dependencies import dependencies, with_edges
+    from fastdecode_lib.measuring.dependencies import dependencies, with_edges
     from fastdecode_lib.translation import Session
 
     found = dependencies(Session.of(model, "en", "de", "jacobi"), BREAD, replace="padding")
@@ -294,7 +294,7 @@ def test_active_sets(opened: Opener, run: Callable[..., Any], scheme: str) -> No
 @both
 def test_two_outputs_are_rated_blind(rated: Opener, model: Any, tmp_path: Path, scheme: str) -> None:
     import fastdecode_lib
-    from fastdecode_lib.ratings import Study, sample_pairs
+    from fastdecode_lib.papers.vocabulary_clusters.ratings import Study, sample_pairs
 
     texts = [BREAD, JACKET, LIBRARY, SOUP, "The train to the coast was late again because of the storm."]
     said = [
@@ -325,7 +325,7 @@ def test_two_tokens_a_pass_from_both_ends(opened: Opener, scheme: str) -> None:
 
 @both
 def test_masks_are_predicted_again(opened: Opener, scheme: str) -> None:
-    from fastdecode_lib.experiments import committed
+    from fastdecode_lib.papers.experiment import committed
 
     page = opened(committed("double_token_decoding.mask_predict").attrs["traces"]["mask_predict"], scheme)
     assert said(page, "headline") == "4 passes for 11 tokens" and "masked again" in said(page, "legend")
@@ -445,7 +445,7 @@ def draw(figure: Any, name: str, width: int = 900) -> str:
 @SERVED
 @both
 def test_speed_and_agreement(kaleido: Any, scheme: str) -> None:
-    from fastdecode_lib.experiments import committed
+    from fastdecode_lib.papers.experiment import committed
 
     figure = ddgviz.speed_accuracy(committed("start_here.own_sentences"), theme=scheme)
     svg = draw(figure, f"speed-{scheme}")
@@ -456,7 +456,7 @@ def test_speed_and_agreement(kaleido: Any, scheme: str) -> None:
 @both
 def test_frontier(kaleido: Any, scheme: str) -> None:
     from ddgviz.figures import frontier
-    from fastdecode_lib.experiments import committed
+    from fastdecode_lib.papers.experiment import committed
 
     figure = frontier(committed("start_here.own_sentences"), theme=scheme)
     svg = draw(figure, f"frontier-{scheme}")
@@ -466,7 +466,7 @@ def test_frontier(kaleido: Any, scheme: str) -> None:
 @SERVED
 @both
 def test_curves(kaleido: Any, scheme: str) -> None:
-    from fastdecode_lib.experiments import committed
+    from fastdecode_lib.papers.experiment import committed
 
     cores = committed("parallel_decoding.figure3")
     figure = ddgviz.curves(cores, x="cores", y="speedup", reference=1.0, log_x=True, theme=scheme)

@@ -15,7 +15,7 @@ from test_theme import contrast, mixed
 
 from ddgviz.rating import Rating, differences, rate
 from ddgviz.theme import DARK, LIGHT
-from fastdecode_lib.ratings import Study, sample_pairs
+from fastdecode_lib.papers.vocabulary_clusters.ratings import Study, sample_pairs
 
 browser_test = pytest.mark.browser
 SYSTEMS = ("secret-one", "secret-two")
@@ -431,7 +431,7 @@ def test_it_fits_and_follows_the_theme(opened: Opener, study: Study) -> None:
 
 LAB = """
 from ddgviz.rating import rate
-from fastdecode_lib.ratings import Study
+from fastdecode_lib.papers.vocabulary_clusters.ratings import Study
 rate(Study("lab.sqlite"), "anna")
 """
 

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import bench
 import pytest
 import simulate
 
 import ddgviz
+from benchmarks import ddgviz as bench
 from ddgviz.widget import SEND_EVERY, Picture
 
 

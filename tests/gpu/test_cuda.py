@@ -6,8 +6,8 @@ import fakes
 import pytest
 
 from fastdecode_lib import compare, load, translate
-from fastdecode_lib.experiments import Scale
-from fastdecode_lib.experiments.group_runs import model_of
+from fastdecode_lib.papers.double_token_decoding.systems import model_of
+from fastdecode_lib.papers.experiment import Scale
 
 pytestmark = pytest.mark.gpu
 

@@ -7,10 +7,10 @@ import pytest
 import recorded
 import torch
 
-from fastdecode_lib.experiments.gpu_projection import projection_times
-from fastdecode_lib.projections.active import ActiveSets
-from fastdecode_lib.projections.screen import Screen
+from fastdecode_lib.papers.vocabulary_clusters.gpu import projection_times
+from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.screen_torch import TorchScreenScorer
+from fastdecode_lib.projections.screens import Screen
 
 pytestmark = pytest.mark.gpu
 

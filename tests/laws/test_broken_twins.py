@@ -8,22 +8,22 @@ import pytest
 import torch
 from test_groups import beam_of, group_case, the_beam_is_algorithm_1
 
-from fastdecode_lib import checks
 from fastdecode_lib.core import Candidates, Hypothesis, Iteration, Lane
 from fastdecode_lib.decoding import double_token
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.models import compiled, transformer
+from fastdecode_lib.laws import running
+from fastdecode_lib.models import compiled_transformer, transformer
 
 
-def caught(law, *arguments, cases=60, numbers="float64", draw=checks.random_case) -> bool:
+def caught(law, *arguments, cases=60, numbers="float64", draw=running.random_case) -> bool:
     """Whether a law fails on at least one of some random cases."""
     for seed in range(cases):
         case = draw(seed, numbers=numbers)
         try:
             law(*(a(case) if callable(a) and not isinstance(a, type) else a for a in arguments), case)
-        except checks.LawBroken:
+        except running.LawBroken:
             return True
     return False
 
@@ -178,18 +178,18 @@ def beside_another(case):
 @pytest.mark.parametrize(
     ("law", "broken"),
     [
-        (checks.window_needs_no_more_passes, Timid(3, "pad")),
-        (checks.positions_are_counted, beside_another),
-        (checks.lossless_equals_greedy, Trusting(4, "recycled/pad")),
-        (checks.lossless_equals_greedy, Trusting(4, "model")),
-        (checks.lossless_equals_greedy, StopsEarly()),
-        (checks.lossless_equals_greedy, Lossy()),
-        (checks.batch_equals_single, LooksAtNeighbours()),
-        (checks.constraints_hold, Unconstrained()),
-        (checks.counter_sees_all, RoundTheCounter()),
-        (checks.settled_stays, Boastful()),
-        (checks.observing_changes_nothing, Shy()),
-        (checks.jacobi_passes_bounded, Wasteful()),
+        (running.window_needs_no_more_passes, Timid(3, "pad")),
+        (running.positions_are_counted, beside_another),
+        (running.lossless_equals_greedy, Trusting(4, "recycled/pad")),
+        (running.lossless_equals_greedy, Trusting(4, "model")),
+        (running.lossless_equals_greedy, StopsEarly()),
+        (running.lossless_equals_greedy, Lossy()),
+        (running.batch_equals_single, LooksAtNeighbours()),
+        (running.constraints_hold, Unconstrained()),
+        (running.counter_sees_all, RoundTheCounter()),
+        (running.settled_stays, Boastful()),
+        (running.observing_changes_nothing, Shy()),
+        (running.jacobi_passes_bounded, Wasteful()),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
@@ -203,12 +203,12 @@ def test_trace_law_catches_a_lossy_reader(monkeypatch):
 
     original = Iteration.from_dict
     monkeypatch.setattr(Iteration, "from_dict", forgetful)
-    assert caught(checks.trace_survives_json, Jacobi())
+    assert caught(running.trace_survives_json, Jacobi())
 
 
 def test_beam_law_catches_another_search(monkeypatch):
     """A beam of one that takes the worst candidate."""
-    original = checks.Beam.iterate
+    original = running.Beam.iterate
 
     def iterate(self, model, projection, source, constraints, *, observe=False):
         class Reversed:
@@ -224,7 +224,7 @@ def test_beam_law_catches_another_search(monkeypatch):
         return original(self, model, Reversed(), source, constraints, observe=observe)
 
     monkeypatch.setattr(Beam, "iterate", iterate)
-    assert caught(checks.beam_one_equals_greedy)
+    assert caught(running.beam_one_equals_greedy)
 
 
 # -------------------------------------------------------------------------------------------- broken algorithm 1
@@ -319,12 +319,12 @@ def test_wide_pass_law_catches_sight_of_the_future(monkeypatch):
         return replace(original(model, state, tokens, visible), mask=None)
 
     monkeypatch.setattr(transformer, "_place", place)
-    assert caught(checks.wide_pass_equals_steps)
+    assert caught(running.wide_pass_equals_steps)
 
 
 def test_truncate_law_catches_a_state_that_remembers(monkeypatch):
     monkeypatch.setattr(transformer.TransformerState, "truncate", lambda self, lengths: None)
-    assert caught(checks.truncate_forgets)
+    assert caught(running.truncate_forgets)
 
 
 def test_keep_law_catches_the_wrong_slots(monkeypatch):
@@ -334,7 +334,7 @@ def test_keep_law_catches_the_wrong_slots(monkeypatch):
         "keep",
         lambda self, slots: original(self, np.tile(np.arange(slots.shape[1]), (len(slots), 1))),
     )
-    assert caught(checks.kept_candidate_equals_stepped)
+    assert caught(running.kept_candidate_equals_stepped)
 
 
 def test_mask_law_catches_a_leak(monkeypatch):
@@ -346,7 +346,7 @@ def test_mask_law_catches_a_leak(monkeypatch):
         return original(q, k, v, attn_mask=soft)
 
     monkeypatch.setattr(transformer.functional, "scaled_dot_product_attention", leaky)
-    assert caught(checks.masked_slot_changes_nothing)
+    assert caught(running.masked_slot_changes_nothing)
 
 
 def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):
@@ -357,7 +357,7 @@ def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):
         return found if found.rows is None else replace(found, positions=found.positions * 0 + found.positions[:1])
 
     monkeypatch.setattr(transformer, "_place", place)
-    assert caught(checks.ragged_equals_single)
+    assert caught(running.ragged_equals_single)
 
 
 def test_select_law_catches_shared_caches(monkeypatch):
@@ -369,7 +369,7 @@ def test_select_law_catches_shared_caches(monkeypatch):
         return state
 
     monkeypatch.setattr(transformer.TransformerState, "select", select)
-    assert caught(checks.selected_rows_are_independent)
+    assert caught(running.selected_rows_are_independent)
 
 
 # ------------------------------------------------------------------------------------------------- broken kernels
@@ -378,63 +378,67 @@ def test_select_law_catches_shared_caches(monkeypatch):
 @pytest.fixture
 def one_scale_for_all_rows(monkeypatch):
     """Hidden vectors rounded to 8 bits by the largest entry of the whole pass, as dynamic quantisation per tensor does."""
-    original = compiled.CompiledTransformer.step
+    original = compiled_transformer.CompiledTransformer.step
 
     def step(self, state, tokens, visible=None):
         hidden = original(self, state, tokens, visible)
         scale = np.abs(hidden).max() / 127
         return np.rint(hidden / scale) * scale
 
-    monkeypatch.setattr(compiled.CompiledTransformer, "step", step)
+    monkeypatch.setattr(compiled_transformer.CompiledTransformer, "step", step)
 
 
 @pytest.fixture
 def another_order_beside_others(monkeypatch):
     """Passes of several positions that differ from single ones by the last bit, as blocked sums do."""
-    original = compiled.CompiledTransformer.step
+    original = compiled_transformer.CompiledTransformer.step
 
     def step(self, state, tokens, visible=None):
         hidden = original(self, state, tokens, visible)
         return hidden if tokens.size == 1 else np.nextafter(hidden, np.float32(np.inf))
 
-    monkeypatch.setattr(compiled.CompiledTransformer, "step", step)
+    monkeypatch.setattr(compiled_transformer.CompiledTransformer, "step", step)
 
 
-@pytest.mark.parametrize("numbers", checks.PRECISIONS)
+@pytest.mark.parametrize("numbers", running.PRECISIONS)
 @pytest.mark.parametrize(
-    "law", [checks.wide_pass_equals_steps, checks.ragged_equals_single, checks.kept_candidate_equals_stepped]
+    "law", [running.wide_pass_equals_steps, running.ragged_equals_single, running.kept_candidate_equals_stepped]
 )
 @pytest.mark.usefixtures("one_scale_for_all_rows")
 def test_model_laws_catch_rows_that_depend_on_their_neighbours(law, numbers):
     assert caught(law, numbers=numbers)
 
 
-@pytest.mark.parametrize("law", [checks.lossless_equals_greedy, checks.batch_equals_single])
+@pytest.mark.parametrize("law", [running.lossless_equals_greedy, running.batch_equals_single])
 @pytest.mark.usefixtures("one_scale_for_all_rows")
 def test_decoder_laws_catch_rows_that_depend_on_their_neighbours(law):
     assert caught(law, GaussSeidel(block=4), numbers="int8")
 
 
-@pytest.mark.parametrize("law", [checks.wide_pass_equals_steps, checks.ragged_equals_single])
+@pytest.mark.parametrize("law", [running.wide_pass_equals_steps, running.ragged_equals_single])
 @pytest.mark.usefixtures("another_order_beside_others")
 def test_model_laws_catch_the_last_bit(law):
     assert caught(law, numbers="float32")
 
 
 def test_keep_law_catches_the_wrong_slots_of_the_compiled_engine(monkeypatch):
-    original = compiled.CompiledState.keep
-    monkeypatch.setattr(compiled.CompiledState, "keep", lambda self, slots: original(self, slots - slots[:, :1]))
-    assert caught(checks.kept_candidate_equals_stepped, numbers="float32")
+    original = compiled_transformer.CompiledState.keep
+    monkeypatch.setattr(
+        compiled_transformer.CompiledState, "keep", lambda self, slots: original(self, slots - slots[:, :1])
+    )
+    assert caught(running.kept_candidate_equals_stepped, numbers="float32")
 
 
 def test_select_law_catches_a_state_that_is_not_copied(monkeypatch):
-    original = compiled.CompiledState.select
-    monkeypatch.setattr(compiled.CompiledState, "select", lambda self, rows: original(self, np.zeros_like(rows)))
-    assert caught(checks.selected_rows_are_independent, numbers="float32")
+    original = compiled_transformer.CompiledState.select
+    monkeypatch.setattr(
+        compiled_transformer.CompiledState, "select", lambda self, rows: original(self, np.zeros_like(rows))
+    )
+    assert caught(running.selected_rows_are_independent, numbers="float32")
 
 
 def test_every_law_has_a_twin():
     """The names of the laws that the tests above break."""
     source = Path(__file__).read_text(encoding="utf-8")
-    for law in (*checks.MODEL_LAWS, *checks.DECODER_LAWS):
+    for law in (*running.MODEL_LAWS, *running.DECODER_LAWS):
         assert f"caught(checks.{law.__name__}" in source or f"(checks.{law.__name__}, " in source, law.__name__

@@ -7,7 +7,7 @@ import pytest
 
 import fastdecode_lib
 from fastdecode_lib import registry
-from fastdecode_lib.corpus import join_pairs
+from fastdecode_lib.text.corpus import join_pairs
 from fastdecode_lib.translation import Session
 
 SENTENCES = Path(__file__).parents[1] / "sentences" / "sentences.tsv"

@@ -17,14 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastdecode_lib
-from fastdecode_lib import checks, registry
-from fastdecode_lib.checkpoints import ACTIVATIONS, FAMILIES
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import ACTIVATIONS, FAMILIES
 from fastdecode_lib.core import Source
 from fastdecode_lib.kernels.matrices import PRECISIONS
-from fastdecode_lib.models.compiled import CompiledTransformer
+from fastdecode_lib.laws import running
+from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.projections.compiled import CompiledExact
-from fastdecode_lib.projections.exact import Exact
+from fastdecode_lib.projections.exact_compiled import CompiledExact
+from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.translation import Session
 
 TOLERANCE = 2e-5
@@ -35,8 +36,8 @@ seeds = st.integers(0, 2**31)
 
 def engines(seed: int, family: str, **changes: Any) -> tuple[Transformer, CompiledTransformer]:
     """The same tiny random model on both engines, torch's in float64."""
-    architecture = replace(checks.tiny_architecture(family), **changes)
-    tensors = checks.random_tensors(architecture, seed, scale=0.4)
+    architecture = replace(running.tiny_architecture(family), **changes)
+    tensors = running.random_tensors(architecture, seed, scale=0.4)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     return Transformer(architecture, tensors, dtype=torch.float64), CompiledTransformer(architecture, arrays)
 
@@ -170,7 +171,7 @@ def test_slots_that_are_not_fed_are_not_seen() -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_passes_without_slots_or_rows_give_nothing(precision: str) -> None:
-    case = checks.random_case(0, "marian", precision)
+    case = running.random_case(0, "marian", precision)
     model, rows = case.model, len(case.source)
     state = model.start(model.encode(case.source), np.full((rows, 1), 2))
     assert model.step(state, np.zeros((rows, 0), dtype=np.int64)).shape == (rows, 0, 8)
@@ -182,7 +183,7 @@ def test_passes_without_slots_or_rows_give_nothing(precision: str) -> None:
 
 
 def test_a_wide_pass_after_narrow_ones_finds_room() -> None:
-    case = checks.random_case(2, "marian", "float32")
+    case = running.random_case(2, "marian", "float32")
     state = case.model.start(case.model.encode(case.source.row(0)), np.array([[2]]))
     tokens = np.random.default_rng(1).integers(0, 13, size=(1, 35))
     parts = np.split(tokens, [1, 3, 4, 11, 12], axis=1)
@@ -273,12 +274,12 @@ def test_padding_of_a_source_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
-@pytest.mark.parametrize("law", checks.MODEL_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", running.MODEL_LAWS, ids=lambda law: law.__name__)
 def test_model_law_to_the_last_bit(law: Any, numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def holds(seed: int) -> None:
-        law(checks.random_case(seed, numbers=numbers))
+        law(running.random_case(seed, numbers=numbers))
 
     holds()
 
@@ -288,8 +289,8 @@ def test_model_laws_of_groups_to_the_last_bit(numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
-        case = checks.random_case(seed, numbers=numbers, fits="double_token")
-        for law in checks.GROUP_LAWS:
+        case = running.random_case(seed, numbers=numbers, fits="double_token")
+        for law in running.GROUP_LAWS:
             law(case)
 
     hold()
@@ -301,30 +302,30 @@ def test_decoder_laws(name: str, numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
-        case = checks.random_case(seed, numbers=numbers, fits=name)
-        decoder = checks.random_decoder(name, case.random)
-        for law in checks.DECODER_LAWS:
+        case = running.random_case(seed, numbers=numbers, fits=name)
+        decoder = running.random_decoder(name, case.random)
+        for law in running.DECODER_LAWS:
             law(decoder, case)
 
     hold()
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
-@pytest.mark.parametrize("draft", checks.DRAFTS + checks.HEAD_DRAFTS + checks.MODEL_DRAFTS)
+@pytest.mark.parametrize("draft", running.DRAFTS + running.HEAD_DRAFTS + running.MODEL_DRAFTS)
 def test_every_draft_is_lossless(draft: str, numbers: str) -> None:
     @settings(max_examples=10)
     @given(seeds)
     def holds(seed: int) -> None:
-        case = checks.random_case(seed, numbers=numbers)
-        checks.lossless_equals_greedy(checks.random_window(case.random, draft), case)
+        case = running.random_case(seed, numbers=numbers)
+        running.lossless_equals_greedy(running.random_window(case.random, draft), case)
 
     holds()
 
 
 def observed(spec: str, model: Any, projection: Any, source: Source, constraints: Any) -> list[dict[int, tuple]]:
     """By row and slot, the token settled there with its probability and margin."""
-    case = checks.Case(0, model, projection, source, constraints)
-    iterations, _ = checks.run_through(registry.decoder(spec), case, observe=True)
+    case = running.Case(0, model, projection, source, constraints)
+    iterations, _ = running.run_through(registry.decoder(spec), case, observe=True)
     rows: list[dict[int, tuple]] = [{} for _ in range(len(source))]
     for i in iterations:
         assert i.probabilities is not None and i.margins is not None
@@ -340,7 +341,7 @@ def test_scores_are_greedys_bit_for_bit_alone_or_in_a_batch_in_a_chain_or_a_tree
     specs = ("jacobi", "gauss_seidel:block=4", "hybrid:block=3", "window:width=5,draft=recycled/pad",
              "window:width=4,draft=recycled|pool,candidates=3", "window:width=6,draft=source")  # fmt: skip
     for seed in range(6):
-        case = checks.random_case(seed, family, numbers)
+        case = running.random_case(seed, family, numbers)
         rest = (case.model, case.projection)
         expected = observed("greedy", *rest, case.source, case.constraints)
         for row in range(len(case.source)):

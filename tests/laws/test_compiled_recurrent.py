@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, SYSTEMS, RecurrentShape, system
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
@@ -14,8 +15,7 @@ from fastdecode_lib.kernels.matrices import Matrix, OverflowRisk
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.recurrent import Recurrent, first_weights
-from fastdecode_lib.models.recurrent_shape import RELU_LIMIT, SYSTEMS, RecurrentShape, system
-from fastdecode_lib.projections.compiled import CompiledExact
+from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.lexical import Lexical
 
 WORDS = 60

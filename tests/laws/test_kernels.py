@@ -29,7 +29,7 @@ from fastdecode_lib.kernels.matrices import (
 )
 from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT16
-from fastdecode_lib.projections.compiled import ROWS, CompiledExact
+from fastdecode_lib.projections.exact_compiled import ROWS, CompiledExact
 
 ROUNDED = ("int16", "int8")
 KINDS = (*PRECISIONS, "fixed")

@@ -7,7 +7,7 @@ import pytest
 import recorded
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.compiled import CompiledExact
+from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
 
 SEEDS = range(40)

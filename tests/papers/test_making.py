@@ -4,6 +4,7 @@ import gzip
 import json
 import multiprocessing
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ import fakes
 import pytest
 
 from fastdecode_lib import cli
-from fastdecode_lib.experiments import COUNTED, NoResult, Scale, committed, experiments
-from fastdecode_lib.experiments.making import Made, Maker, _lost, make
+from fastdecode_lib.papers.experiment import COUNTED, NoResult, Scale, committed, experiments
+from fastdecode_lib.papers.making import Made, Maker, _lost, make
 from fastdecode_lib.store import write_table
 
 NAMES = (
@@ -48,7 +49,7 @@ def test_a_gap_does_not_replace_what_was_measured(
     def missing(preset: str, scale: Scale) -> None:
         raise NoResult(f"The model {preset} is not trained here.")
 
-    monkeypatch.setattr("fastdecode_lib.experiments.group_quality.model_of", missing)
+    monkeypatch.setattr("fastdecode_lib.papers.double_token_decoding.quality.model_of", missing)
     capsys.readouterr()
     assert cli.main(command) == 0
     partial = path.with_suffix(".partial.json")
@@ -142,9 +143,11 @@ def test_passes_are_kept_beside_their_table(tmp_path: Path, monkeypatch: pytest.
     e, results = experiments()["double_token_decoding.mask_predict"], tmp_path / "results"
     results.mkdir()
     ((_, table),) = make([e], MAKER, results=results)
-    monkeypatch.setattr("fastdecode_lib.experiments.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr("fastdecode_lib.papers.experiment.resources.files", lambda _: tmp_path)
     monkeypatch.setattr(Maker, "__call__", lambda _, name, **more: pytest.fail(f"{name} is there already"))
-    kept = cli._result(replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True)
+    kept = sys.modules["fastdecode_lib.cli.main"]._result(
+        replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True
+    )
     trace = kept.attrs["traces"]["mask_predict"]
     assert {"mask_predict": trace.to_dict()} == table.traces
     assert len(kept) == sum(len(iteration.slots) for iteration in trace.iterations) > 0

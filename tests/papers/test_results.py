@@ -8,30 +8,21 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.corpus import spread_over
-from fastdecode_lib.experiments import (
-    NoResult,
-    beside,
-    committed,
-    experiments,
-    neat,
-    page_000,
-    page_001,
-    page_002,
-    page_004,
-    page_combinations,
-    page_cost,
-    paper_000,
-    paper_001,
-    shown,
-    waiting,
-    with_paper,
-)
-from fastdecode_lib.experiments.draft_runs import as_predicted
-from fastdecode_lib.experiments.pages import PAGE
-from fastdecode_lib.experiments.paper_000 import TABLE_6
-from fastdecode_lib.experiments.paper_001 import TABLE_2
-from fastdecode_lib.experiments.screening_tables import SCREENS, at_equal_budgets, distinct
+from fastdecode_lib.papers.combinations import page as page_combinations
+from fastdecode_lib.papers.combinations.drafts import as_predicted
+from fastdecode_lib.papers.double_token_decoding import page as page_002
+from fastdecode_lib.papers.experiment import NoResult, beside, committed, experiments, neat, shown, waiting, with_paper
+from fastdecode_lib.papers.learning_to_screen import page as page_001
+from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
+from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, at_equal_budgets, distinct
+from fastdecode_lib.papers.page import PAGE
+from fastdecode_lib.papers.sharp_models import cost_page
+from fastdecode_lib.papers.sharp_models import page as page_004
+from fastdecode_lib.papers.vocabulary_clusters import page as page_000
+from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
+from fastdecode_lib.papers.vocabulary_clusters.printed import TABLE_6
+from fastdecode_lib.text.corpus import spread_over
 
 LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
 
@@ -379,14 +370,14 @@ def test_the_page_says_what_the_results_say(module):
 
 
 def test_the_page_of_costs_follows_from_measured_throughput():
-    text = (Path(__file__).parents[2] / page_cost.PAGE).read_text(encoding="utf-8")
-    assert text == page_cost.text(), f"run python -m {page_cost.__name__}"
+    text = (Path(__file__).parents[2] / cost_page.PAGE).read_text(encoding="utf-8")
+    assert text == cost_page.text(), f"run python -m {cost_page.__name__}"
     row = committed("sharp_models.throughput").set_index("name").loc["compiled int8"]
     each = row.sentences_per_second / row.threads
     (line,) = (line for line in text.splitlines() if line.startswith("| compiled int8"))
     cells = [float(cell) for cell in line.strip("| ").split(" | ")[1:]]
     minutes = 1e6 / each / 60
-    expected = [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * page_cost.PRICE]
+    expected = [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * cost_page.PRICE]
     assert cells == [float(f"{value:.2g}") for value in expected], "two digits, and no more"
 
 

@@ -23,8 +23,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.streamers import BaseStreamer
 
 from fastdecode_lib import hf
-from fastdecode_lib.checks import LawBroken
-from fastdecode_lib.checks_generate import (
+from fastdecode_lib.laws.generate import (
     END,
     FUNCTIONAL,
     KINDS,
@@ -37,6 +36,7 @@ from fastdecode_lib.checks_generate import (
     random_generate_case,
     random_module,
 )
+from fastdecode_lib.laws.running import LawBroken
 from fastdecode_lib.models.transformer import Transformer
 
 CASES = 250
@@ -473,7 +473,7 @@ def test_the_bundled_model() -> None:
     import fakes
     from transformers import AutoTokenizer
 
-    from fastdecode_lib.checkpoints import find_checkpoint
+    from fastdecode_lib.checkpoints.folder import find_checkpoint
 
     folder = find_checkpoint("tatoeba-small").folder
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)

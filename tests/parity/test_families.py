@@ -14,11 +14,11 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
-from fastdecode_lib.checkpoints import find_checkpoint
+from fastdecode_lib.checkpoints.folder import find_checkpoint
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.projections.exact import Exact
+from fastdecode_lib.projections.exact_torch import Exact
 
 CLASSES = {
     "marian": (MarianConfig, MarianMTModel, {"scale_embedding": True, "activation_function": "swish"}),

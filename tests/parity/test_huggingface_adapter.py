@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fastdecode_lib import load, translate
-from fastdecode_lib.checkpoints import CheckpointError
+from fastdecode_lib.checkpoints.folder import CheckpointError
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.models.huggingface import HuggingFaceModel
-from fastdecode_lib.projections.exact import Exact
+from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.registry import decoder
 from fastdecode_lib.translation import Session
 
@@ -250,7 +250,7 @@ def test_a_folder_is_translated_as_transformers_does(t5_folder: Path) -> None:
 
 
 def test_it_gets_a_draft_head_row_by_row(t5_folder: Path, tmp_path: Path) -> None:
-    from fastdecode_lib.training_heads import HeadRecipe, make_head
+    from fastdecode_lib.training.draft_heads import HeadRecipe, make_head
 
     model = load(str(t5_folder), device="cpu")
     assert "ragged" not in model.network.supports

@@ -1,0 +1,320 @@
+"""Measures the picture against its budgets: drawing, latency, bytes, and what recording costs. Run by `make bench-ddgviz`.
+
+Needs Chromium. Times are of this machine, headless and without a GPU: see the first line of what it prints.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import simulate
+
+import ddgviz
+from ddgviz.assets import script
+from ddgviz.browser import find_browser
+from ddgviz.page import html
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = {"40x24": (40, 24), "512x200": (512, 200)}
+BUDGETS = {
+    "40x24": {"draw p95": 10.0, "latency p95": 60.0, "bytes a row": 1200, "notebook": 200_000},
+    "512x200": {"draw p95": 15.0, "bytes a row": 4500, "sealed": 700_000, "notebook": 200_000},
+}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+TIMED_FRAMES = """
+window.frames_ms = [];
+const raf = window.requestAnimationFrame.bind(window);
+window.requestAnimationFrame = (act) => raf((now) => {
+  const start = performance.now();
+  act(now);
+  window.frames_ms.push(performance.now() - start);
+});
+"""
+DRAWN = """
+window.drawn = {};
+new MutationObserver((changes) => {
+  for (const { target } of changes) {
+    const passes = Number(target.dataset.passes);
+    for (let pass = passes; pass > 0 && !(pass in window.drawn); pass--) window.drawn[pass] = Date.now();
+  }
+}).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-passes"] });
+"""
+STREAM = """
+import json, time, ddgviz
+from benchmarks import ddgviz as bench
+picture = ddgviz.Picture()
+display(picture)
+time.sleep(1.5)
+sent = []
+for event in bench.events(bench.grid({positions}, {passes})):
+    if event["event"] == "iteration":
+        sent.append(time.time() * 1000)
+    picture.append(event)
+    time.sleep(0.05)
+open("sent-{name}.json", "w").write(json.dumps(sent))
+"""
+
+
+def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """The run as a decoder sends it: with each pass the texts of tokens not seen before."""
+    known: set[str] = set()
+    found = simulate.events(trace)
+    for event in found[1:-1]:
+        new = {str(token) for token in (*event["tokens"], *event["drafts"])} - known
+        event["pieces"] = {key: text for key, text in trace["pieces"].items() if key in new}
+        known |= new
+    return found
+
+
+def grid(positions: int, passes: int) -> dict[str, Any]:
+    """A Jacobi run of one block: every pass computes all that is not settled."""
+    words = [f"▁word{index % 97}" for index in range(positions - 1)]
+    trace = simulate.jacobi(["▁a"], {}, width=1, source="A long sentence. " * (positions // 12), decoder="jacobi")
+    tokens = [2 + index % 97 for index in range(positions - 1)] + [simulate.END]
+    trace["pieces"] |= {str(2 + index % 97): word for index, word in enumerate(words)}
+    before, settled = [(simulate.PAD, "pad")] * positions, 0
+    trace["iterations"] = []
+    for call in range(passes):
+        until = (call + 1) * positions // passes
+        said = [
+            tokens[slot] if slot < until or (slot * 7 + call) % 3 else 2 + (slot + call) % 97
+            for slot in range(positions)
+        ]
+        row = simulate._row(
+            call, list(range(settled, positions)), before[settled:], said[settled:], until - settled, True
+        )
+        trace["iterations"].append(row)
+        before, settled = [(token, "recycled") for token in said], until
+    trace["hypotheses"] = [{"tokens": tokens, "score": None, "stop": "end"}]
+    return trace
+
+
+class Counted(ddgviz.Picture):
+    """Keeps what it would send."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        super().__init__()
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        """Count the bytes of a message."""
+        self.sizes.append(len(json.dumps(content, ensure_ascii=False).encode()) + sum(map(len, buffers or ())))
+
+
+def sizes(trace: dict[str, Any]) -> dict[str, float]:
+    """Bytes of a run streamed row by row, of the sealed trace, of its page, and of a notebook that holds it."""
+    picture = Counted()
+    for event in events(trace)[:-1]:
+        picture.append(event)
+        picture.flush()
+    rows = sum(picture.sizes[1:]) / len(trace["iterations"])
+    shown = ddgviz.show(trace)
+    data, _ = shown._repr_mimebundle_()
+    cell = nbformat.v4.new_code_cell("ddgviz.show(trace)", outputs=[nbformat.v4.new_output("display_data", data=data)])
+    notebook = nbformat.writes(nbformat.v4.new_notebook(cells=[cell]))
+    sealed = len(shown.trace_json.encode()) + len(shown.rows) + len(json.dumps(shown.words).encode())
+    return {
+        "bytes a row": rows,
+        "sealed": sealed,
+        "page": len(html(trace).encode()),
+        "notebook": len(notebook.encode()),
+    }
+
+
+def draws(browser: Any, trace: dict[str, Any], steps: int = 120) -> list[float]:
+    """Milliseconds of each frame while the reader steps through a page and scrolls it."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce").new_page()
+        page.add_init_script(TIMED_FRAMES)
+        page.goto(ddgviz.save(trace, Path(folder) / "page.html").as_uri())
+        page.wait_for_selector(".ddgviz[data-passes]")
+        page.locator(".ddgviz").focus()
+        for key in ("[", "]") * 10:
+            page.keyboard.press(key)
+        page.evaluate("() => { window.frames_ms.length = 0; }")
+        for step in range(steps):
+            if step % 2:
+                page.keyboard.press("[" if step % 4 == 1 else "]")
+            else:
+                page.evaluate(
+                    "(n) => document.querySelector('.ddg-scroll').scrollTo((n * 331) % 9000, (n * 173) % 6000)", step
+                )
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        found = [ms for ms in page.evaluate("() => window.frames_ms") if ms > 0.3]
+        page.context.close()
+    return found
+
+
+@contextmanager
+def lab(folder: Path) -> Iterator[str]:
+    """A JupyterLab in `folder`."""
+    port = 8900 + os.getpid() % 90
+    never = "--LabApp.expose_app_in_browser=True --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+    options = f"{never} --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --IdentityProvider.token= --allow-root".split()
+    folders = {f"JUPYTER_{name}_DIR": str(folder / f".{name.lower()}") for name in ("CONFIG", "DATA", "RUNTIME")}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "ddgviz")])
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", *options, f"--ServerApp.root_dir={folder}"]
+    with (folder / "lab.log").open("wb") as log:
+        server = subprocess.Popen(
+            command, cwd=folder, env=os.environ | folders | {"PYTHONPATH": paths}, stdout=log, stderr=log
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            for _ in range(200):
+                try:
+                    urllib.request.urlopen(f"{address}/api/status", timeout=2).read()
+                    break
+                except OSError:
+                    time.sleep(0.3)
+            yield address
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+
+
+def latencies(browser: Any) -> dict[str, list[float]]:
+    """Milliseconds from `append` in a kernel to the drawn frame in JupyterLab, rows coming at 20 a second."""
+    found: dict[str, list[float]] = {}
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with lab(folder) as address:
+            for name, (positions, passes) in SIZES.items():
+                cell = nbformat.v4.new_code_cell(STREAM.format(positions=positions, passes=passes, name=name))
+                notebook = nbformat.v4.new_notebook(cells=[cell])
+                notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+                nbformat.write(notebook, folder / f"{name}.ipynb")
+                page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+                page.add_init_script(DRAWN)
+                page.goto(f"{address}/lab/tree/{name}.ipynb?reset")
+                ready = (
+                    "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+                )
+                page.wait_for_function(ready, timeout=90_000)
+                page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+                page.wait_for_function(f"() => {passes} in window.drawn", timeout=120_000)
+                times = page.evaluate("() => window.drawn")
+                while not (folder / f"sent-{name}.json").exists():
+                    time.sleep(0.1)
+                sent = json.loads((folder / f"sent-{name}.json").read_text())
+                found[name] = [times[str(index + 1)] - at for index, at in enumerate(sent)]
+                page.context.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def recording(rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of decoding own sentences: plainly, with probabilities, traced, and drawn as it goes; interleaved."""
+    import torch
+
+    import fastdecode_lib
+    from fastdecode_lib.core import drain
+    from fastdecode_lib.translation import Session
+
+    torch.set_num_threads(1)
+    model = fastdecode_lib.load("tatoeba-small")
+    session = Session.of(model, "en", "de", "greedy")
+    sentences = (ROOT / "tests" / "sentences" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+    texts = [row.split("\t")[sentences[0].split("\t").index("en")] for row in sentences[1:13]]
+    picture = Counted()
+
+    def decode(text: str, observe: bool) -> None:
+        source = model.encode([text], "en", "de")
+        drain(session.decoder.iterate(model.network, session.projection, source, session.constraints, observe=observe))
+
+    def trace(text: str, act: Callable[[dict[str, Any]], None]) -> None:
+        for event in session.events(text):
+            act(event)
+
+    ways: dict[str, Callable[[str], None]] = {
+        "decoded": lambda text: decode(text, False),
+        "with probabilities": lambda text: decode(text, True),
+        "traced": lambda text: trace(text, lambda _: None),
+        "drawn live": lambda text: trace(text, picture.append),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(rounds + 2):
+        for name, act in ways.items():
+            start = time.process_time()
+            for text in texts:
+                act(text)
+            if turn > 1:
+                seconds[name].append(time.process_time() - start)
+    return seconds
+
+
+def p95(values: list[float]) -> float:
+    """The value that 95 of 100 do not exceed."""
+    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
+
+
+def line(name: str, value: str, budget: float | None = None, worst: float | None = None) -> None:
+    """One row of the report, with its budget and whether it holds."""
+    held = "" if budget is None else f"  budget {budget:g}: {'held' if (worst or 0) <= budget else 'NOT held'}"
+    print(f"  {name:<34} {value}{held}", flush=True)
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of the recording measurement")
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, headless Chromium, no GPU\n"
+    )
+    print("module")
+    line("one script, bytes", f"{len(script().encode()):,}", 60_000, len(script().encode()))
+    small = simulate.garden()
+    data = len(json.dumps(small)) + len(json.dumps(ddgviz.show(small).words))
+    rest = len(html(small).encode()) - data
+    line("standalone page without data, bytes", f"{rest:,}", 70_000, rest)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
+        waits = latencies(browser)
+        for name, size in SIZES.items():
+            trace = grid(*size)
+            budget = BUDGETS[name]
+            print(f"\n{name}: {size[0]} positions, {size[1]} passes")
+            drawn = draws(browser, trace)
+            said = f"median {statistics.median(drawn):.1f}, p95 {p95(drawn):.1f} of {len(drawn)} frames"
+            line("draw, ms", said, budget["draw p95"], p95(drawn))
+            wait = waits[name]
+            said = f"median {statistics.median(wait):.0f}, p95 {p95(wait):.0f} of {len(wait)} rows at 20 a second"
+            line("append to drawn in JupyterLab, ms", said, budget.get("latency p95"), p95(wait))
+            bytes_of = sizes(trace)
+            for key in ("bytes a row", "sealed", "page", "notebook"):
+                line(
+                    key if "bytes" in key else f"{key}, bytes", f"{bytes_of[key]:,.0f}", budget.get(key), bytes_of[key]
+                )
+        browser.close()
+    print("\nrecording, greedy, tatoeba-small, 12 own sentences, one thread, interleaved, CPU time")
+    seconds = recording(options.rounds)
+    base = seconds["decoded"]
+    for name, values in seconds.items():
+        ratio = statistics.median(value / plain for value, plain in zip(values, base, strict=True))
+        budget_held = 1.05 if name == "drawn live" else None
+        line(
+            f"{name}, times decoded",
+            f"{ratio:.3f}  (median {1000 * statistics.median(values):.0f} ms)",
+            budget_held,
+            ratio,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""The command line, with a module for each command."""
+
+from fastdecode_lib.cli.main import main as main

@@ -1,0 +1,275 @@
+"""The commands that record contexts and fit screens on them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines
+
+
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
+    """Add ``record`` and ``fit`` to the commands; `parents` have the options of every command that loads a model."""
+    record = commands.add_parser(
+        "record",
+        parents=parents,
+        help="record contexts, hidden vectors with their best tokens: what vocabulary projections are fitted on",
+    )
+    record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
+    record.add_argument("--reference", metavar="FILE", help="feed these, one a line, not what the model says itself")
+    record.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources (default: FASTDECODE_DATA)"
+    )
+    record.add_argument(
+        "--directions", metavar="PAIR,PAIR", help="with --data, such as en-de,de-en, or all (default: --from and --to)"
+    )
+    record.add_argument(
+        "--decoder", metavar="NAME:key=value,...", help="default: greedy, or the plainest that fits the model"
+    )
+    record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
+    record.add_argument("--most", type=int, help="stop at so many contexts")
+    record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
+    record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
+    record.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
+    record.add_argument("--verify", action="store_true", help="compare what is there with its checksums")
+    record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
+    record.set_defaults(run=_record)
+
+    fit = commands.add_parser("fit", help="fit clusters and active sets on recorded contexts (papers 000 and 001)")
+    fit.add_argument("method", choices=("clustered", "screened"), help="by k-means (000), or learned (001)")
+    fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
+    fit.add_argument(
+        "--out",
+        metavar="DIR",
+        help="default: beside the weights of a model of one's own, where the projection finds them",
+    )
+    fit.add_argument(
+        "--per",
+        choices=("direction", "target", "all"),
+        default="direction",
+        help="default: a screen for each direction",
+    )
+    fit.add_argument("--model", default="tatoeba-small", help="whose contexts they are (default: tatoeba-small)")
+    fit.add_argument("--clusters", type=int, help="default: 400, learned: 100")
+    fit.add_argument("--top", type=int, help="best tokens of a context that count (default: 1, learned: 5)")
+    fit.add_argument("--budget", type=float, help="learned: tokens scored on average (default: 300)")
+    fit.add_argument("--rounds", type=int, help="learned: turns of algorithm 1")
+    fit.add_argument(
+        "--reading", choices=("literal", "linear"), help="learned: where samples stand in the loss (default: literal)"
+    )
+    fit.add_argument(
+        "--skip",
+        action="store_true",
+        default=None,
+        help="learned: the knapsack goes on after the first token that does not fit (default: it stops)",
+    )
+    fit.add_argument(
+        "--least-count", type=int, help="clustered: how often best in a cluster, to be active there (default: 1)"
+    )
+    fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
+    fit.add_argument("--at-least", type=int, default=0, help="fill up smaller sets (default: 0)")
+    fit.add_argument("--seed", type=int, default=0, help="default: 0")
+    fit.set_defaults(run=_fit)
+
+
+def _record(options: argparse.Namespace) -> int:
+    from fastdecode_lib.checkpoints.folder import find_checkpoint
+    from fastdecode_lib.checkpoints.language import LANGUAGE
+    from fastdecode_lib.contexts.feeding import References, Translations
+    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
+    from fastdecode_lib.text.tokenizers import check_direction
+
+    if options.source and (options.data or options.directions):
+        raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
+    if options.reference and not options.source:
+        raise UsageError("--reference belongs to the lines of a file: got no --source FILE. Add it.")
+    if find_checkpoint(options.model).family == LANGUAGE:
+        return _record_language(options)
+    model = load(options)
+    pairs: Sequence[Any] = model.directions
+    if options.directions is None:
+        asked = (options.source_language, options.target_language)
+        pairs = [check_direction(pairs, *asked) if pairs else ("any", "any")]
+    elif options.directions != "all":
+        asked_for = [name.strip().split("-") for name in options.directions.split(",")]
+        if wrong := ["-".join(parts) for parts in asked_for if len(parts) != 2]:
+            raise UsageError(f"--directions are pairs as in en-de,de-en: got {wrong[0]!r} in {options.directions!r}.")
+        pairs = [check_direction(pairs, source, target) for source, target in asked_for]
+    inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
+    feeder: Any = Translations(model, options.decoder, options.max_length)
+    if options.source:
+        (direction,) = inputs
+        inputs[direction] = read_lines(options.source)
+        if options.reference:
+            _without_decoding(options, "--reference feeds the model what it should say")
+            references = read_lines(options.reference)
+            if len(references) != len(inputs[direction]):
+                raise UsageError(
+                    f"--reference needs a line for each of --source: got {len(references)} for {len(inputs[direction])}. "
+                    "Correct the one or the other."
+                )
+            feeder, inputs[direction] = References(model), list(zip(inputs[direction], references, strict=True))
+    else:
+        corpus = Tatoeba(corpus_folder(options.data))
+        for pair in pairs:
+            inputs["-".join(pair)] = list(dict.fromkeys(text for text, _ in corpus.pairs("train", *pair)))
+    return _recorded(options, feeder, inputs, provenance(model, threads=options.threads or 1, seed=options.seed))
+
+
+def _without_decoding(options: argparse.Namespace, why: str) -> None:
+    if options.decoder is not None or options.max_length is not None:
+        raise UsageError(f"{why}, so that nothing is decoded: got --decoder or --max-length. Leave them out.")
+
+
+def _record_language(options: argparse.Namespace) -> int:
+    """Record a language model on a text, each word fed the true one before it."""
+    import torch
+
+    from fastdecode_lib.contexts.feeding import language_rows
+    from fastdecode_lib.language_model import RECORDED, load_language
+    from fastdecode_lib.measuring.comparing import provenance
+
+    if not options.source or options.reference:
+        raise UsageError(f"{options.model} is a language model, which reads one text: give --source FILE alone.")
+    if options.source_language or options.target_language:
+        raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
+    _without_decoding(options, f"{options.model} is fed its text")
+    if options.engine not in ("auto", "torch") or options.precision != "float32":
+        raise UsageError(f"{options.model} runs on torch alone: got another --engine, or --precision. Leave them out.")
+    torch.set_num_threads(options.threads or 1)
+    model = load_language(options.model, device=options.device, dtype=options.dtype)
+    rows = model.text.encode(read_lines(options.source))
+    about = provenance(threads=options.threads or 1, seed=options.seed)
+    return _recorded(options, language_rows(model), {RECORDED: rows}, about)
+
+
+def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], about: Any) -> int:
+    from fastdecode_lib.contexts.recording import record
+    from fastdecode_lib.store import write_table
+
+    made = record(
+        feeder,
+        inputs,
+        options.out,
+        top=options.top,
+        most=options.most,
+        float16=options.float16,
+        seed=options.seed,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        verify=options.verify,
+        progress=sys.stderr.isatty(),
+    )
+    rows = [
+        {"name": direction, "sentences": len(given), "contexts": len(made.where(direction=direction))}
+        for direction, given in inputs.items()
+    ]
+    print_table(rows)
+    print(f"{len(made)} contexts in {made.folder}; {made.left_out} sentence(s) left out: without content, or too long")
+    if options.json:
+        write_table(options.json, rows, about)
+    return 0
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from fastdecode_lib import loading
+    from fastdecode_lib.checkpoints.folder import find_checkpoint
+    from fastdecode_lib.checkpoints.language import LANGUAGE
+    from fastdecode_lib.contexts.fitting import fit_screens, groups, screens_beside
+    from fastdecode_lib.contexts.shards import Contexts
+    from fastdecode_lib.language_model import load_language
+    from fastdecode_lib.projections.learning_to_screen import Learning
+    from fastdecode_lib.projections.screens import save_screens
+
+    _check_knobs(options)
+    model: Any
+    if find_checkpoint(options.model).family == LANGUAGE:
+        model = load_language(options.model)
+        end = model.constraints.end
+    else:
+        model = loading.load(options.model, device="cpu")
+        end = model.constraints().end
+    contexts = Contexts.open(options.contexts, verify=True)
+    output = model.network.outputs[0]
+    contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
+    known = ("clusters", "top", "rounds", "reading", "skip", "least_count")
+    given = {name: value for name in known if (value := getattr(options, name)) is not None}
+    knobs: dict[str, Any] = {
+        "always": _always(options.always, end),
+        "at_least": options.at_least,
+        "seed": options.seed,
+    }
+    if options.method == "screened":
+        knobs |= {
+            "budget": 300.0 if options.budget is None else options.budget,
+            "learning": Learning(**given),
+            "progress": True,
+        }
+    else:
+        knobs |= given
+    folder = _screens_folder(options, model.checkpoint)
+    names = groups(contexts.directions, options.per)
+    kept = screens_beside(folder, options.method, model.checkpoint.fingerprint, names)
+    screens = fit_screens(contexts, options.method, per=options.per, **knobs)
+    save_screens(kept | screens, folder)
+    for name, screen in screens.items():
+        print(f"{name}: {_described(screen)}")
+    if kept:
+        print(f"kept as they were: {', '.join(kept)}")
+    print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
+    return 0
+
+
+def _check_knobs(options: argparse.Namespace) -> None:
+    """That each option belongs to the method."""
+    owners = {
+        "clustered": ("clusters", ("least_count",)),
+        "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),
+    }
+    for method, (what, names) in owners.items():
+        for name in names:
+            if method != options.method and getattr(options, name) is not None:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} belongs to {what}, got it with {options.method}. Leave it out.")
+
+
+def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
+    """Where screens go: the folder named, or beside a model of one's own."""
+    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.registry import screens_of
+    from fastdecode_lib.store import check_replaceable
+
+    if options.out:
+        return check_replaceable(options.out, "screens.json")
+    if Path(checkpoint.folder).resolve() in (path.resolve() for path in bundled().values()):
+        raise UsageError(
+            f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "
+            f"--projection {options.method}:file=DIR."
+        )
+    return check_replaceable(screens_of(checkpoint.folder, options.method), "screens.json")
+
+
+def _described(screen: Any) -> str:
+    """What fitting came to, and what in it may surprise."""
+    sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
+    scored, budget = screen.about["scored"], screen.about.get("budget")
+    said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
+    if empty := int((sizes == 0).sum()):
+        said += f"; {empty} cluster(s) got no token and score the whole vocabulary"
+    elif budget is not None and scored < 0.9 * budget:
+        said += f"; there is nothing more to fill the budget of {budget:g} with"
+    return said
+
+
+def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:
+    """The tokens that ``--always`` names."""
+    if text in ("end", "none"):
+        return end if text == "end" else ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--always takes end, none or ids: got {text!r}. Example: 0,5.") from None

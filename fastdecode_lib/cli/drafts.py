@@ -1,0 +1,154 @@
+"""The commands that make what a window drafts from: tables of n-grams and a lexicon, and draft heads."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, limits, load, read_lines
+
+
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
+    """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
+    draft_table = commands.add_parser(
+        "draft-table",
+        parents=parents,
+        help="count what a model says, so that a window can guess its next tokens",
+    )
+    draft_table.add_argument(
+        "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
+    )
+    draft_table.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
+    )
+    draft_table.add_argument("--sentences", type=int, help="use so many, evenly from the first to the last")
+    draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
+    draft_table.add_argument("--out", metavar="DIR", help="folder of the tables (default: where `window` finds them)")
+    draft_table.add_argument("--vmap", metavar="FILE", help="also write the lexicon as a CTranslate2 vmap file")
+    draft_table.add_argument("--folder", default="build/draft-table", help="translations (default: build/draft-table)")
+    draft_table.set_defaults(run=_draft_table)
+
+    head = commands.add_parser(
+        "draft-head",
+        parents=[*parents, seed],
+        help="train a small network on the frozen model that guesses its next tokens for a window",
+    )
+    head.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
+    head.add_argument(
+        "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
+    )
+    head.add_argument(
+        "--sentences",
+        type=int,
+        default=6_000,
+        help="of each direction, evenly from the first to the last (default: 6000)",
+    )
+    head.add_argument("--updates", type=int, default=1_200, help="of the training, at most (default: 1200)")
+    head.add_argument(
+        "--vocabulary", type=int, default=2_000, help="tokens drafts are taken from, the most frequent (default: 2000)"
+    )
+    head.add_argument("--out", metavar="FILE", help="the head (default: where `window` finds it)")
+    head.add_argument(
+        "--folder", default="build/draft-head", help="translations and checkpoints (default: build/draft-head)"
+    )
+    head.set_defaults(run=_draft_head)
+
+
+def _draft_table(options: argparse.Namespace) -> int:
+    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.text.corpus import spread_over
+    from fastdecode_lib.training.draft_tables import default_path, make_table, unlabelled
+    from fastdecode_lib.translation import Session
+
+    if options.least < 1 or (options.sentences is not None and options.sentences < 1):
+        raise UsageError(
+            f"--least and --sentences must be at least 1: got {options.least} and {options.sentences}. Leave them out."
+        )
+    if options.out and Path(options.out).exists() and not Path(options.out).is_dir():
+        raise UsageError(f"--out is the folder of the tables: got {options.out!r}, which is a file. Name a folder.")
+    given = read_lines(options.source) if options.source else None
+    model = load(options)
+    directions = _directions(options, model)
+    if options.vmap and len(directions) > 1:
+        raise UsageError(f"--vmap writes one direction: got {len(directions)}. Add --from and --to.")
+    rows = []
+    for source, target in directions:
+        session = Session.of(model, source, target, "greedy", "exact", **limits(options))
+        texts = unlabelled(options.data, session.source, session.target) if given is None else given
+        made = make_table(
+            session,
+            texts if options.sentences is None else spread_over(texts, options.sentences),
+            least=options.least,
+            folder=options.folder,
+            progress=sys.stderr.isatty(),
+        )
+        path = Path(options.out) / default_path(session).name if options.out else default_path(session)
+        made.save(path)
+        if options.vmap:
+            tokenizer, vocabulary = model.tokenizer, made.vocabulary
+            sources = tokenizer.source_tokens(range(made.lexicon.source_vocabulary))
+            made.lexicon.to_vmap(options.vmap, sources, tokenizer.pieces(range(vocabulary)), session.constraints.end)
+        size = path.stat().st_size
+        rows.append({"name": f"{session.source}-{session.target}", **made.about, "bytes": size, "file": str(path)})
+        print(
+            f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
+        )
+    if options.json:
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1))
+    return 0
+
+
+def _directions(options: argparse.Namespace, model: Any) -> Sequence[tuple[str | None, str | None]]:
+    """The direction asked for; with the corpus's text and none asked for, all that the model has."""
+    asked = (options.source_language, options.target_language)
+    if options.source is None and asked == (None, None) and model.directions:
+        return list(model.directions)
+    return [asked]
+
+
+def _draft_head(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    import torch
+
+    from fastdecode_lib.drafts.head import default_path
+    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.text.corpus import spread_over
+    from fastdecode_lib.training.draft_heads import RECIPE, make_head
+    from fastdecode_lib.training.draft_tables import unlabelled
+    from fastdecode_lib.translation import Session
+
+    numbers = {name: getattr(options, name) for name in ("sentences", "updates", "vocabulary")}
+    if min(numbers.values()) < 1:
+        told = ", ".join(f"--{name} {value}" for name, value in numbers.items())
+        raise UsageError(f"Sentences, updates and vocabulary must be at least 1: got {told}. Leave them out.")
+    check_file("--out", options.out)
+    given = read_lines(options.source) if options.source else None
+    model = load(options)
+    torch.set_num_threads(options.threads or os.cpu_count() or 1)
+    at_low_priority()
+    sessions = [Session.of(model, a, b, "greedy", **limits(options)) for a, b in _directions(options, model)]
+    texts = [unlabelled(options.data, s.source, s.target) if given is None else given for s in sessions]
+    head = make_head(
+        sessions,
+        [spread_over(own, options.sentences) for own in texts],
+        replace(RECIPE, max_updates=options.updates, vocabulary=options.vocabulary),
+        seed=options.seed,
+        folder=options.folder,
+        progress=sys.stderr.isatty(),
+    )
+    path = Path(options.out) if options.out else default_path(model.checkpoint.fingerprint)
+    head.save(path)
+    rows = [{"name": name, "tokens_per_pass": value} for name, value in head.about["held_out"].items()]
+    for row in rows:
+        print(f"{row['name']}: {row['tokens_per_pass']:.2f} tokens a pass on held-out sentences, by the head alone")
+    print(
+        f"{head.about['tokens']} tokens of {head.about['sentences']} translations, {path.stat().st_size} bytes, {path}"
+    )
+    if options.json:
+        write_table(options.json, rows, provenance(model, threads=options.threads or 1, seed=options.seed) | head.about)
+    return 0

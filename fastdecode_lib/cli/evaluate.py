@@ -1,0 +1,54 @@
+"""The command that counts and scores decoders on many sentences, over dask's workers if there are any."""
+
+import argparse
+import sys
+from typing import Any
+
+from fastdecode_lib.cli.common import UsageError, limits, print_table, read_lines
+
+
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
+    """Add ``evaluate`` to the commands; `parents` have the options of every command that loads a model."""
+    evaluate = commands.add_parser(
+        "evaluate",
+        parents=parents,
+        help="passes, agreement and quality of decoders on many sentences: resumable, on as many workers as there are",
+    )
+    evaluate.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
+    evaluate.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
+    evaluate.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
+    evaluate.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
+    evaluate.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
+    evaluate.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
+    evaluate.add_argument(
+        "--folder", default="build/evaluate", metavar="DIR", help="what is done is kept here (default: build/evaluate)"
+    )
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from fastdecode_lib.measuring.evaluation import evaluate
+    from fastdecode_lib.store import write_table
+
+    if options.threads is not None:
+        raise UsageError(f"Evaluation runs on one thread a worker: got --threads {options.threads}. Use --workers.")
+    found = evaluate(
+        options.model,
+        read_lines(options.source),
+        references=read_lines(options.reference) if options.reference else None,
+        source=options.source_language,
+        target=options.target_language,
+        decoders=options.decoder or (None,),
+        projections=options.projection or ("exact",),
+        settings={name: getattr(options, name) for name in ("device", "engine", "dtype", "precision")},
+        folder=options.folder,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        progress=sys.stderr.isatty(),
+        **limits(options),
+    )
+    rows = found.to_dict("records")
+    print_table(rows)
+    if options.json:
+        write_table(options.json, rows, found.attrs["provenance"])
+    return 0

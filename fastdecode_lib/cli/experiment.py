@@ -1,0 +1,137 @@
+"""The command that makes the tables and figures of the papers, over dask's workers if there are any."""
+
+import argparse
+import difflib
+import sys
+from contextlib import closing
+from typing import Any
+
+from fastdecode_lib.cli.common import UsageError, print_table
+
+
+def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
+    """Add ``experiment`` to the commands."""
+    experiment = commands.add_parser("experiment", parents=parents, help="make a table or figure of a paper")
+    experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
+    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
+    experiment.add_argument(
+        "--scale", default="laptop", help="tiny (shows that it runs), laptop or paper (default: laptop)"
+    )
+    experiment.add_argument(
+        "--model", default="tatoeba-small", help="bundled name, folder or hub id (default: tatoeba-small)"
+    )
+    experiment.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
+    experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
+    experiment.add_argument("--resume", action="store_true", help="leave what --results has of the same run as it is")
+    experiment.add_argument(
+        "--workers", type=int, help="processes that share the tables without times, by dask (default: this one)"
+    )
+    experiment.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share them")
+    experiment.set_defaults(run=_experiment)
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from fastdecode_lib.papers.experiment import Scale, experiments
+    from fastdecode_lib.papers.making import Maker, make
+    from fastdecode_lib.store import write_table
+
+    if options.listing is not None:
+        return _list_experiments(options.listing, options.json)
+    if not options.name:
+        raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
+    if options.resume and not options.results:
+        raise UsageError("--resume goes on with what a folder has: got no --results DIR. Add it.")
+    known = experiments()
+    chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
+    if not chosen:
+        stems = dict.fromkeys(e.stem for e in known.values())
+        near = difflib.get_close_matches(options.name, [*known, *stems], n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Papers: {', '.join(stems)}."
+        raise UsageError(
+            f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
+        )
+    scale = Scale.of(options.scale)
+    if scale is Scale.TINY:
+        print(
+            "fastdecode: at scale tiny a table only shows that it can be made: a few sentences, untrained models or others in "
+            "the place of those it is about. Its numbers mean nothing.",
+            file=sys.stderr,
+        )
+    loading = tuple((name, getattr(options, name)) for name in ("device", "dtype", "engine", "precision"))
+    settings: dict[str, Any] = {"seed": options.seed, "threads": options.threads}
+    if options.data:
+        settings["data"] = options.data
+    rows: dict[str, list[dict[str, Any]]] = {}
+    about: dict[str, Any] = {}
+    made = make(
+        chosen,
+        Maker(scale, options.model, loading, tuple(settings.items())),
+        results=options.results,
+        resume=options.resume,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        progress=sys.stderr.isatty(),
+    )
+    with closing(made):
+        for e, table in made:
+            print(f"{e.title} ({e.name}, scale {scale})")
+            print_table(table.rows)
+            if table.note:
+                print(f"fastdecode: {table.note}", file=sys.stderr)
+            rows[e.name] = [row | {"table": e.table} for row in table.rows]
+            about[e.name] = table.provenance
+    if options.json:
+        told = about[chosen[0].name] if len(chosen) == 1 else {"tables": about}
+        write_table(options.json, [row for e in chosen for row in rows[e.name]], told)
+    return 0
+
+
+def _list_experiments(stem: str, json_file: str | None) -> int:
+    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.papers.catalogue import INVENTORY
+    from fastdecode_lib.papers.experiment import experiments
+    from fastdecode_lib.store import write_table
+
+    known = experiments()
+    papers = {entry.experiment.partition(".")[0]: entry.paper for entry in INVENTORY}
+    rows: list[dict[str, Any]] = [
+        {
+            "name": e.experiment,
+            "paper": e.paper,
+            "label": e.label,
+            "title": e.title,
+            "state": _state(known[e.experiment]),
+        }
+        for e in INVENTORY
+    ]
+    of_papers = {row["name"] for row in rows}
+    rows += [
+        {"name": e.name, "paper": papers.get(e.stem, ""), "label": "", "title": e.title, "state": _state(e)}
+        for e in known.values()
+        if e.name not in of_papers
+    ]
+    rows = [row for row in rows if stem in ("", row["name"].partition(".")[0])]
+    if stem and not rows:
+        raise UsageError(f"Unknown stem: got {stem!r}. List everything with fastdecode experiment --list.")
+    print_table(rows)
+    print(
+        "\nmeasured: its outcome comes with fastdecode. In part: some rows lack a trained model, or text. Live: made in the "
+        "notebook, in seconds. Not run: it can be made, by fastdecode experiment NAME, and a model that it lacks is named then. "
+        "Without a label: beyond the paper."
+    )
+    if json_file:
+        write_table(json_file, rows, provenance())
+    return 0
+
+
+def _state(e: Any) -> str:
+    """Whether the laptop's outcome of an experiment comes with fastdecode."""
+    from fastdecode_lib.papers.experiment import NoResult, committed
+
+    try:
+        frame = committed(e.name)
+    except NoResult:
+        return "live" if e.live else "not run"
+    return "measured in part" if "gap" in frame and frame["gap"].notna().any() else "measured"

@@ -1,0 +1,74 @@
+"""The command that trains our models, one after another."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.cli.common import UsageError, at_low_priority, print_table
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``train`` to the commands."""
+    train = commands.add_parser("train", help="train our models one after another, or continue training them")
+    train.add_argument("names", nargs="*", metavar="NAME", help="such as tatoeba-small; without any, they are listed")
+    train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
+    train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
+    train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
+    train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
+    train.add_argument("--updates", type=int, help="go on to this update, instead of the recipe's last")
+    train.add_argument(
+        "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
+    )
+    train.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from fastdecode_lib.training import bundling
+    from fastdecode_lib.training import train as training
+
+    if not options.names:
+        if options.bundle or options.updates is not None or options.seed is not None:
+            raise UsageError(
+                "Which model? --bundle, --updates and --seed belong to names: got none. fastdecode train lists them."
+            )
+        _list_presets(options.folder)
+    at_low_priority()
+    for name in options.names:
+        if options.bundle:
+            target = bundling.bundle(name, data=options.data, folder=options.folder)
+            print(f"{name}: bundled in {target}")
+            continue
+        best = training.train(
+            name,
+            data=options.data,
+            folder=options.folder,
+            device=options.device,
+            threads=options.threads or min(2, os.cpu_count() or 1),
+            seed=options.seed,
+            updates=options.updates,
+        )
+        print(f"{name}: the best checkpoint is in {best}")
+    return 0
+
+
+def _list_presets(folder: str) -> None:
+    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.training.presets import PRESETS
+
+    rows = []
+    for name, preset in PRESETS.items():
+        begun = "begun" if (Path(folder) / name).is_dir() else "-"
+        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else begun
+        directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
+        rows.append(
+            {
+                "name": name,
+                "kind": preset.kind,
+                "languages": directions,
+                "updates": preset.max_updates,
+                "state": state,
+            }
+        )
+    print_table(rows)

@@ -1,0 +1,1 @@
+"""Contexts: hidden vectors recorded from a model, and the screens that are fitted on them."""

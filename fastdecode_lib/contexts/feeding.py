@@ -1,0 +1,358 @@
+"""What is recorded as contexts: a network, and the outputs that it is fed."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.batching import BATCH, in_batches
+from fastdecode_lib.checkpoints.folder import bundled
+from fastdecode_lib.contexts.shards import ContextsError
+from fastdecode_lib.core import Model, Projection, Source
+from fastdecode_lib.decoding.folding import folded
+from fastdecode_lib.decoding.passes import row_batches
+from fastdecode_lib.language_model import LanguageModel
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.text.tokenizers import check_direction
+from fastdecode_lib.text.words import START
+from fastdecode_lib.translation import Session
+
+ROWS = 256
+"""Hidden vectors whose labels are sought together; the scores of a whole batch may not fit into memory."""
+
+Item = tuple[Any, ...]
+"""A sentence as it is given; items with the same first entry count as the same sentence."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Sentences ready to be fed, a row each.
+
+    Attributes
+    ----------
+    source : Source of B sentences
+    prefix : tuple of int
+        Fed before slot 0.
+    outputs : B sequences of ids
+        Whole, with their end. An empty one gives no context.
+    """
+
+    source: Source
+    prefix: tuple[int, ...]
+    outputs: Sequence[Sequence[int]]
+
+
+class Feeder(Protocol):
+    """A network, its full projection, and a way from inputs to outputs; workers are sent it pickled."""
+
+    @property
+    def network(self) -> Model:
+        """The network whose hidden vectors are recorded."""
+        ...
+
+    @property
+    def exact(self) -> Projection:
+        """Its full vocabulary projection."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What determines the outputs: the model's ``fingerprint`` and more, ready for JSON."""
+        ...
+
+    def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
+        """The inputs of a direction, once checked."""
+        ...
+
+    def fed(self, direction: str, items: Sequence[Item]) -> Fed:
+        """Sources and outputs of some of them."""
+        ...
+
+
+def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Feed whole outputs in one pass a batch: what the output matrix multiplies at each slot, and its best tokens.
+
+    On the compiled engine both equal bit for bit what a decoder saw when it put out the same tokens one at a time, since a
+    slot's result does not depend on the others of its pass; on the torch engine the last bits may differ.
+
+    Returns
+    -------
+    list
+        For each output of T tokens, hidden float32 (T, D) and ids int32 (T, K), those of slots 0 to T - 1.
+    """
+
+    def run(rows: np.ndarray, given_up: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for first, source in row_batches(network, fed.source.rows(rows)):
+            outputs = [fed.outputs[row] for row in rows[first : first + len(source)]]
+            ends = np.cumsum([len(ids) for ids in outputs])
+            tokens = np.full((len(outputs), max(map(len, outputs))), -1, dtype=np.int64)
+            for row, ids in zip(tokens, outputs, strict=True):
+                row[: len(ids)] = *fed.prefix[-network.group :], *ids[: -network.group]
+            prefix = np.tile(np.array(fed.prefix, dtype=np.int64), (len(outputs), 1))
+            state = network.start(network.encode(source), prefix, len(fed.prefix) - network.group + tokens.shape[1])
+            hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
+            scorer = exact.bind(source)
+            labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
+            vectors, best = _host(hidden), np.concatenate(labels).astype(np.int32)
+            found += zip(np.split(vectors, ends[:-1]), np.split(best, ends[:-1]), strict=True)
+        return found
+
+    lengths = [len(ids) for ids in fed.outputs]
+    found = in_batches(lengths, run, batch=BATCH)
+    width, none = width_of(network), np.zeros((0, top), dtype=np.int32)
+    if any(length and made is None for length, made in zip(lengths, found, strict=True)):
+        raise KeyboardInterrupt
+    return [(np.zeros((0, width), dtype=np.float32), none) if made is None else made for made in found]
+
+
+def _host(hidden: Any) -> np.ndarray:
+    """Hidden vectors of any engine as float32 on the host."""
+    return np.asarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
+
+
+def width_of(network: Model) -> int:
+    """D; of an ensemble, the networks' hidden vectors side by side."""
+    return sum(int(output.weight.shape[1]) for output in network.outputs)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Base of what feeds a translation model; it is pickled by the model's name, which is loaded again elsewhere."""
+
+    model: TranslationModel
+
+    @property
+    def network(self) -> Model:
+        """The model's."""
+        return self.model.network
+
+    @property
+    def exact(self) -> Projection:
+        """The model's."""
+        return self.model.exact
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The model and how it runs."""
+        model = self.model
+        numbers = {"engine": model.engine, "dtype": model.dtype, "device": model.device}
+        return {"fingerprint": model.checkpoint.fingerprint, **numbers}
+
+    def __post_init__(self) -> None:
+        if self.network.kind != "causal":
+            raise ContextsError(
+                f"Contexts are recorded of causal models: got {self.model.name}, a {self.network.kind} model, whose slots see what "
+                "stands behind them. Record another model."
+            )
+
+    def fed(self, direction: str, items: Sequence[Item]) -> Fed:
+        """Sources and outputs; a sentence without content, or too long for the model, has an empty output."""
+        session = self._session(direction)
+        batch = self.model.tokenizer.encode([*(item[0] for item in items), ""], session.source, session.target)
+        lengths, empty = batch.lengths[:-1], batch.lengths[-1]
+        fits = (lengths > empty) & (lengths <= self.network.max_source)
+        source = batch.rows(np.arange(len(items)))
+        outputs, end = self._outputs(session, source, fits, items), session.constraints.end[0]
+        return Fed(source, session.constraints.prefix, [_slots(self.network, ids, end) for ids in outputs])
+
+    def _session(self, direction: str) -> Session:
+        """The model in a direction, with the choices of a subclass."""
+        return Session.of(self.model, *self._languages(direction))
+
+    def _outputs(
+        self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
+    ) -> Sequence[Sequence[int]]:
+        """Ids for each item, none where it does not fit."""
+        raise NotImplementedError
+
+    def _languages(self, direction: str) -> tuple[str | None, str | None]:
+        if not self.model.directions:
+            return None, None
+        source, _, target = direction.partition("-")
+        return check_direction(self.model.directions, source, target)
+
+    def __reduce__(self) -> Any:
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[1:]}
+        return _loaded_again, (type(self), _address(self.model), self.model.checkpoint.fingerprint, options)
+
+
+@dataclass(frozen=True)
+class Translations(_Texts):
+    """What a translation model says itself, as in paper 000: its inputs are unlabelled texts.
+
+    Parameters
+    ----------
+    model : TranslationModel
+    decoder : str or Decoder, optional
+        The plainest that fits the model otherwise.
+    max_length : int, optional
+        Most output tokens, the checkpoint's own rule otherwise.
+    """
+
+    decoder: registry.Spec | None = None
+    max_length: int | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The model, how it runs, and the decoder."""
+        chosen = self.decoder if self.decoder is not None else registry.usual(self.network)
+        decoder = registry.describe(registry.decoder(chosen))
+        return {**super().settings, "decoder": decoder, "max_length": self.max_length}
+
+    def items(self, direction: str, inputs: Sequence[str]) -> list[Item]:
+        """The texts."""
+        self._session(direction)
+        _check("a text", inputs, lambda given: isinstance(given, str))
+        return [(text,) for text in inputs]
+
+    def _session(self, direction: str) -> Session:
+        limits: dict[str, Any] = {} if self.max_length is None else {"max_length": self.max_length}
+        return Session.of(self.model, *self._languages(direction), self.decoder, **limits)
+
+    def _outputs(
+        self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
+    ) -> Sequence[Sequence[int]]:
+        found = session.decode_ids(source, np.where(fits, source.lengths, 0), batch=BATCH, threads=1)
+        return [hypothesis.tokens for hypothesis in found]
+
+
+@dataclass(frozen=True)
+class References(_Texts):
+    """Teacher forcing: its inputs are pairs of a text and its reference, which the model is fed.
+
+    Parameters
+    ----------
+    model : TranslationModel
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The model, how it runs, and no decoder."""
+        return {**super().settings, "decoder": None}
+
+    def items(self, direction: str, inputs: Sequence[tuple[str, str]]) -> list[Item]:
+        """The pairs."""
+        self._session(direction)
+
+        def good(given: Any) -> bool:
+            return not isinstance(given, str) and len(given) == 2 and all(isinstance(text, str) for text in given)
+
+        _check("a pair of texts", inputs, good)
+        return [(text, reference) for text, reference in inputs]
+
+    def _outputs(
+        self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
+    ) -> Sequence[Sequence[int]]:
+        rules = session.constraints
+        ids = self.model.tokenizer.output_ids([reference for _, reference in items])
+        fits = fits & np.array([0 < len(row) < rules.max_length for row in ids])
+        return [(*row, rules.end[0]) if good else () for row, good in zip(ids, fits, strict=True)]
+
+
+@dataclass(frozen=True)
+class IdRows:
+    """Any causal network on rows of ids, such as a language model on its training text: every id of a row is decided by a slot.
+
+    Parameters
+    ----------
+    network : Model
+        Its sources are empty.
+    exact : Projection
+        Its full vocabulary projection.
+    prefix : tuple of int
+        Fed before the first id of a row.
+    fingerprint, name : str
+        Of the network's weights, and of the model.
+    """
+
+    network: Model
+    exact: Projection
+    prefix: tuple[int, ...]
+    fingerprint: str
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The network, where it computes and in what unless that is float32 on a CPU, and the prefix."""
+        weight: Any = self.network.outputs[0].weight
+        numbers = getattr(weight, "precision", None) or str(weight.dtype).removeprefix("torch.")  # packed, or an array
+        place = {"dtype": numbers, "device": str(getattr(weight, "device", "cpu"))}
+        other = {name: value for name, value in place.items() if value not in ("float32", "cpu")}
+        return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **other}
+
+    def items(self, direction: str, inputs: Sequence[Sequence[int]]) -> list[Item]:
+        """The rows, as tuples of int."""
+        vocabulary = self.network.outputs[0].vocabulary
+
+        def good(ids: Any) -> bool:
+            return np.ndim(ids) == 1 and all(type(i) is int and 0 <= i < vocabulary for i in np.asarray(ids).tolist())
+
+        _check(f"ids from 0 to {vocabulary - 1}", inputs, good)
+        return [(tuple(np.asarray(ids).tolist()),) for ids in inputs]
+
+    def fed(self, direction: str, items: Sequence[Item]) -> Fed:
+        """The rows, with a source that is empty for each; those that the network cannot hold are left out."""
+        longest = self.network.max_target - len(self.prefix) + 1
+        none = Source(np.zeros((len(items), 0), dtype=np.int64), np.zeros(len(items), dtype=np.int64))
+        return Fed(none, self.prefix, [ids if len(ids) <= longest else () for (ids,) in items])
+
+
+def language_rows(model: LanguageModel) -> IdRows:
+    """What feeds a language model: rows of ids as its ``text.encode`` makes them, each behind the start."""
+    return IdRows(model.network, model.exact, (START,), model.checkpoint.fingerprint, model.name)
+
+
+def _check(wanted: str, inputs: Sequence[Any], good: Callable[[Any], bool]) -> None:
+    """Refuse inputs of another kind, naming the first."""
+    for number, given in enumerate(inputs, 1):
+        try:
+            fine = good(given)
+        except TypeError:
+            fine = False
+        if not fine:
+            raise ValueError(
+                f"Sentence {number} must be {wanted}: got {str(given)[:60]!r}. Correct it, or leave it out."
+            )
+
+
+def _slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
+    """An output as the network puts it out: folded, where it has several tokens a step."""
+    if network.group == 1 or not tokens:
+        return tokens
+    return folded([token for token in tokens if token != end], end, network.group, network.both_ends)
+
+
+def _address(model: TranslationModel) -> dict[str, str]:
+    """How to `load` a model again, from any folder."""
+    folder = Path(model.name).expanduser()
+    name = str(folder.resolve()) if folder.is_dir() and model.name not in bundled() else model.name
+    if model.engine == "compiled":
+        return {"name": name, "engine": "compiled", "precision": model.dtype}
+    return {"name": name, "engine": "torch", "dtype": model.dtype, "device": model.device}
+
+
+def _loaded_again(
+    kind: type[_Texts], address: Mapping[str, str], fingerprint: str, options: Mapping[str, Any]
+) -> _Texts:
+    model = load(**address)
+    if model.checkpoint.fingerprint != fingerprint:
+        raise ContextsError(
+            f"A worker finds other weights under {address['name']!r}: got {model.checkpoint.fingerprint}, not {fingerprint}. Give "
+            "the folder of the checkpoint, where every worker can read it."
+        )
+    return kind(model, **options)

@@ -1,0 +1,84 @@
+"""Fit screens on recorded contexts, one for each direction, for each target language, or one for all."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fastdecode_lib.contexts.shards import Contexts
+from fastdecode_lib.projections.clustering import fit_clustered
+from fastdecode_lib.projections.learning_to_screen import fit_screened
+from fastdecode_lib.projections.screens import Method, Screen, load_screens
+
+Per = Literal["direction", "target", "all"]
+
+
+def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", **knobs: Any) -> dict[str, Screen]:
+    """Screens by the name of what each was fitted on.
+
+    Parameters
+    ----------
+    contexts : Contexts
+    method : "clustered" or "screened"
+        Papers 000 and 001.
+    per : "direction", "target" or "all"
+        Paper 000, section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
+        contexts of all its pairs together.
+    **knobs
+        Of `fit_clustered` or `fit_screened`.
+
+    Raises
+    ------
+    ValueError
+        If a choice is unknown, nothing is recorded of a screen, or as the two functions raise.
+    """
+    fits: dict[str, Callable[..., Screen]] = {"clustered": fit_clustered, "screened": fit_screened}
+    if method not in fits:
+        raise ValueError(f"Unknown kind of screen: got {method!r}. Use 'clustered' or 'screened'.")
+    parts = {
+        name: contexts if name == "all" else contexts.where(direction=members)
+        for name, members in groups(contexts.directions, per).items()
+    }
+    if empty := [name for name, part in parts.items() if not len(part)]:
+        raise ValueError(
+            f"There are no contexts to fit {', '.join(empty)} on: got {len(contexts):,}, of "
+            f"{', '.join(name for name in parts if name not in empty) or 'no direction'}. Record more of them."
+        )
+    return {name: fits[method](part, **knobs) for name, part in parts.items()}
+
+
+def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
+    """The directions that share a screen, by its name."""
+    if per not in get_args(Per):
+        raise ValueError(f"Unknown grouping: got per={per!r}. Use one of {', '.join(get_args(Per))}.")
+    names: dict[str, list[str]] = {}
+    for direction in directions:
+        name = {"direction": direction, "target": direction.split("-")[-1], "all": "all"}[per]
+        names.setdefault(name, []).append(direction)
+    return names
+
+
+def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
+    """The screens that a folder has already and keeps when others of some names come, empty if it is not there.
+
+    What is fitted anew takes the place of what it covers: one of a target language that of its directions, one of all, all.
+
+    Raises
+    ------
+    ValueError
+        If they are of another kind or model, or damaged: fitting more would end them.
+    """
+    if not (Path(folder) / "screens.json").is_file():
+        return {}
+    found = load_screens(folder)
+    for name, screen in found.items():
+        if (screen.method, screen.about.get("fingerprint")) != (method, fingerprint):
+            raise ValueError(
+                f"{folder} has screens of another kind or model: got {name}, {screen.method}, of "
+                f"{screen.about.get('fingerprint')}. Name another folder."
+            )
+    return {name: screen for name, screen in found.items() if not any(_covers(new, name) for new in names)}
+
+
+def _covers(new: str, old: str) -> bool:
+    """Whether a screen is of all that another is of."""
+    return new in ("all", old) or old.endswith(f"-{new}")

@@ -1,0 +1,327 @@
+"""Recording contexts: outputs are fed to their network once, and every slot that decides a token gives a row.
+
+Sentences are cut into shards, each made alone and always in the same way: the files are the same for any number of workers,
+and a recording that was stopped goes on after the shards that are whole.
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.contexts.feeding import Feeder, Item, hidden_and_labels, width_of
+from fastdecode_lib.contexts.shards import (
+    FORMAT,
+    NOTE,
+    VERSION,
+    Contexts,
+    ContextsError,
+    Shard,
+    key_of,
+    read_note,
+    shard_folder,
+    write_shard,
+)
+from fastdecode_lib.store import atomic_file, recover
+from fastdecode_lib.workers import check_workers, over
+
+
+def record(
+    feeder: Feeder,
+    inputs: Mapping[str, Sequence[Any]],
+    out: str | Path,
+    *,
+    top: int = 5,
+    most: int | None = None,
+    float16: bool = False,
+    seed: int | None = 0,
+    sentences_per_shard: int = 250,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    verify: bool = False,
+    wait: bool = False,
+    progress: bool = False,
+) -> Contexts:
+    """Record the contexts of a model on text, or go on with a recording that was stopped.
+
+    Parameters
+    ----------
+    feeder : Feeder
+        `Translations(model)`, `References(model)`, or `IdRows` for a language model.
+    inputs : mapping of direction to inputs
+        ``{"en-de": texts}``; pairs of texts for `References`, rows of ids under any name for `IdRows`.
+    out : path
+        A new folder, or that of a recording with the same settings.
+    top : int
+        K, labels of a row.
+    most : int, optional
+        Most rows. Shards take turns between directions, and are used in order until there are so many.
+    float16 : bool
+        Store hidden vectors in half the space; labels are those of the vectors as they were.
+    seed : int or None
+        Sentences are taken in a random order, so that `most` rows are a sample; None leaves them in the order given.
+    sentences_per_shard : int
+        What is made at once, kept in memory, and lost when the recording is interrupted.
+    workers, scheduler
+        Where shards are made: in so many processes, or by dask's workers at that address, which share the file system. The
+        files are the same as without; on the torch engine, where that has one thread.
+    verify : bool
+        Compare the shards that are there with their checksums, not only their sizes; damaged ones are made again.
+    wait : bool
+        Wait for another process that is recording there, whose work is then found done, instead of refusing.
+    progress : bool
+        Show a progress bar.
+
+    Raises
+    ------
+    ContextsError
+        If the folder holds something else, a hidden vector is not finite, or no sentence gives a context.
+    ValueError
+        If an option or an input is wrong.
+    """
+    from tqdm.auto import tqdm
+
+    check_workers(workers, scheduler)
+    _check_given(feeder, inputs, top, most, sentences_per_shard)
+    items = {direction: feeder.items(direction, given) for direction, given in inputs.items()}
+    settings = _settings(feeder, items, top, most, float16, seed, sentences_per_shard)
+    folder, key = Path(out).resolve(), key_of(settings)
+    parts = _parts(items, sentences_per_shard, seed)
+    job = Job(feeder, folder, key, tuple(items), top, settings["hidden"])
+    with _begun(folder, feeder.name, settings, wait):
+        there = {part.number: shard for part in parts if (shard := _whole(folder, part.number, key, verify))}
+        missing = (part for part in parts if part.number not in there)
+        used: list[Shard] = []
+        rows: list[int] = []
+        with (
+            closing(over(job.make, missing, workers=workers, scheduler=scheduler)) as making,
+            tqdm(desc="recording", unit=" contexts", unit_scale=True, disable=not progress) as bar,
+        ):
+            for part in parts:
+                if part.number not in there:
+                    next(making)
+                used.append(there.get(part.number) or _made(folder, part.number, key))
+                rows.append(used[-1].rows if most is None else min(used[-1].rows, most - sum(rows)))
+                if progress:
+                    bar.initial += rows[-1] if part.number in there else 0
+                    _show(bar, used, rows, len(parts), most)
+                if sum(rows) == most:
+                    break
+        _finish(folder, feeder.name, settings, used, rows)
+    return Contexts.open(folder)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The sentences of one shard: its number, their direction (an index), their numbers in the input, and themselves."""
+
+    number: int
+    direction: int
+    sentences: np.ndarray
+    items: list[Item]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the shards of a recording have in common."""
+
+    feeder: Feeder
+    folder: Path
+    key: str
+    directions: tuple[str, ...]
+    top: int
+    dtype: str
+
+    def make(self, part: Part) -> None:
+        """Record the contexts of some sentences and write them as a shard."""
+        feeder, direction = self.feeder, self.directions[part.direction]
+        fed = feeder.fed(direction, part.items)
+        found = hidden_and_labels(feeder.network, feeder.exact, fed, self.top)
+        lengths = [len(ids) for ids in fed.outputs]
+        steps = [np.arange(length, dtype=np.int32) for length in lengths]
+        where = np.empty((sum(lengths), 3), dtype=np.int32)
+        where[:, 0] = part.direction
+        where[:, 1] = np.repeat(part.sentences, lengths)
+        where[:, 2] = np.concatenate(steps)
+        with np.errstate(over="ignore"):
+            hidden = np.concatenate([vectors for vectors, _ in found]).astype(self.dtype)
+        if not np.isfinite(hidden).all():
+            _, sentence, step = where[int(np.argmin(np.isfinite(hidden).all(1)))]
+            raise ContextsError(
+                f"A hidden vector is not finite as {self.dtype}: got one of {direction}, sentence {sentence + 1}, step {step + 1}. "
+                "Compute and record in float32."
+            )
+        arrays = {
+            "hidden": hidden,
+            "labels": np.concatenate([labels for _, labels in found]),
+            "gold": np.fromiter(chain.from_iterable(fed.outputs), dtype=np.int32, count=len(where)),
+            "where": where,
+        }
+        write_shard(shard_folder(self.folder, part.number), self.key, arrays, lengths.count(0))
+
+
+# ------------------------------------------------------------------------------------------------------------- shards
+
+
+def _parts(items: Mapping[str, list[Item]], size: int, seed: int | None) -> list[Part]:
+    """All sentences in shards of one direction each; the directions take turns."""
+    shards: list[list[tuple[int, np.ndarray, list[Item]]]] = []
+    for direction, given in enumerate(items.values()):
+        firsts: dict[Any, int] = {}
+        sentences = np.array([firsts.setdefault(item[0], i) for i, item in enumerate(given)])
+        order = (
+            np.arange(len(given)) if seed is None else np.random.default_rng((seed, direction)).permutation(len(given))
+        )
+        cuts = [order[start : start + size] for start in range(0, len(given), size)]
+        shards.append([(direction, sentences[cut], [given[i] for i in cut]) for cut in cuts])
+    in_turn = [shard for round in zip_longest(*shards) for shard in round if shard is not None]
+    return [Part(number, *shard) for number, shard in enumerate(in_turn)]
+
+
+def _whole(folder: Path, number: int, key: str, verify: bool) -> Shard | None:
+    """A shard that was made before and is not damaged."""
+    try:
+        shard = Shard.open(shard_folder(folder, number), key)
+        if verify:
+            shard.verify()
+    except ContextsError:
+        return None
+    return shard
+
+
+def _made(folder: Path, number: int, key: str) -> Shard:
+    """A shard that has just been made."""
+    try:
+        return Shard.open(shard_folder(folder, number), key)
+    except ContextsError as error:
+        raise ContextsError(
+            f"A shard was made and is not here: {error} Where workers run on other machines, name a folder that all of them "
+            "share."
+        ) from error
+
+
+def _show(bar: Any, used: Sequence[Shard], rows: Sequence[int], parts: int, most: int | None) -> None:
+    """Rows so far, of how many there will be as far as can be told, and their size on disk."""
+    bar.total = min(most or np.inf, round(sum(rows) * parts / len(rows)))
+    size = bar.format_sizeof(sum(shard.bytes for shard in used), "B", 1024)
+    bar.set_postfix_str(f"{len(used)} of up to {parts} shards, {size}", refresh=False)
+    bar.update(rows[-1])
+
+
+# ------------------------------------------------------------------------------------------------------------- folder
+
+
+def _check_given(feeder: Any, inputs: Any, top: int, most: int | None, sentences_per_shard: int) -> None:
+    """Refuse at the door what cannot be recorded."""
+    if not callable(getattr(feeder, "fed", None)):
+        raise ValueError(f"record needs to know what to feed: got {feeder!r}. For a model, give Translations(model).")
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f"Inputs are given by direction: got a {type(inputs).__name__}. Example: {{'en-de': texts}}.")
+    numbers = {"top": top, "most": 1 if most is None else most, "sentences_per_shard": sentences_per_shard}
+    for name, value in numbers.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on: got {value!r}. Example: {name}=5.")
+    vocabulary = feeder.network.outputs[0].vocabulary
+    if top > vocabulary:
+        raise ValueError(f"top is at most the vocabulary's size, {vocabulary}: got {top}. Lower top.")
+
+
+def _settings(
+    feeder: Feeder,
+    items: Mapping[str, list[Item]],
+    top: int,
+    most: int | None,
+    float16: bool,
+    seed: int | None,
+    sentences_per_shard: int,
+) -> dict[str, Any]:
+    """Everything that determines the files."""
+    digest = hashlib.sha256()
+    for given in items.values():
+        digest.update(json.dumps(given).encode())
+    settings = {
+        **feeder.settings,
+        "width": width_of(feeder.network),
+        "vocabulary": feeder.network.outputs[0].vocabulary,
+        "hidden": "float16" if float16 else "float32",
+        "top": top,
+        "most": most,
+        "seed": seed,
+        "sentences_per_shard": sentences_per_shard,
+        "directions": list(items),
+        "sentences": [len(given) for given in items.values()],
+        "inputs": digest.hexdigest(),
+    }
+    return dict(json.loads(json.dumps(settings)))
+
+
+@contextmanager
+def _begun(folder: Path, model: str, settings: dict[str, Any], wait: bool) -> Iterator[None]:
+    """The folder of a new recording, or of one with the same settings, cleared up and held for this process alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = ("lock", f".{NOTE}.", "shard-", ".shard-")
+    if not (folder / NOTE).exists():
+        others = [path.name for path in folder.iterdir() if not path.name.startswith((*ours, NOTE))]
+        if others:
+            raise ContextsError(
+                f"A recording needs a folder of its own: got {folder}, which holds {others[0]!r} and no {NOTE}. Name a new one."
+            )
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise ContextsError(f"Another recording is running in {folder}. Wait for it, or stop it first.") from error
+        begun = (folder / NOTE).exists()
+        if begun:
+            _check_same(folder, settings)
+        recover(folder)
+        if not begun:
+            _write_note(folder, model, settings, None, 0)
+        yield
+
+
+def _check_same(folder: Path, settings: dict[str, Any]) -> None:
+    """Refuse to go on with a recording of other settings."""
+    begun = read_note(folder).get("settings")
+    before = begun if isinstance(begun, dict) else {}
+    for name in sorted(settings.keys() | before.keys()):
+        if settings.get(name) != before.get(name):
+            raise ContextsError(
+                f"The recording in {folder} was begun with other settings: got {name} {settings.get(name)!r}, it has "
+                f"{before.get(name)!r}. Give the same again, or another folder."
+            )
+
+
+def _finish(folder: Path, model: str, settings: dict[str, Any], used: Sequence[Shard], rows: Sequence[int]) -> None:
+    """Note which shards make up the table, and remove what lies beyond them."""
+    left_out = sum(shard.left_out for shard in used)
+    if not sum(rows):
+        raise ContextsError(
+            f"There is nothing to record: got {sum(settings['sentences'])} sentences, none with content that fits the model. "
+            f"Remove {folder}, and give others."
+        )
+    for extra in set(folder.glob("shard-*")) - {shard.folder for shard in used}:
+        shutil.rmtree(extra)
+    recover(folder)
+    _write_note(folder, model, settings, list(rows), left_out)
+
+
+def _write_note(folder: Path, model: str, settings: dict[str, Any], rows: list[int] | None, left_out: int) -> None:
+    note = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model,
+        "settings": settings,
+        "shards": rows,
+        "left_out": left_out,
+    }
+    with atomic_file(folder / NOTE) as temporary:
+        temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

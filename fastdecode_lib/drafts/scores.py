@@ -1,0 +1,273 @@
+"""Scores of the next token, added up: n-grams and a lexicon of a draft table, and a draft head."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Output
+from fastdecode_lib.drafts.head import HEADS, DraftHead, DraftHeadError
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.kernels.matrices import Matrix, padded, room
+
+NGRAM, LEXICON, HEAD = "ngram", "lexicon", "head"
+SCORES = (NGRAM, LEXICON, HEAD)
+
+NGRAM_WEIGHT, LEXICON_WEIGHT, HEAD_WEIGHT = 1.0, 1.8, 6.0
+REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
+BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
+HEAD_REACH, HEAD_FLOOR = 6.0, -9.0
+
+Room = tuple[np.ndarray, np.ndarray]
+"""What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
+
+
+class Scores:
+    """The token with the highest sum of log-probabilities under a draft table's n-grams and lexicon and a draft head.
+
+    The n-grams are interpolated with Dirichlet priors. The lexicon is asked about the source tokens near the one behind
+    that which the previous token translates, less about those that are translated already; both follow from the
+    output so far by the lexicon itself. The head knows nothing before the first pass; until then the others speak alone.
+
+    Satisfies `sources.DraftSource`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: DraftTable | None,
+        source: np.ndarray,
+        start: int,
+        room: Room | None = None,
+        head: "BoundHead | None" = None,
+    ):
+        from fastdecode_lib.kernels import drafts
+
+        scores = name.split("+")
+        if table is not None and LEXICON in scores:
+            outside = source[(source < 0) | (source >= table.lexicon.source_vocabulary)]
+            if len(outside):
+                raise DraftTableError(
+                    f"The draft table is of another vocabulary: it knows {table.lexicon.source_vocabulary} source tokens, got "
+                    f"the id {outside[0]}. Make one for this model with `fastdecode draft-table`."
+                )
+        self.name, self.start, self.source = name, start, source
+        self.align, self.best_token = drafts.align, drafts.best_token
+        self.weights = np.array([
+            NGRAM_WEIGHT * (NGRAM in scores), LEXICON_WEIGHT * (LEXICON in scores), REACH, DISCOUNT, FLOOR,
+            BIGRAM_PRIOR, TRIGRAM_PRIOR, 0.0, HEAD_REACH, HEAD_FLOOR,
+        ])  # fmt: skip
+        self.knows_lexicon, self.knows_table = LEXICON in scores, table is not None
+        self.arrays = _NO_TABLE if table is None else _arrays(table)
+        vocabulary = head.shape.tokens if table is None and head else table.vocabulary if table else 0
+        self.scratch, self.touched = room or scratch_of(vocabulary)
+        self.settled = _Reading(np.zeros((2, len(source))))
+        self.ahead = self.settled.copy()
+        self.head = HeadReading(head) if head else None
+        self.told = self.head.told if self.head else _NO_HEAD
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Take the source's vectors (S, E)."""
+        if self.head:
+            self.head.begin(vectors)
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Take the hidden vector (D,) behind which the last settled token was chosen."""
+        if self.head:
+            self.head.see(hidden)
+            self.weights[7] = HEAD_WEIGHT
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """What a pass chose says nothing more than `token` is told."""
+
+    def token(self, before: list[int], settled: int) -> int:
+        """The best token by all scores, -1 where none knows any."""
+        previous = before[-1] if before else self.start
+        if not 0 <= previous < len(self.touched):
+            return -1
+        if self.knows_lexicon:
+            if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
+                self._read(self.settled, before[:settled])
+                self.ahead = self.settled.copy()
+            self._read(self.ahead, before)
+        normaliser = 0.0
+        if self.weights[7]:
+            assert self.head is not None
+            told = self.head.read(before, settled)
+            if told is None:
+                return -1
+            normaliser = told
+        elif not self.knows_table:
+            return -1
+        return int(
+            self.best_token(
+                previous,
+                before[-2] if len(before) > 1 else self.start,
+                self.source,
+                self.ahead.covered,
+                self.ahead.aligned,
+                self.weights,
+                *self.told,
+                normaliser,
+                self.scratch,
+                self.touched,
+                *self.arrays,
+            )
+        )
+
+    def _read(self, reading: "_Reading", before: list[int]) -> None:
+        """Find the source tokens that the output's new tokens translate."""
+        for token in before[len(reading.read) :]:
+            reading.aligned = self.align(token, self.source, reading.covered, reading.aligned, REACH, *self.arrays[:3])
+        reading.read = before.copy()
+
+
+def scratch_of(vocabulary: int) -> Room:
+    """Room for `kernels.drafts.best_token`, which leaves it as it was: one is enough for a batch."""
+    return np.zeros((4, vocabulary), dtype=np.float32), np.zeros(vocabulary, dtype=np.int64)
+
+
+def _arrays(table: DraftTable) -> tuple[np.ndarray, ...]:
+    """A table as the kernel takes it; the lexicon first."""
+    n, x = table.ngrams, table.lexicon
+    return (
+        x.offsets, x.ids, x.probabilities, n.unigrams, n.bigram_offsets, n.bigram_ids, n.bigram_counts, n.bigram_totals,
+        n.context_offsets, n.contexts, n.trigram_offsets, n.trigram_ids, n.trigram_counts, n.trigram_totals,
+    )  # fmt: skip
+
+
+_IDS, _NUMBERS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+_NO_TABLE = (
+    _IDS, _IDS, _NUMBERS, _NUMBERS, _IDS, _IDS, _NUMBERS, _NUMBERS, _IDS, _IDS, _IDS, _IDS, _NUMBERS, _NUMBERS,
+)  # fmt: skip
+_NO_HEAD = (_IDS, _IDS, _NUMBERS)
+
+
+@dataclass
+class _Reading:
+    """The tokens of an output that are aligned with its source; `covered` is described at `kernels.drafts.align`."""
+
+    covered: np.ndarray
+    aligned: int = -1
+    read: list[int] = field(default_factory=list)
+
+    def copy(self) -> "_Reading":
+        """The same, to go on from."""
+        return _Reading(self.covered.copy(), self.aligned, self.read)
+
+
+# ------------------------------------------------------------------------------------------------------- draft heads
+
+
+class BoundHead:
+    """A draft head with its model's output rows, packed for the kernels.
+
+    Parameters
+    ----------
+    head : DraftHead
+    output : Output
+        The model's, whose rows of the draft vocabulary score.
+    target : str or None
+        Target language.
+
+    Raises
+    ------
+    DraftHeadError
+        If the head is another model's, or was not trained for this language.
+    """
+
+    def __init__(self, head: DraftHead, output: Output, target: str | None):
+        words = head.vocabulary_of(target)
+        if words is None:
+            raise DraftHeadError(
+                f"The draft head was not trained for this target language: it knows {', '.join(head.vocabularies)}, got {target}. "
+                "Train it for all directions with `fastdecode draft-head`."
+            )
+        head.check_fits(int(output.weight.shape[1]), output.vocabulary)
+        self.head, self.shape, self.words, self.target = head, head.shape, words, target
+        self.places = np.full(self.shape.tokens, -1, dtype=np.int64)
+        self.places[words] = np.arange(len(words))
+        self.embedding = np.ascontiguousarray(head.tensors["embedding"])
+        rows = _rows(output, words)
+        self.packed = [
+            self._matrix(name, rows.precision) for name in ("enter", "state", "token", "query", "inner", "outer")
+        ]
+        self.packed.append(rows)
+        self.matrices = np.stack([matrix.record for matrix in self.packed])
+        self.key, self.value = self._matrix("key", "float32"), self._matrix("value", "float32")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has arrays, and so addresses, of its own."""
+        self.__dict__.update(state)
+        self.matrices = np.stack([matrix.record for matrix in self.packed])
+
+    def _matrix(self, name: str, precision: Any) -> Matrix:
+        tensors = self.head.tensors
+        return Matrix.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), precision, name=name)
+
+
+def _rows(output: Output, words: np.ndarray) -> Matrix:
+    """Some rows of a model's output, in the precision that its engine computes in."""
+    if isinstance(output.weight, Matrix):
+        return output.weight.rows(words)
+    weight, bias = (
+        None if array is None else array.reshape(output.vocabulary, -1)[words].float().cpu().numpy()
+        for array in (output.weight.detach(), None if output.bias is None else output.bias.detach())
+    )
+    assert weight is not None
+    return Matrix.of(weight, bias)
+
+
+class HeadReading:
+    """A draft head in the middle of a sentence."""
+
+    def __init__(self, head: BoundHead):
+        from fastdecode_lib.kernels import drafts
+
+        self.bound, self.kernels = head, drafts
+        shape = head.shape
+        self.widest = max(3 * shape.width, shape.inner, shape.hidden, shape.embedding)
+        self.rounded = room(1, self.widest)
+        self.first = np.zeros((1, padded(shape.width)), dtype=np.float32)
+        self.state = self.first.copy()
+        self.logits = np.zeros((1, padded(len(head.words))), dtype=np.float32)
+        self.told = (head.words, head.places, self.logits[0])
+        self.fed: list[int] = []
+        self.normaliser = 0.0
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Take the source's vectors (S, E)."""
+        if vectors.shape[1] != self.bound.shape.source:
+            raise DraftHeadError(
+                f"The draft head is of another model: it knows source vectors of {self.bound.shape.source}, the model's have "
+                f"{vectors.shape[1]}. Train one for this model with `fastdecode draft-head`."
+            )
+        sides = []
+        for matrix in (self.bound.key, self.bound.value):
+            found = matrix(vectors).reshape(len(vectors), HEADS, -1)
+            sides.append(np.ascontiguousarray(found.transpose(1, 0, 2)))
+        self.keys, self.values = sides
+        self.work = np.zeros((4, max(padded(self.widest), len(vectors))), dtype=np.float32)
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Take the hidden vector (D,) behind which the last settled token was chosen."""
+        self.kernels.head_enter(hidden[None], self.bound.matrices, self.rounded, self.first)
+        self.fed = []
+
+    def read(self, before: list[int], settled: int) -> float | None:
+        """Feed the tokens from the last settled one on that were not fed yet; the logarithm of the logits' normaliser.
+
+        None behind a token that the model does not have.
+        """
+        if len(self.fed) < settled or self.fed != before[: len(self.fed)]:
+            self.state[:] = self.first
+            self.fed = before[: settled - 1]
+        for token in before[len(self.fed) :]:
+            if not 0 <= token < self.bound.shape.tokens:
+                return None
+            self.normaliser = self.kernels.head_step(
+                token, self.state, self.bound.shape.width, len(self.bound.words), self.bound.embedding, self.bound.matrices,
+                self.keys, self.values, self.rounded, self.work, self.logits,
+            )  # fmt: skip
+        self.fed = before.copy()
+        return self.normaliser

@@ -1,0 +1,384 @@
+"""Where the drafts of a window come from: guesses that cost little, since a wrong one changes nothing but the time.
+
+A draft is written as candidates ``|`` that are verified side by side in one pass; a candidate is a list of sources ``/`` of
+which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``:
+
+    pad               the padding symbol, as Jacobi iteration starts
+    recycled          what the previous pass said at the slot, as Jacobi iteration goes on
+    source            the source token at the same position, for vocabularies that both languages share
+    prompt            the source token behind the latest place where the output's last tokens stand in the source
+    ngram, lexicon    scores of a draft table (`fastdecode_lib.drafts.table`); ``ngram+lexicon`` is their product of probabilities
+    head              scores of a draft head (`fastdecode_lib.drafts.head`), alone or added to the others
+    pool              continuations of the last token seen in earlier passes of the same sentence; several candidates
+    model             what another model of the same vocabulary put out for the sentence, whole, before the first pass
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Model, Source
+from fastdecode_lib.drafts.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Room, Scores, scratch_of
+from fastdecode_lib.drafts.table import DraftTable
+
+AUTO = "auto"
+MODEL = "model"
+SLOTWISE = ("pad", "recycled", "source", "prompt", MODEL)
+POOL = "pool"
+NAMES = (AUTO, *SLOTWISE, *SCORES, POOL)
+
+Outputs = Callable[[Source], Sequence[Sequence[int]]]
+"""What another model puts out for each sentence of a batch."""
+
+Candidate = list[tuple[int, str]]
+"""Tokens behind the last settled one, each with the name of where it came from."""
+
+
+class DraftSource(Protocol):
+    """Somewhere to take a slot's draft from, for one sentence."""
+
+    name: str
+
+    def token(self, before: list[int], settled: int) -> int:
+        """A token for the slot behind `before`, whose first `settled` tokens are settled; -1 for none."""
+        ...
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """See what a pass chose: `settled` tokens, which now end `output`, and behind them what stands there for now."""
+        return
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Take the source's vectors (S, E) before the first pass; only where the draft asks for them."""
+        return
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Take the hidden vector (D,) behind which the last settled token was chosen; only where the draft asks for it."""
+        return
+
+
+@dataclass
+class Pad(DraftSource):
+    """The padding symbol at every slot."""
+
+    padding: int
+    name: str = "pad"
+
+    def token(self, before: list[int], settled: int) -> int:
+        """Always the padding."""
+        return self.padding
+
+
+@dataclass
+class Recycled(DraftSource):
+    """What the previous pass said at the slot, though the tokens before it were wrong."""
+
+    tail: Sequence[int] = ()
+    name: str = "recycled"
+
+    def token(self, before: list[int], settled: int) -> int:
+        """The previous pass's token, where it reached that far."""
+        ahead = len(before) - settled
+        return self.tail[ahead] if ahead < len(self.tail) else -1
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """Keep what is not settled."""
+        self.tail = chosen[settled:]
+
+
+@dataclass
+class SourceCopy(DraftSource):
+    """The source token at the same position; ids that the target vocabulary lacks are -1 in `source`."""
+
+    source: list[int]
+    name: str = "source"
+
+    def token(self, before: list[int], settled: int) -> int:
+        """The source's token, where the source is that long."""
+        return self.source[len(before)] if len(before) < len(self.source) else -1
+
+
+@dataclass
+class PromptLookup(DraftSource):
+    """What follows in the source where the output's last tokens, at most `longest`, stand there; the latest place wins."""
+
+    source: list[int]
+    longest: int = 3
+    name: str = "prompt"
+
+    def token(self, before: list[int], settled: int) -> int:
+        """The source's continuation of the longest match."""
+        for size in range(min(self.longest, len(before)), 0, -1):
+            key = before[-size:]
+            for start in range(len(self.source) - size - 1, -1, -1):
+                if self.source[start : start + size] == key:
+                    return self.source[start + size]
+        return -1
+
+
+@dataclass
+class Given(DraftSource):
+    """Another model's output: from the same place as long as it was right, else from behind where its last tokens stand."""
+
+    output: list[int]
+    name: str = MODEL
+
+    def token(self, before: list[int], settled: int) -> int:
+        """Its next token."""
+        place = len(before)
+        if before == self.output[:place]:
+            return self.output[place] if place < len(self.output) else -1
+        return PromptLookup(self.output).token(before, settled)
+
+
+class Pool:
+    """Continuations seen in the sentence's own passes, by the token they follow; the least recently used leaves first."""
+
+    name = POOL
+
+    def __init__(self, candidates: int, capacity: int = 8):
+        self.candidates, self.capacity = candidates, capacity
+        self.seen: dict[int, OrderedDict[tuple[int, ...], None]] = {}
+
+    def propose(self, last: int, count: int) -> list[Candidate]:
+        """At most `candidates` continuations of the last settled token, the most recent first."""
+        known = self.seen.get(last, OrderedDict())
+        chosen = list(reversed(known))[: self.candidates]
+        for continuation in reversed(chosen):
+            known.move_to_end(continuation)
+        return [[(token, self.name) for token in continuation[:count]] for continuation in chosen]
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Nothing is asked of the source."""
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Nothing is asked of the model."""
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """Remember what stood behind each token of the pass."""
+        trail = output[-settled - 1 : -settled] + chosen
+        for start in range(len(trail) - 1):
+            known = self.seen.setdefault(trail[start], OrderedDict())
+            continuation = tuple(trail[start + 1 :])
+            known[continuation] = None
+            known.move_to_end(continuation)
+            if len(known) > self.capacity:
+                known.popitem(last=False)
+
+
+class Drafter:
+    """The drafts of one sentence."""
+
+    def __init__(self, candidates: Sequence[Sequence[DraftSource] | Pool], sources: Sequence[DraftSource | Pool]):
+        self.candidates, self.sources = candidates, sources
+
+    def propose(self, output: list[int], count: int) -> list[Candidate]:
+        """Candidates of at most `count` tokens behind the settled ones."""
+        if count < 1:
+            return []
+        proposed: list[Candidate] = []
+        for candidate in self.candidates:
+            if isinstance(candidate, Pool):
+                proposed += candidate.propose(output[-1], count) if output else []
+            else:
+                proposed.append(self._chain(candidate, output, count))
+        return proposed
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """Let every source see what a pass chose."""
+        for source in self.sources:
+            source.learn(output, chosen, settled)
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Show every source the source's vectors (S, E)."""
+        for source in self.sources:
+            source.begin(vectors)
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Show every source the hidden vector (D,) behind which the last settled token was chosen."""
+        for source in self.sources:
+            source.see(hidden)
+
+    @staticmethod
+    def _chain(sources: Sequence[DraftSource], output: list[int], count: int) -> Candidate:
+        before, candidate, settled = output.copy(), [], len(output)
+        for _ in range(count):
+            for source in sources:
+                token = source.token(before, settled)
+                if token >= 0:
+                    before.append(token)
+                    candidate.append((token, source.name))
+                    break
+            else:
+                break
+        return candidate
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A draft as it was written, checked; see the head of this file.
+
+    Attributes
+    ----------
+    candidates : tuple of tuple of str
+        For each candidate its sources; scores that are added are one source, ``"ngram+lexicon"``.
+    table : DraftTable or None
+    pool_candidates : int
+    outputs : callable or None
+        For ``model``.
+    head : BoundHead or None
+        For ``head``.
+    """
+
+    candidates: tuple[tuple[str, ...], ...]
+    table: DraftTable | None
+    pool_candidates: int
+    outputs: Outputs | None = None
+    head: BoundHead | None = None
+
+    @property
+    def branches(self) -> int:
+        """Most candidates beside the first."""
+        return sum(self.pool_candidates if sources == (POOL,) else 1 for sources in self.candidates) - 1
+
+    @property
+    def parts(self) -> set[str]:
+        """Everything that it names."""
+        return {part for sources in self.candidates for name in sources for part in name.split("+")}
+
+    @property
+    def needs_table(self) -> bool:
+        """Whether a draft table is used."""
+        return not self.parts.isdisjoint((NGRAM, LEXICON))
+
+    @property
+    def needs_head(self) -> bool:
+        """Whether a draft head is used."""
+        return HEAD in self.parts
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether another model drafts."""
+        return any(MODEL in sources for sources in self.candidates)
+
+    def check(self, model: Model) -> None:
+        """Refuse, before any work, a model that this draft does not fit.
+
+        Raises
+        ------
+        ValueError
+            If candidates stand side by side and the model cannot mask them, or a draft table is missing or another
+            vocabulary's.
+        """
+        written = "|".join("/".join(sources) for sources in self.candidates)
+        if self.branches > 0 and "tree" not in model.supports:
+            raise ValueError(
+                f"The draft {written!r} verifies several candidates in one pass, which this model cannot: it runs row by row. "
+                "Use a single candidate, as in draft=recycled, or a Marian, mBART or M2M-100 model."
+            )
+        if self.needs_model and self.outputs is None:
+            raise ValueError(
+                f"The draft {written!r} needs a model that drafts, got none. Name it: window:draft=model,model=bidirectional."
+            )
+        if self.needs_head:
+            self._check_head(model, written)
+        if not self.needs_table:
+            return
+        if self.table is None:
+            raise ValueError(
+                f"The draft {written!r} needs a draft table, got none for this model and direction. Make one with `fastdecode "
+                "draft-table`, or use draft=recycled."
+            )
+        self.table.check_vocabulary(model.outputs[0].vocabulary)
+
+    def _check_head(self, model: Model, written: str) -> None:
+        if not hasattr(model, "source_vectors"):
+            raise ValueError(
+                f"The draft {written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
+                "draft=ngram+lexicon."
+            )
+        if self.head is None:
+            raise ValueError(
+                f"The draft {written!r} needs a draft head, got none for this model. Train one with `fastdecode draft-head`, or "
+                "use draft=recycled."
+            )
+        self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
+
+    def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Drafter]:
+        """The drafts of each sentence of a batch for a target vocabulary."""
+        room = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
+        given: Sequence[Sequence[int]] = [()] * len(source)
+        if self.needs_model and self.outputs is not None:
+            given = self.outputs(source)
+        return [
+            self._bind_row(source.ids[row, :length], constraints, vocabulary, room, given[row])
+            for row, length in enumerate(source.lengths)
+        ]
+
+    def _bind_row(
+        self, source: np.ndarray, constraints: Constraints, vocabulary: int, room: Room | None, given: Sequence[int]
+    ) -> Drafter:
+        ids: list[int] = np.where(source < vocabulary, source, -1).tolist()
+        sources: dict[str, DraftSource] = {}
+        pool = Pool(self.pool_candidates)
+        candidates: list[Sequence[DraftSource] | Pool] = []
+        for names in self.candidates:
+            for name in names:
+                if name == MODEL:
+                    sources[name] = Given(list(given))
+                elif name != POOL and name not in sources:
+                    sources[name] = self._source(name, source, ids, constraints, room)
+            candidates.append(pool if names == (POOL,) else [sources[name] for name in names])
+        return Drafter(candidates, [*sources.values(), pool])
+
+    def _source(
+        self, name: str, source: np.ndarray, ids: list[int], constraints: Constraints, room: Room | None
+    ) -> DraftSource:
+        if name == "pad":
+            return Pad(constraints.padding)
+        if name == "recycled":
+            return Recycled()
+        if name == "source":
+            return SourceCopy(ids)
+        if name == "prompt":
+            return PromptLookup(ids)
+        parts = name.split("+")
+        table = None if parts == [HEAD] else self.table
+        return Scores(name, table, source, constraints.prefix[-1], room, self.head if HEAD in parts else None)
+
+
+def parse(
+    written: str,
+    table: DraftTable | None = None,
+    pool_candidates: int = 3,
+    outputs: Outputs | None = None,
+    head: BoundHead | None = None,
+) -> Draft:
+    """A draft from how it is written.
+
+    Raises
+    ------
+    ValueError
+        If a part has no such name, or stands where it cannot.
+    """
+    if written == AUTO:
+        written = "ngram+lexicon" if table is not None else "recycled/pad"
+    candidates = tuple(tuple(candidate.split("/")) for candidate in written.split("|"))
+    for sources in candidates:
+        for name in sources:
+            parts = name.split("+")
+            for part in parts:
+                if part not in NAMES[1:]:
+                    raise ValueError(f"Unknown draft: got {part!r} in {written!r}. Use one of {', '.join(NAMES)}.")
+            if len(parts) > 1 and (len(set(parts)) < len(parts) or not set(parts) <= set(SCORES)):
+                raise ValueError(
+                    f"Only scores are added, each once: got {name!r} in {written!r}. Write ngram+lexicon, or put the others "
+                    "behind a slash, as in prompt/recycled."
+                )
+        if POOL in sources and len(sources) > 1:
+            raise ValueError(
+                f"A pool proposes whole candidates: got {'/'.join(sources)!r} in {written!r}. Set it apart, as in recycled|pool."
+            )
+    return Draft(candidates, table, pool_candidates, outputs, head)

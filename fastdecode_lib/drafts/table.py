@@ -1,0 +1,315 @@
+"""Draft tables: n-gram counts and a lexicon of a model's own translations, from which tokens are guessed without a network."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.lexicon import Lexicon, check_ids
+from fastdecode_lib.store import atomic_file
+
+FORMAT, VERSION = "fastdecode-draft-table", 1
+CODES = 8
+"""Counts and probabilities are stored as bytes, this many steps for each factor of two."""
+
+
+class DraftTableError(ValueError):
+    """A draft table cannot be used: it is damaged, or made for another vocabulary."""
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """How often target tokens follow one and two others.
+
+    Attributes
+    ----------
+    unigrams : float32 array (V,)
+        Probability of each token.
+    bigram_offsets : int64 array (V + 1,)
+        Where the bigrams behind each token stand; so for `contexts.shards`.
+    bigram_ids, bigram_counts : (E2,)
+    bigram_totals : float32 array (V,)
+        How often each token occurred before another, rare bigrams included.
+    context_offsets : int64 array (V + 1,)
+    contexts : int64 array (C,)
+        The token before the previous one, ascending for each previous token.
+    trigram_offsets : int64 array (C + 1,)
+    trigram_ids, trigram_counts : (E3,)
+    trigram_totals : float32 array (C,)
+    """
+
+    unigrams: np.ndarray
+    bigram_offsets: np.ndarray
+    bigram_ids: np.ndarray
+    bigram_counts: np.ndarray
+    bigram_totals: np.ndarray
+    context_offsets: np.ndarray
+    contexts: np.ndarray
+    trigram_offsets: np.ndarray
+    trigram_ids: np.ndarray
+    trigram_counts: np.ndarray
+    trigram_totals: np.ndarray
+
+    @classmethod
+    def count(cls, sentences: Sequence[np.ndarray], *, vocabulary: int, start: int, least: int = 2) -> "NGrams":
+        """Count sentences of ids, each behind two start symbols; n-grams seen less than `least` times are left out.
+
+        Raises
+        ------
+        ValueError
+            If there are no tokens, or an id or the start symbol is outside the vocabulary.
+        """
+        check_ids("target", [*sentences, np.array([start])], vocabulary)
+        tokens = np.concatenate(sentences).astype(np.int64)
+        if not len(tokens):
+            raise ValueError("N-grams are counted on sentences: got no token. Give at least one.")
+        lengths = np.array([len(ids) for ids in sentences])
+        place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        previous = np.where(place >= 1, np.roll(tokens, 1), start)
+        before_previous = np.where(place >= 2, np.roll(tokens, 2), start)
+
+        keys, counts = np.unique(previous * vocabulary + tokens, return_counts=True)
+        totals = np.bincount(previous, minlength=vocabulary)
+        kept = counts >= least
+        offsets = np.searchsorted(keys[kept] // vocabulary, np.arange(vocabulary + 1))
+
+        pairs, pair_counts = np.unique(previous * vocabulary + before_previous, return_counts=True)
+        of_pair = np.searchsorted(pairs, previous * vocabulary + before_previous)
+        triples, triple_counts = np.unique(of_pair * vocabulary + tokens, return_counts=True)
+        often = triple_counts >= least
+        used, first = np.unique(triples[often] // vocabulary, return_index=True)
+        contexts = pairs[used]
+        return cls(
+            unigrams=(np.bincount(tokens, minlength=vocabulary) / len(tokens)).astype(np.float32),
+            bigram_offsets=offsets.astype(np.int64),
+            bigram_ids=keys[kept] % vocabulary,
+            bigram_counts=counts[kept].astype(np.float32),
+            bigram_totals=totals.astype(np.float32),
+            context_offsets=np.searchsorted(contexts // vocabulary, np.arange(vocabulary + 1)).astype(np.int64),
+            contexts=contexts % vocabulary,
+            trigram_offsets=np.append(first, int(often.sum())).astype(np.int64),
+            trigram_ids=triples[often] % vocabulary,
+            trigram_counts=triple_counts[often].astype(np.float32),
+            trigram_totals=pair_counts[used].astype(np.float32),
+        )
+
+
+@dataclass(frozen=True)
+class DraftTable:
+    """What a model's translations of unlabelled text say about its next ones, for one direction.
+
+    Attributes
+    ----------
+    ngrams : NGrams
+    lexicon : Lexicon
+    about : dict
+        ``fingerprint`` of the model, ``source`` and ``target`` language, ``sentences`` and ``tokens`` counted, and how.
+    """
+
+    ngrams: NGrams
+    lexicon: Lexicon
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, x, size = self.ngrams, self.lexicon, self.lexicon.vocabulary
+        parts = {
+            "lexicon": (x.offsets, x.source_vocabulary, x.ids, (x.probabilities,)),
+            "bigrams": (n.bigram_offsets, size, n.bigram_ids, (n.bigram_counts,)),
+            "contexts": (n.context_offsets, size, n.contexts, (n.trigram_totals,)),
+            "trigrams": (n.trigram_offsets, len(n.contexts), n.trigram_ids, (n.trigram_counts,)),
+        }
+        wrong = [
+            name
+            for name, values in (("unigrams", n.unigrams), ("bigram_totals", n.bigram_totals))
+            if len(values) != size
+        ]
+        for name, (offsets, number, ids, beside) in parts.items():
+            rising = len(offsets) == number + 1 and offsets[0] == 0 and (np.diff(offsets) >= 0).all()
+            whole = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in beside)
+            if not whole or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
+                wrong.append(name)
+        if wrong:
+            raise DraftTableError(
+                f"The parts of a draft table do not fit each other: got {', '.join(wrong)} of another size than {size} target "
+                "tokens ask for. Count n-grams and lexicon of the same sentences, with `DraftTable.count`."
+            )
+
+    @property
+    def vocabulary(self) -> int:
+        """Size of the target vocabulary."""
+        return self.lexicon.vocabulary
+
+    @classmethod
+    def count(
+        cls,
+        sources: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray],
+        *,
+        source_vocabulary: int,
+        vocabulary: int,
+        start: int,
+        about: dict[str, Any] | None = None,
+        least: int = 2,
+        translations: int = 8,
+    ) -> "DraftTable":
+        """Count sentence pairs of ids: n-grams seen `least` times, `translations` of each source token."""
+        lexicon = Lexicon.fit(sources, targets, source_vocabulary=source_vocabulary, vocabulary=vocabulary)
+        ngrams = NGrams.count(targets, vocabulary=vocabulary, start=start, least=least)
+        counted = {"sentences": len(targets), "tokens": int(sum(map(len, targets)))}
+        return cls(ngrams, lexicon.pruned(translations, least=0.01), (about or {}) | counted)
+
+    def check_vocabulary(self, vocabulary: int) -> None:
+        """Refuse a model with another vocabulary.
+
+        Raises
+        ------
+        DraftTableError
+        """
+        if vocabulary != self.vocabulary:
+            raise DraftTableError(
+                f"The draft table is of another vocabulary: it knows {self.vocabulary} target tokens, the model has "
+                f"{vocabulary}. Make one for this model with `fastdecode draft-table`."
+            )
+
+    # -- on disk
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file of bytes and short integers."""
+        from safetensors.numpy import save_file
+
+        n, x = self.ngrams, self.lexicon
+        narrow = np.uint16 if max(self.vocabulary, x.source_vocabulary) <= 1 << 16 else np.int32
+        tensors = {
+            "lexicon.numbers": _narrow(np.diff(x.offsets)),
+            "lexicon.ids": x.ids.astype(narrow),
+            "lexicon.codes": _encode(1 / np.maximum(x.probabilities, 1e-9)),
+            "unigram.codes": _encode(1 / np.maximum(n.unigrams, 1e-9)),
+            "bigram.numbers": _narrow(np.diff(n.bigram_offsets)),
+            "bigram.ids": n.bigram_ids.astype(narrow),
+            "bigram.codes": _encode(n.bigram_counts),
+            "bigram.total_codes": _encode(np.maximum(n.bigram_totals, 1)),
+            "context.numbers": _narrow(np.diff(n.context_offsets)),
+            "context.ids": n.contexts.astype(narrow),
+            "context.total_codes": _encode(n.trigram_totals),
+            "trigram.numbers": _narrow(np.diff(n.trigram_offsets)),
+            "trigram.ids": n.trigram_ids.astype(narrow),
+            "trigram.codes": _encode(n.trigram_counts),
+        }
+        header = {"version": VERSION, "vocabulary": self.vocabulary, "about": self.about}
+        with atomic_file(path) as temporary:
+            save_file(tensors, temporary, metadata={FORMAT: json.dumps(header, sort_keys=True)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "DraftTable":
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        DraftTableError
+            If the file is missing, damaged or no draft table.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as opened:
+                header = _header(opened)
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise DraftTableError(
+                f"The draft table cannot be read: {path}: {error}. Make it again with `fastdecode draft-table`."
+            ) from error
+        if header.get("version") != VERSION:
+            raise DraftTableError(
+                f"Not a draft table of version {VERSION}: {path} says version {header.get('version')!r}. Make it again with "
+                "`fastdecode draft-table`."
+            )
+        try:
+            return cls._of_tensors(tensors, int(header["vocabulary"]), dict(header["about"]))
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise DraftTableError(
+                f"The draft table is damaged: {path}: {error!r}. Make it again with `fastdecode draft-table`."
+            ) from error
+
+    @classmethod
+    def _of_tensors(cls, tensors: dict[str, np.ndarray], vocabulary: int, about: dict[str, Any]) -> "DraftTable":
+        ids = {part: tensors[f"{part}.ids"].astype(np.int64) for part in ("lexicon", "bigram", "context", "trigram")}
+        offsets = {part: _offsets(tensors[f"{part}.numbers"], len(ids[part])) for part in ids}
+        decoded = {name: _decode(codes) for name, codes in tensors.items() if name.endswith("codes")}
+        ngrams = NGrams(
+            unigrams=1 / decoded["unigram.codes"],
+            bigram_offsets=offsets["bigram"],
+            bigram_ids=ids["bigram"],
+            bigram_counts=decoded["bigram.codes"],
+            bigram_totals=decoded["bigram.total_codes"],
+            context_offsets=offsets["context"],
+            contexts=ids["context"],
+            trigram_offsets=offsets["trigram"],
+            trigram_ids=ids["trigram"],
+            trigram_counts=decoded["trigram.codes"],
+            trigram_totals=decoded["context.total_codes"],
+        )
+        return cls(ngrams, Lexicon(offsets["lexicon"], ids["lexicon"], 1 / decoded["lexicon.codes"], vocabulary), about)
+
+
+def cache_folder(fingerprint: str) -> Path:
+    """Where the draft tables of a model that cannot carry them are kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "fastdecode" / "draft-tables" / fingerprint
+
+
+def find_table(folders: Iterable[Path], fingerprint: str, source: str | None, target: str | None) -> Path | None:
+    """The table of a model and direction in the first of the folders that has one."""
+    for folder in folders:
+        path = folder / table_name(source, target)
+        if path.is_file() and _fingerprint(path) == fingerprint:
+            return path
+    return None
+
+
+def table_name(source: str | None, target: str | None) -> str:
+    """The file of a direction."""
+    return f"{source or 'any'}-{target or 'any'}.safetensors"
+
+
+def _fingerprint(path: Path) -> str:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            about = _header(opened).get("about")
+            return str(about.get("fingerprint")) if isinstance(about, dict) else ""
+    except (OSError, SafetensorError):
+        return ""
+
+
+def _header(opened: Any) -> dict[str, Any]:
+    """What a file says of itself; empty where it is something else."""
+    try:
+        header = json.loads((opened.metadata() or {}).get(FORMAT, "{}"))
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _encode(values: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(CODES * np.log2(values)), 0, 255).astype(np.uint8)
+
+
+def _decode(codes: np.ndarray) -> np.ndarray:
+    return np.exp2(codes.astype(np.float32) / CODES)
+
+
+def _narrow(numbers: np.ndarray) -> np.ndarray:
+    """The same in the smallest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _offsets(numbers: np.ndarray, total: int) -> np.ndarray:
+    offsets = np.concatenate([[0], np.cumsum(numbers, dtype=np.int64)])
+    if offsets[-1] != total or (np.diff(offsets) < 0).any():
+        raise ValueError(f"{total} entries, numbered as {offsets[-1]}")
+    return offsets

@@ -1,0 +1,147 @@
+"""Language models: text in, word-for-word probabilities out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import Checkpoint, CheckpointError, find_checkpoint
+from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.language import LANGUAGE
+from fastdecode_lib.core import Constraints, Projection, Source
+from fastdecode_lib.text.words import START, LanguageText
+
+BATCH = 64
+"""Texts fed together."""
+RECORDED = "text"
+"""What `fastdecode record` calls the direction of a language model's contexts."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A loaded language model with its vocabulary.
+
+    Attributes
+    ----------
+    name : str
+    network : Model
+    text : LanguageText
+    checkpoint : Checkpoint
+    """
+
+    name: str
+    network: Any
+    text: LanguageText
+    checkpoint: Checkpoint
+
+    def __repr__(self) -> str:
+        return f"LanguageModel({self.name!r})"
+
+    @cached_property
+    def exact(self) -> Projection:
+        """The full vocabulary projection."""
+        return registry.projection("exact", self.network)
+
+    @property
+    def constraints(self) -> Constraints:
+        """The checkpoint's own rules for outputs."""
+        return constraints_of(
+            self.name,
+            self.checkpoint.config,
+            language=(),
+            language_ids=frozenset(),
+            vocabulary=self.network.outputs[0].vocabulary,
+            room=self.network.max_target,
+        )
+
+    def hidden(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        """The hidden vectors (T, D) that decide each word of some texts as ids (T,), every word fed the true one before it."""
+        found: list[Any] = [None] * len(rows)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        for first in range(0, len(order), BATCH):
+            some = order[first : first + BATCH]
+            longest = max(len(rows[i]) for i in some)
+            fed = np.full((len(some), longest), -1, dtype=np.int64)
+            for place, i in enumerate(some):
+                fed[place, : len(rows[i])] = [START, *rows[i][:-1]]
+            nothing = Source(np.zeros((len(some), 0), dtype=np.int64), np.zeros(len(some), dtype=np.int64))
+            prefix = np.full((len(some), 1), START, dtype=np.int64)
+            state = self.network.start(self.network.encode(nothing), prefix, longest)
+            hidden = self.network.step(state, fed)
+            for place, i in enumerate(some):
+                found[i] = hidden[place, : len(rows[i])]
+        return found
+
+    def projection(self, spec: str | Projection) -> Projection:
+        """A projection from how it is written, as in ``"quantised"`` or ``"screened:file=DIR"``; one is returned as it is."""
+        if spec == "exact":
+            return self.exact
+        folder, fingerprint = Path(self.checkpoint.folder), self.checkpoint.fingerprint
+        kept = registry.Kept(
+            folder=folder, fingerprint=fingerprint, direction=(None, RECORDED), end=self.constraints.end
+        )
+        return registry.projection(spec, self.network, kept)
+
+    def log_probs(self, texts: Sequence[str], projection: str | Projection = "exact") -> list[np.ndarray]:
+        """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection.
+
+        Parameters
+        ----------
+        projection : str or Projection
+            Under one that does not score every word, those it leaves out have -inf, and the others share all probability.
+
+        Raises
+        ------
+        ValueError
+            If there are no texts, or the projection cannot be had.
+        """
+        if isinstance(texts, str) or not texts:
+            raise ValueError(f"A language model scores a list of texts: got {texts!r}. Give at least one.")
+        scorer = self.projection(projection).bind(None)
+        rows = self.text.encode(texts)
+        return [
+            scorer.log_probs(hidden, ids[:, None])[:, 0] for hidden, ids in zip(self.hidden(rows), rows, strict=True)
+        ]
+
+    def perplexity(self, texts: Sequence[str], projection: str | Projection = "exact") -> float:
+        """The exponential of the mean negative log-probability of a word, ends of texts included; see `log_probs`."""
+        return float(np.exp(-np.concatenate(self.log_probs(texts, projection)).mean(dtype=np.float64)))
+
+
+def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> LanguageModel:
+    """Load a language model: a bundled one, or the folder of a checkpoint.
+
+    Parameters
+    ----------
+    device, dtype : str
+        As for `loading.load`, of the torch engine.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be used, or is a translation model.
+    ValueError
+        If there is no such device or dtype.
+    """
+    import torch
+
+    from fastdecode_lib.loading import DTYPES, torch_device
+    from fastdecode_lib.models.language import Language
+
+    if dtype not in DTYPES:
+        raise ValueError(f"Unknown dtype: got {dtype!r}. Use one of {', '.join(DTYPES)}.")
+    place = torch_device(device)
+
+    checkpoint = find_checkpoint(name)
+    if checkpoint.family != LANGUAGE:
+        raise CheckpointError(
+            f"{name!r} is a {checkpoint.family} model, which is no language model. Use fastdecode_lib.load."
+        )
+    network = Language(checkpoint.language, checkpoint.tensors(), place, getattr(torch, dtype))
+    return LanguageModel(
+        str(name), network, LanguageText.load(checkpoint.folder, checkpoint.language.vocabulary), checkpoint
+    )

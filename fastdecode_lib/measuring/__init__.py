@@ -1,0 +1,1 @@
+"""Measurement: time, passes, quality and provenance, and what is compared with what."""

@@ -1,0 +1,168 @@
+"""The systems a speedup is measured against, behind one call: Hugging Face `generate` and CTranslate2.
+
+Both decode one sentence at a time with every setting given explicitly, since `generate` would otherwise inherit beams and
+penalties from the checkpoint.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import FAMILIES, OWN
+from fastdecode_lib.checkpoints.recurrent import RECURRENT
+from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.store import atomic_folder
+
+BASELINES = ("hf", "ctranslate2")
+
+Decode = Callable[[Source], tuple[int, ...]]
+"""Ids of one sentence to the ids of its translation, the end left out."""
+
+
+def baseline(name: str, model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    """A baseline on the same weights, ready to decode one sentence at a time.
+
+    It computes in the model's own precision; Hugging Face in float32 where that is int16 or int8.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the package is missing, or the baseline cannot run this model.
+    """
+    makers = {"hf": _huggingface, "ctranslate2": _ctranslate2}
+    if name not in makers:
+        raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
+    if constraints.exact_length is not None:
+        raise ValueError(
+            f"Baselines cannot be held to a length: got exact_length={constraints.exact_length}. Leave out the one or the other."
+        )
+    return makers[name](model, constraints, threads)
+
+
+def _huggingface(model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    if model.checkpoint.family in (RECURRENT, OWN):
+        raise ValueError(
+            f"Hugging Face does not run {model.name}: got a {model.checkpoint.family} model, one of our own. Leave out the "
+            "baseline hf."
+        )
+    dtype = "float32" if model.engine == "compiled" else model.dtype
+    with _quiet():
+        module = AutoModelForSeq2SeqLM.from_pretrained(
+            model.checkpoint.folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
+        )
+    module = module.to(model.device).eval()
+    prefix = len(constraints.prefix)
+    settings = {
+        "num_beams": 1,
+        "do_sample": False,
+        "max_length": constraints.max_length + prefix,
+        "min_length": constraints.min_length + prefix if constraints.min_length else 0,
+        "bad_words_ids": [[i] for i in constraints.banned] or None,
+        "decoder_start_token_id": constraints.prefix[0],
+        "forced_bos_token_id": constraints.prefix[1] if prefix > 1 else None,
+        "eos_token_id": list(constraints.end),
+        "forced_eos_token_id": constraints.end[0] if constraints.forced_end else None,
+        "pad_token_id": constraints.padding,
+    }
+
+    @torch.inference_mode()
+    def decode(source: Source) -> tuple[int, ...]:
+        ids = torch.from_numpy(source.ids).to(model.device)
+        output = module.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)[0, prefix:].tolist()
+        return until_end(output, constraints)
+
+    return decode
+
+
+def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
+    if model.checkpoint.family not in FAMILIES:
+        raise ValueError(
+            f"The CTranslate2 baseline is for {', '.join(FAMILIES)} models, got a {model.checkpoint.family} model. "
+            "Leave it out."
+        )
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ValueError(
+            "The CTranslate2 baseline needs its package. Install it: pip install 'fastdecode[bench]'."
+        ) from error
+    device = model.device.split(":")[0]
+    if model.dtype not in ctranslate2.get_supported_compute_types(device):
+        raise ValueError(
+            f"CTranslate2 does not compute in {model.dtype} on this {device}. Use --dtype float32, or leave the baseline out."
+        )
+    translator = ctranslate2.Translator(
+        str(converted(model)), device=device, compute_type=model.dtype, inter_threads=1, intra_threads=threads
+    )
+    names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
+    ids = {piece: i for i, piece in enumerate(model.tokenizer.pieces(range(model.network.outputs[0].vocabulary)))}
+    prefix = model.tokenizer.pieces(constraints.prefix[1:])
+
+    def decode(source: Source) -> tuple[int, ...]:
+        tokens = [[names[i] for i in source.ids[0]]]
+        found = translator.translate_batch(
+            tokens,
+            target_prefix=[prefix] if prefix else None,
+            beam_size=1,
+            **ctranslate2_limits(constraints),
+        )[0]
+        output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
+        return until_end(output, constraints)
+
+    return decode
+
+
+def ctranslate2_limits(constraints: Constraints) -> dict[str, int]:
+    """Lengths as CTranslate2 counts them: without an end that is forced."""
+    return {
+        "max_decoding_length": constraints.max_length - constraints.forced_end,
+        "min_decoding_length": constraints.min_length,
+    }
+
+
+def converted(model: TranslationModel, cache: Path | None = None) -> Path:
+    """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named."""
+    import ctranslate2
+
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    cache = cache or home / "fastdecode" / "ctranslate2"
+    folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
+    if not (folder / "model.bin").is_file():
+        converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))
+        with atomic_folder(folder) as temporary, _quiet():
+            converter.convert(str(temporary), force=True)
+    return folder
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and its advice, which are about no choice of the user's."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:
+    """The tokens before the first end of sentence."""
+    kept: list[int] = []
+    for token in tokens:
+        if int(token) in constraints.end:
+            break
+        kept.append(int(token))
+    return tuple(kept)

@@ -1,0 +1,303 @@
+"""Which tokens of a translation depend on which: one is replaced, and the choices after it are looked at again.
+
+The passes of a parallel decoder show the order in which tokens settle; this is what lies behind it (paper 003, "Speedup
+Analysis"). The token at slot j is replaced, all others are held at greedy decoding's, and slot i depends on slot j where
+another token is chosen at i. What stands between them is held too, so nothing reaches i by way of a third token.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import FAMILIES
+from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, Trace, drain
+from fastdecode_lib.decoding.choosing import choose
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLACEMENTS = ("padding", "runner_up")
+CONTROLS = ("none", "shuffled", "random_weights")
+COLUMNS = ("name", "replace", "control", "measure", "group", "share", "count")
+DISTANCES = {"1": (1, 1), "2": (2, 2), "3": (3, 3), "4": (4, 4), "5-8": (5, 8), "9+": (9, math.inf)}
+WORD_CLASSES = ("word start", "continuation", "punctuation", "end")
+POSITIONS = 1024
+"""Most positions of a pass: outputs of up to 32 tokens need one."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """How the m tokens of an output, its end included, depend on each other.
+
+    Attributes
+    ----------
+    tokens : int64 array (m,)
+        Greedy decoding's.
+    replacements : int64 array (m,)
+        What stood in the place of each while it was replaced.
+    changed : bool array (m, m)
+        ``changed[j, i]``: with slot j replaced, another token is chosen at slot i. Never where i <= j.
+    shift : float array (m, m)
+        Drop in the log-probability of the token at slot i; 0 where i <= j.
+    """
+
+    tokens: np.ndarray
+    replacements: np.ndarray
+    changed: np.ndarray
+    shift: np.ndarray
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every pair of an earlier slot j and a later slot i: two arrays of m (m - 1) / 2."""
+        return np.triu_indices(len(self.tokens), 1)
+
+    @property
+    def strength(self) -> np.ndarray:
+        """Share of its probability that the token at slot i loses where the choice changes, from 0 to 1: (m, m)."""
+        return np.where(self.changed, -np.expm1(-np.maximum(self.shift, 0.0)), 0.0)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """From the earlier to the later slot of each dependency, 1 for neighbours; ascending."""
+        return np.sort(np.subtract(*reversed(np.nonzero(self.changed))))
+
+    @property
+    def independent(self) -> np.ndarray:
+        """Whether the choice stays when the token just before it is replaced, at slots 1 to m - 1: bool (m - 1,)."""
+        return ~np.diagonal(self.changed, 1)
+
+    def edges(self, least: float = 0.25) -> list[dict[str, Any]]:
+        """The dependencies of at least that strength, as `core.Trace` has them: ``from``, ``to`` and ``strength``.
+
+        Where two tokens are nearly as good, many replacements tip the choice, and weak edges crowd the picture.
+        """
+        if not 0 <= least <= 1:
+            raise ValueError(f"A strength is from 0 to 1, got least={least}. Use least=0 for every edge.")
+        kept = np.argwhere(self.changed & (self.strength >= least)).tolist()
+        return [{"from": j, "to": i, "strength": float(self.strength[j, i])} for j, i in kept]
+
+    def shuffled(self, random: np.random.Generator) -> "Dependencies":
+        """The same effects on random pairs of slots: what distance looks like where it means nothing."""
+        order = random.permutation(len(self.pairs[0]))
+        changed, shift = self.changed.copy(), self.shift.copy()
+        for effect in (changed, shift):
+            effect[self.pairs] = effect[self.pairs][order]
+        return dataclasses.replace(self, changed=changed, shift=shift)
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def dependencies(session: Session, text: str, replace: str = "padding") -> Dependencies:
+    """Measure the dependencies in greedy decoding's translation of a sentence; text without content has none.
+
+    The work grows with the square of the output's length: a session with `max_length` keeps one that does not end short.
+
+    Parameters
+    ----------
+    session : Session
+        Model, direction, projection and constraints; its decoder is not asked.
+    text : str
+    replace : {"padding", "runner_up"}
+        What replaces a token: padding, or the second best token that the constraints allow in its place.
+    """
+    _check("replacement", replace, REPLACEMENTS)
+    source = session.model.encode([text], session.source, session.target)
+    if not session.has_content(text):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Dependencies(nothing, nothing, np.zeros((0, 0), dtype=bool), np.zeros((0, 0)))
+    greedy = registry.decoder("greedy")
+    (best,) = drain(greedy.iterate(session.model.network, session.projection, source, session.constraints))
+    tokens = np.array(best.tokens, dtype=np.int64)
+    forced = _Forced.of(session, source, len(tokens))
+    padding = np.full_like(tokens, session.constraints.padding)
+    return forced.replacing(tokens, forced.runners_up(tokens) if replace == "runner_up" else padding)
+
+
+@dataclass(frozen=True)
+class _Forced:
+    """A sentence ready to be fed with whole targets (R, m), a row for each."""
+
+    model: Model
+    scorer: Scorer
+    state: State
+    constraints: Constraints
+
+    @classmethod
+    def of(cls, session: Session, source: Source, length: int) -> "_Forced":
+        """Encode the sentence, once for all targets."""
+        model, prefix = session.model.network, np.array([session.constraints.prefix])
+        state = model.start(model.encode(source), prefix, prefix.shape[1] + length)
+        return cls(model, session.projection.bind(source), state, session.constraints)
+
+    def feed(self, rows: np.ndarray) -> Any:
+        """Hidden vectors (R, m, D) of all slots; `rows` (R, m) begin with the last token of the prefix."""
+        return self.model.step(self.state.select(np.zeros(len(rows), dtype=np.int64)), rows)
+
+    def moved(self, tokens: np.ndarray) -> np.ndarray:
+        """Tokens (m,) each where the next one is chosen."""
+        return np.concatenate([self.constraints.prefix[-1:], tokens[:-1]])
+
+    def runners_up(self, tokens: np.ndarray) -> np.ndarray:
+        """The second best token allowed at each slot, padding where there is none: (m,)."""
+        hidden = self.feed(self.moved(tokens)[None])[0]
+        ids = self.scorer.top_k(hidden, 2, self.constraints.forbidden(np.arange(len(tokens)))).ids
+        second = np.where(ids[:, 0] == tokens, ids[:, 1], ids[:, 0])
+        return np.where(second >= 0, second, self.constraints.padding)
+
+    def replacing(self, tokens: np.ndarray, replacements: np.ndarray) -> Dependencies:
+        """Replace the tokens (m,) one at a time, many rows in a pass, and compare with a row that is left as it is."""
+        length, slots = len(tokens), np.arange(len(tokens))
+        changed, shift = np.zeros((length, length), dtype=bool), np.zeros((length, length))
+        rows = max(1, POSITIONS // length - 1)
+        for first in range(0, length - 1, rows):
+            replaced = np.array([-1, *range(first, min(first + rows, length - 1))])  # -1: the row left as it is
+            targets = np.where(slots == replaced[:, None] + 1, self.moved(replacements), self.moved(tokens))
+            row, slot = np.nonzero(slots > replaced[:, None])
+            chosen, log_probs = self.look(targets, row, slot, tokens[slot])
+            with np.errstate(invalid="ignore"):  # a token that is no candidate has no log-probability to lose
+                drop = np.nan_to_num(log_probs[slot] - log_probs, nan=0.0, posinf=math.inf)
+            # The first row holds slots 0 to m - 1. Compared with itself, it writes no effect of the last token: right.
+            changed[replaced[row], slot], shift[replaced[row], slot] = chosen != chosen[slot], drop
+        return Dependencies(tokens, replacements, changed, shift)
+
+    def look(
+        self, targets: np.ndarray, row: np.ndarray, slot: np.ndarray, tokens: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is chosen at N places of some targets, and the log-probabilities of given tokens there: (N,) each."""
+        if len(targets) > 1 and "ragged" not in self.model.supports:
+            own = [row == number for number in range(len(targets))]
+            parts = [self.look(targets[i : i + 1], 0 * row[at], slot[at], tokens[at]) for i, at in enumerate(own)]
+            return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        hidden = self.feed(targets)[row, slot]
+        chosen = choose(self.scorer, hidden, slot, self.constraints, observe=False).tokens
+        return chosen, self.scorer.log_probs(hidden, tokens[:, None])[:, 0]
+
+
+def with_edges(trace: Trace, found: Dependencies, least: float = 0.25) -> Trace:
+    """The trace with its dependencies, which `ddgviz.show` draws in place of the settling order; see `edges`."""
+    if trace.tokens != tuple(found.tokens.tolist()):
+        raise ValueError(
+            f"These dependencies are of another output: got a trace with the tokens {list(trace.tokens)}, and dependencies of "
+            f"{found.tokens.tolist()}. Use the same sentence and a lossless decoder."
+        )
+    return dataclasses.replace(trace, edges=found.edges(least))
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+def statistics(
+    session: Session,
+    texts: Sequence[str],
+    replace: str = "padding",
+    *,
+    control: str = "none",
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """How often a choice changes at which distance, and how many tokens are independent of the one before.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Those without content are left out. Pairs of all sentences count alike, so long sentences weigh more.
+    control : {"none", "shuffled", "random_weights"}
+        The same effects on random pairs of slots of their sentence; or the same outputs under `random_model` and its exact
+        projection.
+    seed : int
+        Of the control.
+
+    Returns
+    -------
+    DataFrame with the columns of `COLUMNS`
+        ``measure`` is ``changed``: ``share`` of ``count`` pairs of slots, by distance; or ``independent``: of the slots after
+        the first, by word class.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    _check("control", control, CONTROLS)
+    kept = [text for text in texts if session.has_content(text)]
+    if not kept:
+        raise ValueError("There is nothing to measure: got no sentence with content. Give at least one.")
+    other = session
+    if control == "random_weights":
+        random = random_model(session.model, seed)
+        other = dataclasses.replace(session, model=random, projection=registry.projection("exact", random.network))
+    found: list[Dependencies] = []
+    for number, text in enumerate(tqdm(kept, unit="sentence", disable=not progress)):
+        measured = dependencies(session, text, replace)
+        if control == "random_weights":
+            source = session.model.encode([text], session.source, session.target)
+            forced = _Forced.of(other, source, len(measured.tokens))
+            measured = forced.replacing(measured.tokens, measured.replacements)
+        elif control == "shuffled":
+            measured = measured.shuffled(np.random.default_rng((seed, number)))
+        found.append(measured)
+    distance = np.concatenate([np.subtract(*reversed(d.pairs)) for d in found])
+    changed = np.concatenate([d.changed[d.pairs] for d in found])
+    kind = np.concatenate([word_classes(session, d.tokens)[1:] for d in found])
+    alone = np.concatenate([d.independent for d in found])
+    groups = [("changed", name, changed[(distance >= a) & (distance <= b)]) for name, (a, b) in DISTANCES.items()]
+    groups += [("changed", "all", changed)]
+    groups += [("independent", name, alone[kind == name]) for name in WORD_CLASSES] + [("independent", "all", alone)]
+    about = (f"{session.model.name} {session.source}-{session.target}", replace, control)
+    rows = [(*about, *group, hits.mean() if len(hits) else math.nan, len(hits)) for *group, hits in groups]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame.attrs["provenance"] = provenance(session.model, seed=seed) | {"sentences": len(kept)}
+    return frame
+
+
+def word_classes(session: Session, tokens: np.ndarray) -> np.ndarray:
+    """The class of each token (m,), one of `WORD_CLASSES`; ``▁`` starts a word, and punctuation continues none."""
+    pieces = session.model.tokenizer.pieces(tokens.tolist())
+    starts = np.array([piece.startswith("▁") for piece in pieces], dtype=bool)
+    spelled = np.array([any(map(str.isalnum, piece)) for piece in pieces], dtype=bool)
+    ends = np.isin(tokens, session.constraints.end)
+    return np.select([ends, starts, spelled], ["end", "word start", "continuation"], "punctuation")
+
+
+def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
+    """The same architecture with the numbers of each weight in random order, so that only their scale is left."""
+    if model.checkpoint.family not in FAMILIES or model.engine not in ("torch", "compiled"):
+        raise ValueError(
+            f"Random weights need a model on an engine of ours: got {model.name!r} on the engine {model.engine}. Load a "
+            "Marian, mBART or M2M-100 model."
+        )
+    random = np.random.default_rng(seed)
+    tensors = model.checkpoint.arrays()
+    mixed: dict[int, np.ndarray] = {}  # by identity: what is shared stays shared
+    for tensor in tensors.values():
+        if id(tensor) not in mixed:
+            mixed[id(tensor)] = random.permutation(tensor.reshape(-1)).reshape(tensor.shape)
+    weights = {name: mixed[id(tensor)] for name, tensor in tensors.items()}
+    return dataclasses.replace(model, name=f"{model.name} with random weights", network=_network(model, weights))
+
+
+def _network(model: TranslationModel, weights: Mapping[str, np.ndarray]) -> Any:
+    """The model's network with other weights."""
+    architecture, network = model.checkpoint.architecture, cast(Any, model.network)
+    if model.engine == "compiled":
+        from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+
+        return CompiledTransformer(architecture, weights, network.precision)
+    import torch
+
+    from fastdecode_lib.models.transformer import Transformer
+
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    return Transformer(architecture, tensors, network.device, network.dtype)
+
+
+def _check(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(f"Unknown {what}: got {name!r}. {registry.nearest(str(name), known)}")

@@ -1,0 +1,254 @@
+"""Many sentences under many decoders, over as many workers as there are: counted and scored, never timed, and resumable."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastdecode_lib import __version__
+from fastdecode_lib.checkpoints.folder import bundled, find_checkpoint
+from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
+from fastdecode_lib.drafts.table import cache_folder
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.comparing import count, provenance, quality, same_share, signatures
+from fastdecode_lib.store import atomic_file
+from fastdecode_lib.translation import Session
+from fastdecode_lib.workers import check_workers, over
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHUNK = 64
+"""Sentences of a task, which is the unit that is kept, unless told otherwise."""
+FOLDER = Path("build") / "evaluate"
+COLUMNS = ("source_tokens", "tokens", "passes", "positions", "text", "ids")
+Way = tuple[str | None, str]
+"""A decoder (None: the model's plainest) and a projection."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs besides the sentences: names alone, so that each process loads the model for itself.
+
+    Attributes
+    ----------
+    model : str
+    settings : tuple of (name, value)
+        Of `loading.load`.
+    direction : (source, target)
+    limits : tuple of (name, value)
+    fitted : (fingerprint, parts)
+        Of the weights and of what is fitted beside them, so that a model kept in memory is of what is in the files.
+    """
+
+    model: str
+    settings: tuple[tuple[str, str], ...]
+    direction: tuple[str | None, str | None]
+    limits: tuple[tuple[str, Any], ...] = ()
+    fitted: tuple[str, str] = ("", "")
+
+    def session(self, way: Way) -> Session:
+        """How a decoder and projection are run."""
+        decoder, projection = way
+        model = _loaded(self.model, self.settings, self.fitted)
+        return Session.of(model, *self.direction, decoder, projection, **dict(self.limits))
+
+    def __call__(self, task: "Task") -> list[dict[str, Any]]:
+        """What decoding each sentence of a task took and gave."""
+        frame = count(_session(self, task.way), task.texts)[list(COLUMNS)]
+        return [{name: _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some sentences under one decoder and projection, and the file of what comes of them."""
+
+    way: Way
+    texts: tuple[str, ...]
+    path: Path
+
+    def kept(self) -> list[dict[str, Any]] | None:
+        """What is in the file, if it is there and whole."""
+        try:
+            rows: list[dict[str, Any]] = json.loads(self.path.read_text(encoding="utf-8"))["rows"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return rows if len(rows) == len(self.texts) and all(set(row) == set(COLUMNS) for row in rows) else None
+
+    def keep(self, rows: list[dict[str, Any]]) -> None:
+        """Write the file."""
+        with atomic_file(self.path) as temporary:
+            temporary.write_text(json.dumps({"rows": rows}, ensure_ascii=False), encoding="utf-8")
+
+
+def evaluate(
+    model: str,
+    texts: Sequence[str],
+    *,
+    references: Sequence[str] | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    decoders: Sequence[str | None] = (None,),
+    projections: Sequence[str] = ("exact",),
+    settings: Mapping[str, str] | None = None,
+    folder: str | Path = FOLDER,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    chunk: int = CHUNK,
+    progress: bool = False,
+    **limits: Any,
+) -> "pd.DataFrame":
+    """Decode sentences by every decoder with every projection, and count and score what comes of it.
+
+    What is done is kept in `folder`, chunk by chunk, under a name that follows from model, settings and sentences: a run that
+    was stopped or killed goes on where it was, and the rows are the same for any number of workers.
+
+    Parameters
+    ----------
+    model : str
+        As `fastdecode_lib.load` takes it; each worker loads it for itself.
+    references : sequence of str, optional
+        For BLEU and chrF.
+    settings : mapping, optional
+        ``device``, ``engine``, ``dtype`` and ``precision`` of `load`.
+    workers, scheduler
+        As for `workers.over`.
+    chunk : int
+        Sentences of a task.
+
+    Returns
+    -------
+    DataFrame
+        A row for each decoder and projection: ``sentences``, ``tokens``, ``passes``, ``positions``, ``tokens_per_pass``,
+        ``agreement`` (share of outputs that are the first row's), and ``bleu`` and ``chrf``. ``attrs["sentences"]`` has a
+        table with a row for each sentence by name, ``attrs["provenance"]`` how it was made.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to decode, references do not fit, or a decoder or projection does not fit the model.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    if not texts or (references is not None and len(references) != len(texts)):
+        given = "none" if references is None else len(references)
+        raise ValueError(
+            f"Evaluation needs sentences, and a reference for each or none: got {len(texts)} and {given}. Mend the files."
+        )
+    if chunk < 1:
+        raise ValueError(f"A chunk needs at least one sentence: got chunk={chunk}. Leave it out.")
+    check_workers(workers, scheduler)
+    checkpoint = find_checkpoint(model)
+    parts = _parts(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections))
+    job = Job(
+        model,
+        tuple(sorted((settings or {}).items())),
+        (source, target),
+        tuple(sorted(limits.items())),
+        (checkpoint.fingerprint, parts),
+    )
+    sessions: dict[Way, Session] = {}
+    for way in product(decoders, projections):
+        session = job.session(way)
+        if _name(session) not in map(_name, sessions.values()):
+            sessions[way] = session
+    ways = list(sessions)
+    tasks = {
+        way: [
+            Task(way, part, Path(folder) / checkpoint.fingerprint / f"{_key(job, way, part)}.json")
+            for part in (tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk))
+        ]
+        for way in ways
+    }
+    everything = [task for own in tasks.values() for task in own]
+    missing = [task for task in everything if task.kept() is None]
+    with (
+        closing(over(job, missing, workers=workers, scheduler=scheduler)) as made,
+        tqdm(total=len(everything), initial=len(everything) - len(missing), unit="chunk", disable=not progress) as bar,
+    ):
+        for task in missing:
+            task.keep(next(made))
+            bar.update()
+    frames = {
+        _name(sessions[way]): pd.DataFrame([row for task in own for row in task.kept() or ()])
+        for way, own in tasks.items()
+    }
+    return _table(frames, sessions, references, provenance(sessions[ways[0]].model, threads=1))
+
+
+def _table(
+    frames: Mapping[str, "pd.DataFrame"],
+    sessions: Mapping[Way, Session],
+    references: Sequence[str] | None,
+    about: dict[str, Any],
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    first = next(iter(frames.values()))
+    for session, (name, frame) in zip(sessions.values(), frames.items(), strict=True):
+        row: dict[str, Any] = {
+            "name": name,
+            "decoder": session.decoder_name,
+            "projection": session.projection_name,
+            "sentences": len(frame),
+            **{column: int(frame[column].sum()) for column in ("tokens", "passes", "positions")},
+            "tokens_per_pass": float(frame["tokens"].sum() / max(frame["passes"].sum(), 1)),
+            "agreement": same_share(frame["ids"], first["ids"]),
+        }
+        if references is not None:
+            row["bleu"], row["chrf"] = quality(list(frame["text"]), references)
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    table.attrs["provenance"] = about | (signatures() if references is not None else {})
+    table.attrs["sentences"] = frames
+    return table
+
+
+def _name(session: Session) -> str:
+    return f"{session.decoder_name} + {session.projection_name}"
+
+
+def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
+    """A hash of this version and of what is fitted beside the weights: screens, draft tables and heads, files and models named."""
+    own = [folder / "projections", folder / "draft-tables", folder / DRAFT_HEAD, cache_folder(fingerprint)]
+    named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
+    others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
+    digest = hashlib.sha256(__version__.encode())
+    for place, whole in (*((place, True) for place in own), *((place, False) for place in others)):
+        files = sorted(place.rglob("*") if whole else place.glob("*")) if place.is_dir() else [place]
+        for file in (file for file in files if file.is_file()):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(job: Job, way: Way, texts: Sequence[str]) -> str:
+    """A name that follows from everything that the rows follow from."""
+    told = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
+    return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:24]
+
+
+def _plain(value: Any) -> Any:
+    return list(map(int, value)) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str, str]) -> TranslationModel:
+    """The model of a name, once for each state of its files."""
+    found = load(model, **dict(settings))
+    if found.engine == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _session(job: Job, way: Way) -> Session:
+    return job.session(way)

@@ -1,0 +1,328 @@
+"""The CPU engine: the transformers of `transformer.py` on compiled kernels, in float32, int16 or int8.
+
+A row's result does not depend on the rows computed beside it, nor a slot's on the other slots of a pass: passes over
+several slots equal single steps bit for bit, in every precision (`kernels.tiles`).
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.kernels import transformer as kernels
+from fastdecode_lib.kernels.elementwise import ACTIVATIONS
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
+from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
+
+
+@dataclass(frozen=True)
+class CompiledMemory:
+    """What cross-attention reads of the sources.
+
+    Attributes
+    ----------
+    keys, values : float32 arrays (decoder layers, B, heads, S, D / heads)
+    lengths : int64 array (B,)
+    mean : float32 array (B, D) or None
+        Of a masked model, the mean of the encoder's hidden vectors, which tells the target's length.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    lengths: np.ndarray
+    mean: np.ndarray | None = None
+
+    @property
+    def rows(self) -> int:
+        """B, the number of sentences."""
+        return len(self.lengths)
+
+
+SLOTS = 16
+"""Slots of a row that a cache has room for at first, and beyond those in use when it is copied."""
+
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class _Room(threading.local):
+    """Arrays a pass works in, for so many positions, each thread its own; made again, larger, when a pass needs more."""
+
+    def __init__(self, width: int, widest: int, slots: int):
+        self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
+
+    def arrays(self, positions: int, slots: int) -> _Arrays:
+        """What `kernels.transformer` works in, for at least so many positions and slots seen."""
+        if positions > self.positions or slots > self.slots:
+            self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
+            narrow, wide = padded(self.width), padded(self.widest)
+            self.made = (
+                np.zeros((self.positions, narrow), dtype=np.float32),
+                np.zeros((self.positions, narrow), dtype=np.float32),
+                np.zeros((self.positions, wide), dtype=np.float32),
+                room(self.positions, self.widest),
+                np.zeros(self.slots, dtype=np.float32),
+                np.zeros((5, self.positions), dtype=np.int64),
+                np.zeros(0, dtype=bool),
+            )
+        return self.made
+
+
+@dataclass
+class CompiledState(Slots):
+    """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`.
+
+    C grows as slots are fed, up to `most`: caches that are copied whenever a row ends are better small.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    most: int
+    memory: CompiledMemory
+    inverse: np.ndarray
+    """Row of the memory that each row of the state reads, (B,)."""
+    filled: np.ndarray
+    before_step: np.ndarray
+    room: _Room
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row."""
+        return self.most
+
+    def reach(self, slots: int) -> None:
+        """Make the caches hold so many slots of a row."""
+        held = self.keys.shape[3]
+        if slots > held:
+            everything, slots = np.arange(len(self.filled)), min(max(slots, 2 * held), self.most)
+            self.keys, self.values = (self._copied(cache, everything, slots) for cache in (self.keys, self.values))
+
+    def _copied(self, cache: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
+        """Some rows of a cache, with room for so many slots."""
+        used = int(self.filled[rows].max(initial=0))
+        layers, _, heads, _, each = cache.shape
+        fresh = np.empty((layers, len(rows), heads, slots, each), dtype=cache.dtype)
+        fresh[:, :, :, :used] = cache[:, rows, :, :used]
+        return fresh
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
+        slots, counts = self.kept(slots)
+        for row in np.flatnonzero(((slots >= 0) & (slots != np.arange(slots.shape[1]))).any(1)):
+            first, kept = int(self.before_step[row]), slots[row, : counts[row]]
+            for cache in (self.keys, self.values):
+                cache[:, row, :, first : first + len(kept)] = cache[:, row][:, :, first + kept]
+        self.filled = self.before_step + counts
+
+    def select(self, rows: np.ndarray) -> "CompiledState":
+        """Independent copies of some rows; the memory of the source is shared."""
+        rows = np.asarray(rows, dtype=np.int64)
+        slots = min(int(self.filled[rows].max(initial=0)) + SLOTS, self.most)
+        return CompiledState(
+            self._copied(self.keys, rows, slots),
+            self._copied(self.values, rows, slots),
+            self.most,
+            self.memory,
+            self.inverse[rows],
+            self.filled[rows],
+            self.before_step[rows],
+            self.room,
+        )
+
+
+class _Side:
+    """Encoder or decoder as the kernels read it."""
+
+    def __init__(self, architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray], precision: Precision):
+        prefix, width = f"model.{side}", architecture.width
+        decoder = side == "decoder"
+        layers = architecture.decoder_layers if decoder else architecture.encoder_layers
+        inner = architecture.decoder_feed_forward if decoder else architecture.encoder_feed_forward
+        heads = architecture.decoder_heads if decoder else architecture.encoder_heads
+        self.packed: dict[tuple[int, int], Matrix] = {}
+        """By layer and place."""
+        self.normed: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        """Weight and bias, by row and place."""
+
+        def matrix(layer: int, place: int, *names: str) -> None:
+            weight = np.concatenate([tensors[f"{name}.weight"] for name in names])
+            bias = np.concatenate([tensors[f"{name}.bias"] for name in names])
+            self.packed[layer, place] = Matrix.of(weight, bias, precision, name=names[0])
+
+        def norm(row: int, place: int, name: str) -> None:
+            weight, bias = (np.array(tensors[f"{name}.{part}"], dtype=np.float32) for part in ("weight", "bias"))
+            self.normed[row, place] = weight, bias
+
+        for layer in range(layers):
+            name = f"{prefix}.layers.{layer}"
+            own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
+            matrix(layer, kernels.SELF_INPUTS, *(f"{own}.{part}_proj" for part in "qkv"))
+            matrix(layer, kernels.SELF_OUT, f"{own}.out_proj")
+            matrix(layer, kernels.INNER, f"{name}.fc1")
+            matrix(layer, kernels.OUTER, f"{name}.fc2")
+            norm(layer, kernels.SELF_NORM, f"{own}_layer_norm")
+            norm(layer, kernels.FINAL_NORM, f"{name}.final_layer_norm")
+            if decoder:
+                matrix(layer, kernels.CROSS_QUERIES, f"{cross}.q_proj")
+                matrix(layer, kernels.CROSS_OUT, f"{cross}.out_proj")
+                matrix(layer, kernels.CROSS_MEMORY, f"{cross}.k_proj", f"{cross}.v_proj")
+                norm(layer, kernels.CROSS_NORM, f"{cross}_layer_norm")
+        if architecture.normed_embeddings:
+            norm(layers, 0, f"{prefix}.layernorm_embedding")
+        if architecture.pre_norm:
+            norm(layers + 1, 0, f"{prefix}.layer_norm")
+        self.matrices = np.zeros((layers, kernels.MATRICES, FIELDS), dtype=np.int64)
+        self.norms = np.zeros((layers + 2, kernels.NORMS, 2), dtype=np.int64)
+        self._point()
+        self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
+        first = architecture.first_position(side)
+        table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
+        self.positions = np.ascontiguousarray(table, dtype=np.float32)
+        self.heads, self.widest = heads, max(3 * width, inner)
+        self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
+        self.settings[kernels.WIDTH], self.settings[kernels.FEED_FORWARD] = width, inner
+        self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
+        self.settings[kernels.PRE_NORM] = architecture.pre_norm
+        self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
+        self.settings[kernels.SIGHT] = architecture.max_positions if architecture.masked else architecture.group
+
+    def _point(self) -> None:
+        """Note where the arrays are."""
+        for place, matrix in self.packed.items():
+            self.matrices[place] = matrix.record
+        for place, pair in self.normed.items():
+            self.norms[place] = [array.ctypes.data for array in pair]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has arrays of its own."""
+        self.__dict__.update(state)
+        self._point()
+
+
+class CompiledTransformer:
+    """A Marian, mBART, M2M-100 / NLLB model or one of our own on compiled kernels.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tensors : dict of str to numpy array
+        As `checkpoints.Checkpoint.tensors("np")` gives them.
+    precision : str
+        ``"float32"``, ``"int16"`` or ``"int8"``: of every product, the output's included. Embeddings, attention and
+        norms stay in float32.
+    """
+
+    engine = "compiled"
+
+    def __init__(self, architecture: Architecture, tensors: Mapping[str, np.ndarray], precision: Precision = "float32"):
+        self.architecture, self.precision = architecture, precision
+        self.scale = np.float32(np.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0)
+        self.encoder = _Side(architecture, "encoder", tensors, precision)
+        self.decoder = _Side(architecture, "decoder", tensors, precision)
+        self.max_source = self.max_target = architecture.max_positions
+        self.kind: Kind = "masked" if architecture.masked else "causal"
+        self.group, self.both_ends = architecture.group, architecture.both_ends
+        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
+        self.lengths = Matrix.of(tensors["length.weight"], None, "float32") if architecture.masked else None
+        output = Matrix.of(tensors["lm_head.weight"], tensors.get("final_logits_bias"), precision, name="lm_head")
+        self.outputs: tuple[Output, ...] = (Output(output),)
+
+    def encode(self, source: Source) -> CompiledMemory:
+        """Run the encoder over a batch (B, S)."""
+        lengths = source.lengths.astype(np.int64)
+        longest = check_length(lengths, self.max_source)
+        ids = source.ids[:, :longest][np.arange(longest) < lengths[:, None]]
+        ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        width, heads = self.architecture.width, self.encoder.heads
+        own = np.empty((2, heads, len(ids), width // heads), dtype=np.float32)
+        heads = self.decoder.heads
+        memory = np.zeros(
+            (2, len(self.decoder.matrices), len(lengths), heads, longest, width // heads), dtype=np.float32
+        )
+        arrays = _Room(width, self.encoder.widest, longest).arrays(len(ids), longest)
+        kernels.encode(
+            ids, starts, self.encoder.settings, self.encoder.matrices, self.encoder.norms, self.decoder.matrices,
+            self.encoder.embedding, self.encoder.positions, self.scale, *arrays, own[0], own[1], memory[0], memory[1],
+        )  # fmt: skip
+        mean = None
+        if self.kind == "masked":  # each row alone, so that it does not depend on the others
+            hidden = arrays[0][:, :width]
+            mean = np.stack([hidden[a:b].mean(0) for a, b in pairwise(starts)])
+        return CompiledMemory(memory[0], memory[1], lengths, mean)
+
+    def start(self, encoded: CompiledMemory, prefix: np.ndarray, capacity: int | None = None) -> CompiledState:
+        """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
+        check_prefix(prefix, encoded.rows)
+        slots = min(capacity or self.max_target, self.max_target)
+        width, heads = self.architecture.width, self.decoder.heads
+        shape = (len(self.decoder.matrices), len(prefix), heads, min(slots, SLOTS), width // heads)
+        lengths = np.zeros(len(prefix), dtype=np.int64)
+        longest = max(slots, int(encoded.lengths.max(initial=0)))
+        state = CompiledState(
+            np.empty(shape, dtype=np.float32),
+            np.empty(shape, dtype=np.float32),
+            slots,
+            encoded,
+            np.arange(len(prefix)),
+            lengths,
+            lengths.copy(),
+            _Room(width, self.decoder.widest, longest),
+        )
+        before = fed_before(prefix, self.group)
+        if before.shape[1]:
+            self.step(state, before)
+        return state
+
+    def source_vectors(self, encoded: CompiledMemory) -> list[np.ndarray]:
+        """See `core.Vectors`: the values of the last decoder layer's cross-attention."""
+        values = encoded.values[-1].transpose(0, 2, 1, 3).reshape(encoded.rows, -1, self.architecture.width)
+        return [row[:length] for row, length in zip(values, encoded.lengths, strict=True)]
+
+    def length_log_probs(self, encoded: CompiledMemory) -> np.ndarray:
+        """See `core.MaskedModel`."""
+        assert self.lengths is not None and encoded.mean is not None
+        scores = self.lengths(encoded.mean).astype(np.float64)
+        scores -= scores.max(1, keepdims=True)
+        found: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+        return found
+
+    def refine(self, encoded: CompiledMemory, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """See `core.MaskedModel`."""
+        empty = self.start(encoded, np.zeros((encoded.rows, 0), dtype=np.int64), tokens.shape[1])
+        return self.step(empty.select(rows), tokens)
+
+    def step(self, state: CompiledState, tokens: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+        """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
+        tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
+        feeding = state.feeding(tokens)
+        counts = feeding.sum(1)
+        check_groups(state.filled, feeding, self.group)
+        rows, width = tokens.shape
+        longest = int((state.filled + counts).max(initial=0))
+        state.reach(longest)
+        seen = _EVERYTHING if visible is None else self._seen(visible, feeding)
+        hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
+        side, memory = self.decoder, state.memory
+        kernels.decode(
+            tokens, seen, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
+            self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
+            memory.keys, memory.values, memory.lengths, hidden,
+        )  # fmt: skip
+        state.advance(counts)
+        return hidden
+
+    def _seen(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:
+        """Which of the slots that are fed each one sees."""
+        if visible.shape != (*feeding.shape, feeding.shape[1]):
+            raise ValueError(f"visible must be (B, W, W) for tokens {feeding.shape}: got {visible.shape}.")
+        return np.ascontiguousarray(visible & feeding[:, :, None] & feeding[:, None, :], dtype=bool)
+
+
+_EVERYTHING = np.zeros((0, 0, 0), dtype=bool)

@@ -1,0 +1,136 @@
+"""What all models and their states check and count alike: sources, prefixes, and the slots each row has been fed."""
+
+import numpy as np
+
+
+def check_length(lengths: np.ndarray, most: int) -> int:
+    """The longest of some sources' lengths (B,).
+
+    Raises
+    ------
+    ValueError
+        If it is more than a model holds.
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > most:
+        raise ValueError(
+            f"The source is too long: got {longest} tokens, this model allows {most}. Split it into sentences."
+        )
+    return longest
+
+
+def check_prefix(prefix: np.ndarray, sources: int) -> None:
+    """Refuse prefix ids (B, P) for another number of sources.
+
+    Raises
+    ------
+    ValueError
+        If they are not one row for each source.
+    """
+    if prefix.ndim != 2 or len(prefix) != sources:
+        raise ValueError(f"A state needs a prefix (P,) for each source: got {prefix.shape} for {sources} sources.")
+
+
+def fed_before(prefix: np.ndarray, group: int) -> np.ndarray:
+    """Of prefix ids (B, P) those that a state is fed at once: all but the last, or the last group of a step."""
+    return prefix[:, : max(prefix.shape[1] - group, 0)]
+
+
+def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
+    """Refuse a step that does not feed whole groups to rows (B,) filled so far; `contexts.feeding` is bool (B, W).
+
+    Raises
+    ------
+    ValueError
+        If a row has, or is fed, part of a group.
+    """
+    if group > 1 and ((filled % group).any() or (feeding.sum(1) % group).any()):
+        raise ValueError(
+            f"A model of {group} tokens a step is fed whole groups: got {feeding.sum(1).tolist()} tokens behind "
+            f"{filled.tolist()}. Feed a multiple of {group} to every row."
+        )
+
+
+class Slots:
+    """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
+
+    A subclass holds `filled` and `before_step`, knows its `capacity`, and in `keep` moves what it remembers.
+    """
+
+    filled: np.ndarray
+    """Slots fed so far, int64 (B,)."""
+    before_step: np.ndarray
+    """The same before the last step."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Slots fed so far, (B,)."""
+        return self.filled.copy()
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of a row."""
+        raise NotImplementedError
+
+    def truncate(self, lengths: np.ndarray) -> None:
+        """Forget everything after the first `lengths` slots of each row."""
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if lengths.shape != self.filled.shape or (lengths < 0).any() or (lengths > self.filled).any():
+            raise ValueError(f"truncate needs lengths from 0 to {self.filled.tolist()}, got {lengths.tolist()}.")
+        self.filled = lengths.copy()
+        self.before_step = np.minimum(self.before_step, lengths)
+
+    def feeding(self, tokens: np.ndarray) -> np.ndarray:
+        """Which slots of tokens (B, W) feed something, bool (B, W).
+
+        Raises
+        ------
+        ValueError
+            If the rows are not those of the state, a row does not begin with the slots that feed something, or these do
+            not fit.
+        """
+        if tokens.ndim != 2 or len(tokens) != len(self.filled):
+            raise ValueError(f"A step feeds tokens (B, W) to {len(self.filled)} rows: got {tokens.shape}.")
+        feeding: np.ndarray = tokens >= 0
+        if (feeding[:, 1:] > feeding[:, :-1]).any():
+            raise ValueError(
+                f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
+            )
+        longest = int((self.filled + feeding.sum(1)).max(initial=0))
+        if longest > self.capacity:
+            raise ValueError(
+                f"The target is too long: this pass needs {longest} slots, the state holds {self.capacity}. "
+                "Lower max_length, or start the state with more capacity."
+            )
+        return feeding
+
+    def advance(self, counts: np.ndarray) -> None:
+        """Note that a step fed so many slots (B,)."""
+        self.before_step, self.filled = self.filled, self.filled + counts
+
+    def kept(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slots (B, n) of the last step to keep, as int64, and how many of each row (B,), once checked."""
+        slots = np.asarray(slots, dtype=np.int64)
+        fed = self.filled - self.before_step
+        if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
+            raise ValueError(
+                f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
+            )
+        known = slots >= 0
+        if (known[:, 1:] > known[:, :-1]).any():
+            raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
+        return slots, known.sum(1)
+
+
+class SlotsInOrder(Slots):
+    """Base of a state that cannot leave slots out: each one builds on the one before."""
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
+        slots, counts = self.kept(slots)
+        if ((slots >= 0) & (slots != np.arange(slots.shape[1]))).any():
+            raise ValueError(
+                f"This model keeps the first slots of a step, in their order: got {slots.tolist()}. Trees of candidates need a "
+                "Marian, mBART or M2M-100 model."
+            )
+        self.truncate(self.before_step + counts)

@@ -1,0 +1,318 @@
+"""Models trained for parallel decoding: what a draft head settles a pass, what tuning costs in quality, and the time of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.head import DraftHead, find_head
+from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs
+from fastdecode_lib.measuring.comparing import (
+    bootstrap_ratio,
+    count,
+    decoder_system,
+    measure,
+    noisy,
+    paired_quality,
+    provenance,
+    signatures,
+)
+from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
+from fastdecode_lib.papers.experiment import NoResult, Scale, trained
+from fastdecode_lib.papers.shared.random_models import OPUS
+from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASE = "tatoeba-small"
+MODELS = {
+    "untouched": BASE,
+    "tuned together": "tatoeba-drafting",
+    "consistency": "tatoeba-consistent",
+    "continued": "tatoeba-continued",
+}
+"""The bundled model; trained on with its head's loss; with Jacobi iteration's; and as long without either, as a control."""
+DIRECTION = ("en", "de")
+DRAFTS = ("recycled/pad", "ngram+lexicon", "head", "ngram+lexicon+head")
+WIDTHS_OF_DRAFTS = {Scale.TINY: (2, 4), Scale.LAPTOP: (2, 3, 4, 5, 8), Scale.PAPER: (2, 3, 4, 5, 6, 8, 12)}
+SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 200, Scale.PAPER: 1_000}
+SCORED = {Scale.TINY: 3, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
+SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
+
+
+# ------------------------------------------------------------------------------------------------- tokens a pass
+
+
+def drafts(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Tokens a pass of every draft and width, for the bundled model as it is and for those trained on for parallel decoding.
+
+    On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
+    of outputs that are the same model's greedy ones: 1 by law, and every one is compared. Intervals are over sentences.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    texts = _texts(scale, data)
+    rows: list[dict[str, Any]] = []
+    fingerprints: dict[str, str] = {}
+    for name in MODELS:
+        try:
+            model = _model(name)
+        except NoResult as missing:
+            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            continue
+        fingerprints[name] = model.checkpoint.fingerprint
+        table, head = _parts(model)
+        greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
+        chosen = [(d, w) for d in DRAFTS if "head" not in d or head for w in WIDTHS_OF_DRAFTS[scale]]
+        for draft, width in tqdm(chosen, desc=name, unit="draft", disable=not progress):
+            session = _session(model, Window(width, draft), table, head)
+            for which, some in texts.items():
+                found, base = count(session, some), greedy[which]
+                rows.append(
+                    {
+                        "name": f"{name}, {draft}, {width}, {which}",
+                        "model": name,
+                        "draft": draft,
+                        "width": width,
+                        "set": which,
+                        "kind": "measured",
+                        "sentences": len(some),
+                        "identical": float((found["ids"] == base["ids"]).mean()),
+                        "passes": int(found["passes"].sum()),
+                        "positions": int(found["positions"].sum()),
+                        **_saved(base["passes"].to_numpy(), found["passes"].to_numpy(), seed),
+                    }
+                )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "engine": "compiled", "precision": "float32", "direction": "-".join(DIRECTION), "fingerprints": fingerprints,
+    }  # fmt: skip
+    return frame
+
+
+def _texts(scale: Scale, data: str | None) -> dict[str, list[str]]:
+    number = SENTENCES[scale]
+    if scale is Scale.TINY:
+        single = [a for a, _ in own_pairs(*DIRECTION)][:number]
+        return {"joined": [" ".join(single)], "single": single, "technical": list(TECHNICAL[:number])}
+    pairs = Tatoeba(corpus_folder(data)).pairs("test", *DIRECTION)
+    return {
+        "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
+        "single": [a for a, _ in spread_over(pairs, number)],
+        "technical": list(TECHNICAL),
+    }
+
+
+def _model(name: str) -> TranslationModel:
+    return load(trained(MODELS[name]), device="cpu", engine="compiled")
+
+
+def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead | None]:
+    """The bundled model's draft table, which serves those trained on from it too, and a model's own head."""
+    session = Session.of(load(BASE, device="cpu"), *DIRECTION, "window:draft=ngram+lexicon")
+    assert isinstance(session.decoder, Window) and session.decoder.loaded is not None
+    path = find_head(model.checkpoint.folder, model.checkpoint.fingerprint)
+    return session.decoder.loaded, None if path is None else DraftHead.load(path)
+
+
+def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
+    """A session with a window whose parts are given and not looked for."""
+    if window.wants_table:
+        window = window.with_table(replace(table, about={}))
+    if window.drafts.needs_head and head is not None:
+        window = window.with_head(head, model.network, DIRECTION[1])
+    return Session.of(model, *DIRECTION, window)
+
+
+def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000) -> dict[str, float]:
+    """Greedy passes for each pass, with its interval over sentences."""
+    chosen = np.random.default_rng(seed).integers(0, len(base), (samples, len(base)))
+    low, high = np.quantile(base[chosen].sum(1) / found[chosen].sum(1), [0.025, 0.975])
+    return {
+        "tokens_per_pass": float(base.sum() / found.sum()),
+        "tokens_per_pass_low": float(low),
+        "tokens_per_pass_high": float(high),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- quality
+
+
+def tuned(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Quality of the models trained on for parallel decoding against the bundled one, greedy, on the whole test split.
+
+    ``bleu_p`` says how likely the distance to the untouched model is by chance (paired bootstrap).
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    models: dict[str, TranslationModel] = {}
+    for name in MODELS:
+        try:
+            models[name] = _model(name)
+        except NoResult as missing:
+            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+    for which in ("single", "joined"):
+        pairs = own_pairs(*DIRECTION) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs("test", *DIRECTION)
+        pairs = (join_pairs(pairs, seed=0) if which == "joined" else pairs)[: SCORED[scale]]
+        found = {
+            name: count(Session.of(model, *DIRECTION, "greedy"), [a for a, _ in pairs], progress=progress)
+            for name, model in models.items()
+        }
+        outputs = {name: list(counted["text"]) for name, counted in found.items()}
+        scores = paired_quality(outputs, [b for _, b in pairs], "untouched", seed, SAMPLES[scale])
+        for name, model in models.items():
+            limit = model.constraints(DIRECTION[1]).limit
+            rows.append(
+                {
+                    "name": f"{name}, {which}",
+                    "model": name,
+                    "set": which,
+                    "kind": "measured",
+                    "sentences": len(pairs),
+                    "not_ended": int((found[name]["tokens"] >= limit).sum()),
+                    **scores[name],
+                }
+            )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures()
+    frame.attrs["provenance"] |= {name: model.checkpoint.fingerprint for name, model in models.items()}
+    return frame
+
+
+# ---------------------------------------------------------------------------------------------------------- time
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Sentences timed of each set, rounds, widths, precisions, and the large shape: layers and vocabulary."""
+
+    sentences: int
+    rounds: int
+    widths: tuple[int, ...]
+    precisions: tuple[str, ...]
+    layers: tuple[int, int]
+    vocabulary: int
+
+
+TIMED = {
+    Scale.TINY: Timed(2, 2, (3,), ("int8",), (4, 3), 16_500),
+    Scale.LAPTOP: Timed(8, 5, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary),
+    Scale.PAPER: Timed(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
+}
+TIMED_DRAFTS = {"untouched": DRAFTS[1:], "tuned together": DRAFTS[-1:], "consistency": DRAFTS[:1]}
+"""Of each model, the drafts it is trained for."""
+TIMED_SETS = ("joined", "technical")
+LARGE = "grown to opus-mt's shape"
+
+
+def draft_time(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Windows of each model in time over the same model's greedy decoding, predicted from measured costs and then run.
+
+    On joined test sentences and on technical English. On the models as they are, and grown to opus-mt's shape (`grown`): each
+    feature twice, layers that add nothing and tokens that never win, so that a model says the same at the cost of the large
+    shape. ``predicted`` is from counted passes and positions and measured costs of passes, and leaves the time of drafting out;
+    outputs are compared, one by one, in the timed run.
+    """
+    import pandas as pd
+
+    amount = TIMED[scale]
+    texts = {which: spread_over(_texts(scale, data)[which], amount.sentences) for which in TIMED_SETS}
+    rows: list[dict[str, Any]] = []
+    fingerprints: dict[str, str] = {}
+    for name, drafts in TIMED_DRAFTS.items():
+        try:
+            trained_one = trained(MODELS[name])
+        except NoResult as missing:
+            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            continue
+        for shape, precision in product((BASE, LARGE), amount.precisions):
+            model = load(trained_one, device="cpu", engine="compiled", precision=precision)
+            fingerprints[name] = model.checkpoint.fingerprint
+            table, head = _parts(model)
+            if shape == LARGE:
+                model = grown(model, amount.layers, amount.vocabulary, precision, seed)
+                table, head = grown_table(table, amount.vocabulary), head and grown_head(head, amount.vocabulary)
+            sessions = {("greedy", 1): Session.of(model, *DIRECTION, "greedy")}
+            for draft, width in product((d for d in drafts if "head" not in d or head), amount.widths):
+                sessions[draft, width] = _session(model, Window(width, draft), table, head)
+            for which, some in texts.items():
+                about = {"model": name, "shape": shape, "precision": precision, "set": which}
+                for row in _timed(sessions, some, amount, seed, progress):
+                    named = ", ".join((*about.values(), row["draft"], str(row["width"])))
+                    rows.append({"name": named} | about | row)
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "engine": "compiled",
+        "large": {"layers": amount.layers, "vocabulary": amount.vocabulary},
+        "fingerprints": fingerprints,
+    }
+    return frame
+
+
+def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Of the rows of `draft_time`, for each model, shape, precision, draft and set the width that is predicted to be fastest."""
+    rows = frame[(frame["kind"] == "measured") & (frame["width"] > 1)]
+    return rows.loc[rows.groupby(["model", "shape", "precision", "draft", "set"], sort=False)["predicted"].idxmax()]
+
+
+def _timed(
+    sessions: Mapping[tuple[str, int], Session], texts: Sequence[str], amount: Timed, seed: int, progress: bool
+) -> list[dict[str, Any]]:
+    """A row for each session, in turns; the first is the one all are compared with."""
+    greedy, *_ = sessions.values()
+    sources = [greedy.model.encode([text], *DIRECTION) for text in texts]
+    found = measure(
+        [decoder_system(session, f"{draft}, {width}") for (draft, width), session in sessions.items()],
+        sources,
+        runs=amount.rounds,
+        progress=progress,
+    )
+    counts = [count(session, texts, batch=1) for session in sessions.values()]
+    price = _price(greedy, texts, amount, seed, progress)
+    base, plain = found[0], counts[0]
+    rows = []
+    for (draft, width), m, own in zip(sessions, found, counts, strict=True):
+        low, high = bootstrap_ratio(base.seconds, m.seconds, seed)
+        rows.append(
+            {
+                "draft": draft,
+                "width": width,
+                "kind": "measured",
+                "sentences": len(texts),
+                "identical": float(np.mean([a == b for a, b in zip(m.outputs, base.outputs, strict=True)])),
+                "tokens_per_pass": float(plain["passes"].sum() / own["passes"].sum()),
+                "predicted": price.seconds(plain["passes"].mean(), plain["positions"].mean())
+                / price.seconds(own["passes"].mean(), own["positions"].mean()),
+                "speedup": float(np.median(base.seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "cost": float(np.interp(width, WIDTHS, price.passes) / price.passes[0]),
+                "encoder_share": price.encoder * len(texts) / float(np.median(base.seconds)),
+                "seconds": m.seconds.tolist(),
+                "noisy": noisy(m, base),
+            }
+        )
+    return rows
+
+
+def _price(greedy: Session, texts: Sequence[str], amount: Timed, seed: int, progress: bool) -> Costs:
+    """What passes of the greedy session's model cost."""
+    one = Combination("greedy", "exact", greedy.model.dtype, greedy)
+    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=progress)
+    return found["exact", greedy.model.dtype]

@@ -1,0 +1,191 @@
+"""Where the time of one and of two tokens a step goes, and what a larger vocabulary and a screen change about it.
+
+Two tokens a step do the arithmetic of two single ones and half of what is done once a step: reading the weights, copying the
+beam's caches. So the ratio is between those of the two.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
+from fastdecode_lib.measuring.comparing import System, Watched, WatchedModel, measure, provenance, stopwatch
+from fastdecode_lib.papers.double_token_decoding.quality import BATCH, BOTH, L2R
+from fastdecode_lib.papers.double_token_decoding.speed import RUNS
+from fastdecode_lib.papers.double_token_decoding.systems import (
+    BASE,
+    BEAM,
+    END,
+    GEOMETRIES,
+    START,
+    TOY,
+    Geometry,
+    forced_system,
+    network_of,
+    random_source,
+    random_weights,
+    several,
+    single,
+    timed,
+)
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.screens import Screen, ScreenScorer, output_matrix
+from fastdecode_lib.text.tokenizers import padded
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CASES = (
+    ("base", 1, "compiled", "float32"),
+    ("base", 1, "compiled", "int16"),
+    ("base", 1, "compiled", "int8"),
+    ("base", 1, "torch", "float32"),
+    ("base", 1, "torch", "bfloat16"),
+    ("ours", 1, "compiled", "float32"),
+    ("ours", BATCH, "compiled", "float32"),
+)
+"""Size, sentences at once, engine and number format: the fewer bytes a weight has and the more products a cycle, the more the rest
+of a step weighs; and a batch of table 2."""
+NAMES = {1: L2R, 2: BOTH}
+"""By tokens a step."""
+PARTS = ("encoder", "layers", "copies", "choice", "search")
+"""``layers``: of the decoder; ``copies``: of its caches as the beam moves; ``choice``: output product, normalisation and top-k;
+``search``: the rest."""
+
+
+def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """The ratio at a beam of 10 in every number format and in a batch, and the parts of one decoding by both systems.
+
+    Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
+    alone. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    rows = []
+    for size, batch, engine, numbers in tqdm(CASES, unit="case", disable=not progress):
+        geometry = TOY if scale is Scale.TINY else GEOMETRIES[size]
+        source = random_source(geometry, min(batch, 3) if scale is Scale.TINY else batch, seed)
+        pair: list[tuple[Any, Projection, Decoder]] = []
+        for group in NAMES:
+            network = _network(geometry, engine, numbers, group, seed)
+            pair.append((network, registry.projection("exact", network), single(BEAM) if group == 1 else several(BEAM)))
+        systems = [forced_system(str(network.group), network, d, p, geometry.tokens) for network, p, d in pair]
+        found = measure(systems, [source], runs=RUNS[scale])
+        watched = [_parts(network, p, d, geometry.tokens) for network, p, d in pair]
+        measure([system for system, _ in watched], [source], runs=RUNS[scale])
+        parts = [dict(zip(PARTS, (1e3 * np.median(made[1:], axis=0)).tolist(), strict=True)) for _, made in watched]
+        needed = [own["encoder"] + own["layers"] + own["choice"] for own in parts]
+        used = [cast(Usage, m.usage) for m in found]
+        case = {"size": size, "batch": batch, "engine": engine, "numbers": numbers}
+        for m, own, usage, group in zip(found, parts, used, NAMES, strict=True):
+            row = {
+                "name": f"{size}, batch {batch}, {engine}, {numbers}, {NAMES[group]}",
+                **case,
+                "system": NAMES[group],
+            }
+            row |= timed(found[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
+            if group == 2:
+                row |= {
+                    "products": needed[0] / needed[1],
+                    "arithmetic": used[0].positions / usage.positions,
+                    "reading": used[0].passes / usage.passes,
+                }
+            rows.append(row | {"kind": "measured"})
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"beam": BEAM}
+    return frame
+
+
+def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: int) -> Any:
+    """A network of random weights, the same in every engine and number format."""
+    if engine == "compiled":
+        return network_of(geometry, group, group > 1, seed, numbers)
+    import torch
+
+    from fastdecode_lib.models.transformer import Transformer
+
+    shape = geometry.shape(group, group > 1)
+    tensors = random_weights(shape, seed)
+    return Transformer(shape, {n: torch.from_numpy(t).to(getattr(torch, numbers)) for n, t in tensors.items()}, "cpu")
+
+
+def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) -> tuple[System, list[list[float]]]:
+    """A system as `forced_system` has it, and where the seconds of each of its runs are noted, in the order of `PARTS`."""
+    made: list[list[float]] = []
+
+    def decode(source: Source) -> tuple[int, ...]:
+        watched: Any = WatchedModel(model)
+        choice: Any = Watched(projection)
+        whole, (said,) = stopwatch(forced_system("", watched, decoder, choice, tokens).decode, [source])
+        own = [*watched.seconds.values(), choice.seconds]
+        made.append([*own, whole - sum(own)])
+        return said
+
+    return System(str(model.group), decode), made
+
+
+SIZES = {Scale.TINY: (300,), Scale.LAPTOP: (8_000, 32_000, 64_000), Scale.PAPER: (8_000, 16_000, 32_000, 64_000)}
+SHARE = 0.045
+"""Of the vocabulary that a set of a screen holds: table 2 of `vocabulary_clusters` has 4 to 5% of 8,000."""
+SETS = 50
+
+
+def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """What a screen does to the gain of two tokens a step where vocabularies are large: base geometry, forced lengths.
+
+    Two tokens a step score as many rows as two single ones, which paper 002 holds to eat the gain where vocabularies are large.
+    Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over single-token
+    decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    made = []
+    sizes = [(v, beam) for v in SIZES[scale] for beam in (1, BEAM)]
+    for vocabulary, beam in tqdm(sizes, unit="size", disable=not progress):
+        geometry = replace(TOY if scale is Scale.TINY else BASE, vocabulary=vocabulary)
+        systems: list[System] = []
+        for label in ("exact", "screened"):
+            for group in NAMES:
+                network = network_of(geometry, group, group > 1, seed)
+                projection = registry.projection("exact", network) if label == "exact" else _screened(network, seed)
+                decoder = single(beam) if group == 1 else several(beam)
+                systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
+        found = measure(systems, [random_source(geometry, 1, seed)], runs=RUNS[scale])
+        for place, m in enumerate(found):
+            label, tokens = m.name.split()
+            made.append(
+                {
+                    "name": f"{vocabulary:,}, beam {beam}, {label}, {tokens} a step",
+                    "system": NAMES[int(tokens)],
+                    "vocabulary": vocabulary,
+                    "beam": beam,
+                    "projection": label,
+                    "group": f"{label}, beam {beam}",
+                    **timed(found[place // 2 * 2], m, seed),
+                    "over_exact": float(np.median(found[0].seconds) / np.median(m.seconds)),
+                    "kind": "measured",
+                }
+            )
+    frame = pd.DataFrame(made)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"share": SHARE, "sets": SETS}
+    return frame
+
+
+def _screened(network: Any, seed: int) -> Projection:
+    """Random sets about hidden vectors of random text."""
+    matrix = output_matrix(network)
+    vocabulary, width = matrix.shape
+    random = np.random.default_rng(seed)
+    size = max(4 * BEAM, round(SHARE * vocabulary))
+    sets = [[END, *(END + 1 + random.choice(vocabulary - 1, size - 1, replace=False))] for _ in range(SETS)]
+    tokens = random.integers(END + 1, vocabulary, (16, 4 * network.group))
+    memory = network.encode(padded(tokens.tolist(), START))
+    state = network.start(memory, np.zeros((len(tokens), 0), dtype=np.int64))
+    hidden = network.step(state, tokens).reshape(-1, width)
+    points = hidden[random.choice(len(hidden), SETS, replace=False)]
+    return ScreenScorer(Screen("clustered", points, ActiveSets.of(sets, vocabulary)), matrix)

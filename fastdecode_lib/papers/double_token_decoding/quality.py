@@ -1,0 +1,480 @@
+"""Paper 002's systems as they were trained here: quality, speed, how they learned, and what they are good for besides."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.contexts.feeding import Translations
+from fastdecode_lib.contexts.recording import record
+from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.decoding.folding import folded
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.comparing import (
+    System,
+    count,
+    decoder_system,
+    measure,
+    paired_quality,
+    provenance,
+    quality,
+    signatures,
+)
+from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding.systems import (
+    BEAM,
+    DIRECTION,
+    DISTILLED,
+    JOINED,
+    SINGLE,
+    SINGLE_BEAM,
+    SYSTEMS,
+    Named,
+    each,
+    fingerprints,
+    history_of,
+    model_of,
+    pairs_of,
+    session_of,
+    timed,
+    updates_of,
+)
+from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.text.corpus import spread_over
+from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.training.presets import SYSTEMS_002, GroupPreset
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
+"""Sentences whose quality is scored."""
+TIMED = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 640}
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 5, Scale.PAPER: 11}
+BATCH = 32
+"""The paper's, sorted by length."""
+SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
+SIGNIFICANT = 0.05
+GARDEN = "The children are playing in the garden behind the old house."
+L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
+
+
+def told(frame: "pd.DataFrame", models: Sequence[TranslationModel], seed: int, **more: Any) -> "pd.DataFrame":
+    """A table with how it was made."""
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "engine": "compiled",
+        "precision": "float32",
+        "fingerprints": fingerprints(models),
+        **more,
+    }
+    return frame
+
+
+# ---------------------------------------------------------------------------------------------------- what is shown
+
+
+def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Figure 1: which slots see each other in training, for one token a step and for two; read from the networks themselves.
+
+    A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
+    """
+    import pandas as pd
+
+    words = ["We", "will", "go", "to", "Tokyo", "."]
+    ids = list(range(3, 3 + len(words)))
+    rows: list[dict[str, Any]] = []
+    for system in (L2R, BOTH):
+        model = model_of(SYSTEMS[system].preset, Scale.TINY)
+        network: Any = model.network
+        slots = folded(ids, 0, network.group, network.both_ends)
+        fed = [2] * network.group + slots[: -network.group]
+        names = ["BOS", "EOS"][: network.group] + [words[i - 3] for i in slots[: -network.group]]
+        seen = _seen(network, fed)
+        for query, key in np.ndindex(seen.shape):
+            rows.append(
+                {
+                    "name": f"{system}, {names[query]} sees {names[key]}",
+                    "system": system,
+                    "query": query,
+                    "key": key,
+                    "query_token": names[query],
+                    "key_token": names[key],
+                    "sees": bool(seen[query, key]),
+                    "kind": "measured",
+                }
+            )
+    return told(pd.DataFrame(rows), (), seed)
+
+
+def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
+    """Which slots' hidden vectors (rows) depend on which tokens fed (columns), bool (T, T)."""
+    source = Source(np.array([[5, 6, 0]]), np.array([3]))
+    memory = network.encode(source)
+
+    def hidden(tokens: Sequence[int]) -> np.ndarray:
+        state = network.start(memory, np.zeros((1, 0), dtype=np.int64), len(tokens))
+        found: np.ndarray = network.step(state, np.array([tokens]))[0]
+        return found
+
+    plain = hidden(fed)
+    changed = [hidden([*fed[:i], 20, *fed[i + 1 :]]) for i in range(len(fed))]
+    return np.stack([(other != plain).any(-1) for other in changed], axis=1)
+
+
+def figure2(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Figure 2: a sentence growing from both ends; live."""
+    return _passes("bidirectional", "double_token", own_pairs("en", "de")[0][0], scale, seed)
+
+
+def mask_predict(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Mask-Predict on a sentence: all tokens at once, then the least sure of them again."""
+    return _passes("mask-predict", "mask_predict:iterations=4", GARDEN, scale, seed)
+
+
+def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "pd.DataFrame":
+    """A row for each slot of each pass over a sentence; the trace is named after the decoder."""
+    import pandas as pd
+
+    try:
+        model = model_of(preset, scale)
+    except NoResult as gap:
+        return told(pd.DataFrame([{"name": "pass 1", "gap": str(gap), "kind": "gap"}]), (), seed)
+    trace = session_of(model, decoder).translate(text).trace
+    rows = [
+        {
+            "name": f"pass {iteration.call + 1}, slot {slot}",
+            "call": iteration.call,
+            "slot": int(slot),
+            "token": trace.pieces[int(token)],
+            "kind": "measured",
+        }
+        for iteration in trace.iterations
+        for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
+    ]
+    frame = told(pd.DataFrame(rows), (model,), seed)
+    frame.attrs["traces"] = {decoder.partition(":")[0]: trace}
+    return frame
+
+
+def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+    """Table 1: the paper's settings beside those of our recipe, which is the same for all systems but where it says so."""
+    import pandas as pd
+
+    preset = SYSTEMS_002["bidirectional"]
+    assert isinstance(preset, GroupPreset)
+    slow, further = SYSTEMS_002["mask-predict"], SYSTEMS_002["single-l2r-on"]
+    ours = {
+        "encoder_layers": f"{preset.encoder_layers} + {preset.decoder_layers}",
+        "width": preset.width,
+        "heads": preset.heads,
+        "feed_forward": preset.feed_forward,
+        "dropout": "none",
+        "vocabulary": f"{preset.vocabulary:,} shared",
+        "optimiser": "AdamW, 0.9, 0.98, epsilon 1e-9",
+        "warm_up": f"{preset.warm_up:,} updates, then inverse square root",
+        "weight_decay": "0.01, decoupled",
+        "clip": "norm 1",
+        "label_smoothing": preset.label_smoothing,
+        "batch": f"at most {preset.tokens_per_update:,} padded target tokens",
+        "peak_rate": preset.peak_rate,
+        "updates": f"{preset.max_updates:,} updates, Mask-Predict {slow.max_updates:,}, what goes on from single-token L2R "
+        f"{further.max_updates:,}; table 2 has what was run",
+        "average": f"running average of the weights, {preset.average}, its best on dev",
+        "numbers": "float32",
+        "norms": "behind each block; big not trained",
+        "beam": f"{BEAM}; Mask-Predict 5 lengths",
+        "length_penalty": "1.0",
+        "test_batch": "one sentence; 32 sorted by length beside it",
+    }
+    rows = [
+        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said}
+        for name, said, key in paper_002.TABLE_1
+    ]
+    return told(pd.DataFrame(rows).assign(kind="measured"), (), 0)
+
+
+# ------------------------------------------------------------------------------------------------------- systems
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
+
+    ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance; where it is so
+    with less than 5%, ``marks`` has † and ‡, as the paper does. Speed is of one sentence at a time, and in batches of 32
+    sorted by length; ratios over single-token L2R in the same run, systems in turns: ``speedup`` of the time for the same
+    sentences, ``token_ratio`` of tokens a second, which is the paper's and rises where a system says more; tokens are counted
+    without ends. Systems that are not trained here are named with the command that trains them.
+    """
+    return _compared(SYSTEMS, scale, data, seed, progress)
+
+
+def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """How the systems learned: chrF on the dev split against updates, single sentences and joined ones.
+
+    As training scores it: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
+    that a system's training began as, whose updates are not among its own.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for preset, recipe in SYSTEMS_002.items():
+        try:
+            history = history_of(preset)
+        except NoResult as gap:
+            rows.append({"name": preset, "system": preset, "updates": None, "gap": str(gap), "kind": "gap"})
+            continue
+        for entry in history:
+            row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
+            row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
+            rows.append(row | {"kind": "measured"})
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(seed=seed)
+    return frame
+
+
+def distilled(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2 of the systems that learned from single-token L2R's translations, beside that teacher; apart, as they saw others."""
+    return _compared(DISTILLED, scale, data, seed, progress)
+
+
+def _compared(
+    systems: Mapping[str, Named], scale: Scale, data: str | None, seed: int, progress: bool
+) -> "pd.DataFrame":
+    """Quality and speed of some systems, single-token L2R among them."""
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    found = each(list(systems), scale, lambda name, model: model)
+    models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
+    sessions = {name: session_of(model, systems[name].decoder) for name, model in models.items()}
+    _check_tokenizers(sessions, systems)
+    rows: list[dict[str, Any]] = []
+    for which in (SINGLE, JOINED):
+        pairs = pairs_of(which, scale, data, MOST[scale])
+        texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+        outputs, counts = {}, {}
+        for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not progress):
+            counts[name] = count(session, texts)
+            outputs[name] = list(counts[name]["text"])
+        scored = {against: paired_quality(outputs, references, against, seed, SAMPLES[scale]) for against in (L2R, R2L)}
+        speeds = _speeds(sessions, spread_over(texts, TIMED[scale]), scale, seed, progress)
+        for name in systems:
+            own_name = name if which == SINGLE else f"{name}, {which}"
+            row: dict[str, Any] = {"name": own_name, "system": name, "set": which, "kind": "measured"}
+            if name in sessions:
+                row |= scored[L2R][name] | {"bleu_p_l2r": scored[L2R][name]["bleu_p"]}
+                row |= {"bleu_p_r2l": scored[R2L][name]["bleu_p"] if R2L in sessions else None}
+                row |= {
+                    "sentences": len(pairs),
+                    "passes": float(counts[name]["passes"].mean()),
+                    "tokens": float(counts[name]["tokens"].mean()) - 1,
+                    "updates": None if scale is Scale.TINY else updates_of(systems[name].preset),
+                    **speeds[name],
+                }
+                row.pop("bleu_p")
+                row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
+            else:
+                row |= {"kind": "gap", "gap": str(found[name])}
+            for place, printed in enumerate(paper_002.SETS):
+                if name in paper_002.TABLE_2:
+                    bleu, speed = paper_002.TABLE_2[name][place]
+                    row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
+                    row[f"paper_ratio_{printed}"] = paper_002.printed_ratio(name, place)
+                    row[f"paper_marks_{printed}"] = paper_002.MARKS[name][place]
+            rows.append(row)
+    return told(pd.DataFrame(rows), list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
+
+
+def _marks(*chances: float | None) -> str:
+    """† and ‡ where a distance, the first and the second, is by chance with less than 5%."""
+    return "".join(mark for mark, p in zip("†‡", chances, strict=True) if p is not None and p < SIGNIFICANT)
+
+
+def _speeds(
+    sessions: dict[str, Session], texts: Sequence[str], scale: Scale, seed: int, progress: bool
+) -> dict[str, dict[str, Any]]:
+    """Tokens and sentences a second and the ratio over single-token L2R: alone, and in batches sorted by length."""
+    if not sessions:
+        return {}
+    rows: dict[str, dict[str, Any]] = {name: {} for name in sessions}
+    first = next(iter(sessions.values()))
+    lengths = first.model.encode(texts, first.source, first.target).lengths
+    order = [texts[i] for i in np.argsort(lengths, kind="stable")]
+    for batch, suffix in ((1, ""), (BATCH, f"_batch_{BATCH}")):
+        parts = [
+            first.model.encode(order[start : start + batch], first.source, first.target)
+            for start in range(0, len(order), batch)
+        ]
+        systems = [_of_batches(name, session) for name, session in sessions.items()]
+        found = measure(systems, parts, runs=RUNS[scale], progress=progress)
+        said = {m.name: sum(len(tokens) for tokens in m.outputs) for m in found}
+        baseline = next((m for m in found if m.name == L2R), None)
+        for m in found:
+            own = timed(baseline, m, seed)
+            seconds = float(np.median(m.seconds))
+            for end in ("", "_low", "_high"):
+                ratio = own[f"speedup{end}"]
+                rows[m.name][f"token_ratio{suffix}{end}"] = ratio and ratio * said[m.name] / said[L2R]
+                rows[m.name][f"speedup{suffix}{end}"] = ratio
+            rows[m.name] |= {
+                f"tokens_per_second{suffix}": said[m.name] / seconds,
+                f"sentences_per_second{suffix}": len(texts) / seconds,
+                **{f"{key}{suffix}": own[key] for key in ("seconds", "noisy")},
+            }
+    return rows
+
+
+def _check_tokenizers(sessions: dict[str, Session], systems: Mapping[str, Named]) -> None:
+    """Raise a `ValueError` if a system has another tokenizer than the first: the same ids are fed to all."""
+    pieces = {
+        name: session.model.tokenizer.source_tokens(range(session.model.network.outputs[0].vocabulary))
+        for name, session in sessions.items()
+    }
+    for name, own in pieces.items():
+        if own != next(iter(pieces.values())):
+            preset = systems[name].preset
+            raise ValueError(
+                f"The systems of table 2 need one tokenizer: got another of {preset} than of {systems[next(iter(pieces))].preset}. "
+                f"Train {preset} anew, on the text of the others and with their seed, or take its folder out of build/train."
+            )
+
+
+def _of_batches(name: str, session: Session) -> System:
+    """A session that decodes the rows of a source together, as a system; its output is all their tokens without ends."""
+    ends = set(session.constraints.end)
+
+    def decode(source: Source) -> tuple[int, ...]:
+        found = drain(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        return tuple(token for hypothesis in found for token in hypothesis.tokens if token not in ends)
+
+    return System(name, decode)
+
+
+# ---------------------------------------------------------------------------------------------------------- beyond
+
+
+CLUSTERS, TOP = {Scale.TINY: 4, Scale.LAPTOP: 50, Scale.PAPER: 400}, 5
+FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
+"""Training sentences whose contexts a screen is fitted on."""
+
+
+def screened(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Two tokens a step with a screened vocabulary, whose cost a step is what eats the gain where vocabularies are large.
+
+    Both models have a screen of their own (paper 000), fitted on what they say themselves on training sentences. ``identical``
+    is the share of outputs that are the exact projection's under the same decoder.
+    """
+    import pandas as pd
+
+    pairs = pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)
+    texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+    rows: list[dict[str, Any]] = []
+    found = each((L2R, BOTH), scale, lambda name, model: model)
+    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
+        frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "gap"}])
+        return told(frame, (), seed)
+    found = {name: (model, _screen(model, scale, data, seed)) for name, model in found.items()}
+    for size in (1, BEAM):
+        sessions: dict[str, Session] = {}
+        for name, (model, screen) in found.items():
+            spec = ("greedy" if size == 1 else SINGLE_BEAM) if name == L2R else f"double_token:size={size}"
+            sessions[f"{name}, exact"] = session_of(model, spec)
+            sessions[f"{name}, clustered"] = session_of(model, spec, screen)
+        sources = [found[L2R][0].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
+        systems = [_of_batches(n, s) for n, s in sessions.items()]
+        measured = measure(systems, sources, runs=RUNS[scale], progress=progress)
+        exact: Any = None
+        for m, (label, session) in zip(measured, sessions.items(), strict=True):
+            name, _, projection = label.partition(", ")
+            outputs = session.decode(texts, threads=1)
+            said = session.model.texts(texts, [h.tokens for h in outputs])
+            exact = outputs if projection == "exact" else exact
+            bleu, chrf = quality(said, references)
+            rows.append(
+                {
+                    "name": f"{label}, beam {size}",
+                    "system": name,
+                    "projection": projection,
+                    "beam": size,
+                    "bleu": bleu,
+                    "chrf": chrf,
+                    "identical": float(np.mean([a.tokens == b.tokens for a, b in zip(outputs, exact, strict=True)])),
+                    **timed(measured[0], m, seed),
+                    "kind": "measured",
+                }
+            )
+    models = [model for model, _ in found.values()]
+    return told(pd.DataFrame(rows), models, seed, clusters=CLUSTERS[scale], top=TOP, **signatures())
+
+
+def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) -> Projection:
+    """Clusters of what a model says on training sentences."""
+    import tempfile
+
+    from fastdecode_lib.projections.clustering import fit_clustered
+    from fastdecode_lib.projections.screens import ScreenScorer, output_matrix
+
+    texts = [a for a, _ in pairs_of(JOINED, scale, data, FIT_ON[scale], "train")]
+    with tempfile.TemporaryDirectory() as folder:
+        contexts = record(
+            Translations(model),
+            {"en-de": texts},
+            folder,
+            top=TOP,
+        )
+        screen = fit_clustered(contexts, clusters=CLUSTERS[scale], top=TOP, seed=seed, always=model.constraints().end)
+    return ScreenScorer(screen, output_matrix(model.network))
+
+
+WIDTHS = (4, 8, 64)
+
+
+def lossless(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """The bidirectional model's output as a draft that single-token L2R verifies: L2R's own greedy output, by law.
+
+    ``identical`` is the share of outputs that are greedy decoding's, token for token; ``passes`` are of the verifying model,
+    ``draft_passes`` of the drafting one, and the time has both.
+    """
+    import pandas as pd
+
+    texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
+    found = each((L2R, BOTH), scale, lambda name, model: model)
+    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
+        return told(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
+    verifying, drafting = found[L2R], found[BOTH]
+    specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
+    specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
+    sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}
+    sessions["bidirectional alone"] = session_of(drafting, "double_token")
+    counts = {name: count(session, texts) for name, session in sessions.items()}
+    sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
+    measured = measure(
+        [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[scale], progress=progress
+    )
+    drafts = float(counts["bidirectional alone"]["passes"].mean())
+    rows = []
+    for m in measured:
+        own = counts[m.name]
+        same = [a == b for a, b in zip(own["ids"], counts["greedy"]["ids"], strict=True)]
+        rows.append(
+            {
+                "name": m.name,
+                "sentences": len(texts),
+                "identical": float(np.mean(same)),
+                **timed(measured[0], m, seed),
+                "passes": float(own["passes"].mean()),
+                "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
+                "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
+                "kind": "measured",
+            }
+        )
+    return told(pd.DataFrame(rows), (verifying, drafting), seed)

@@ -1,0 +1,208 @@
+"""Paper 002's speed at its own geometries: random weights, outputs of a forced length, single- and double-token in turns.
+
+The length is forced by forbidding the end before it and charging nothing for it there, in both systems alike; so the words do
+not matter. One thread of a CPU, the compiled engine. On a CPU a pass costs what it computes: two tokens in one pass save the
+reading of the weights, not the arithmetic, so that the gain shrinks as more rows share that reading.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.measuring.comparing import provenance, quality, signatures
+from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding.systems import (
+    BASE,
+    BEAM,
+    DIRECTION,
+    GEOMETRIES,
+    SINGLE_BEAM,
+    TOY,
+    Geometry,
+    fingerprints,
+    forced_pair,
+    model_of,
+    pairs_of,
+    session_of,
+    updates_of,
+)
+from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
+from fastdecode_lib.text.sentences import own_pairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
+BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
+ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+VOCABULARIES = {Scale.TINY: (300, 500), Scale.LAPTOP: tuple(paper_002.TABLE_4), Scale.PAPER: tuple(paper_002.TABLE_4)}
+
+
+def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
+    return TOY if scale is Scale.TINY else geometry
+
+
+def _frame(rows: list[dict[str, Any]], seed: int) -> "pd.DataFrame":
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"engine": "compiled", "precision": "float32"}
+    return frame
+
+
+def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Figure 3: the bidirectional model's speed over single-token L2R against the beam width, one sentence at a time.
+
+    The paper prints its curves as a picture only; table 2's ratios at a width of 10 are its points that are in print.
+    """
+    from tqdm.auto import tqdm
+
+    rows = []
+    for beam in tqdm(BEAMS[scale], unit="width", disable=not progress):
+        _, found = forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed)
+        rows.append({"name": "base, batch 1", "beam": beam, **found, "kind": "measured"})
+    for place, which in enumerate(paper_002.SETS):
+        ratio = paper_002.printed_ratio("bidirectional", place)
+        rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
+    return _frame(rows, seed)
+
+
+def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
+
+    Beside both systems the plain way to a faster decoder: one layer of it below an encoder twice as deep, a token a step.
+    """
+    from tqdm.auto import tqdm
+
+    rows = []
+    for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not progress):
+        geometry = _geometry(geometry, scale)
+        systems = ("single_token_l2r", "bidirectional", "shallow_l2r")
+        pair = forced_pair(geometry, BEAM, 1, RUNS[scale], seed, shallow=True)
+        for system, found in zip(systems, pair, strict=True):
+            row = {
+                "name": f"{name}, {system}",
+                "size": name,
+                "system": system,
+                "width": geometry.width,
+                "vocabulary": geometry.vocabulary,
+                "tokens": geometry.tokens,
+                **found,
+                "kind": "measured",
+            }
+            for place, which in enumerate(paper_002.SETS):
+                if which.endswith(name) and system in paper_002.TABLE_2:
+                    row[f"paper_speedup_{which.split('_')[0]}"] = paper_002.printed_ratio(system, place)
+            rows.append(row)
+    return _frame(rows, seed)
+
+
+def rows(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """The ratio against the rows of a pass: so many sentences at once, each decoded greedily."""
+    from tqdm.auto import tqdm
+
+    made = []
+    for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[scale]], disable=not progress):
+        _, found = forced_pair(_geometry(GEOMETRIES[name], scale), 1, number, RUNS[scale], seed)
+        made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found, "kind": "measured"})
+    return _frame(made, seed)
+
+
+def table4(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
+
+    A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
+    training split, gives joined test sentences, to the nearest even number (``forced``): with the end an odd number of slots,
+    of which two a step waste one, at every size alike, and in the other tables of forced lengths too. Where the text does not
+    have so many pieces, ``pieces`` tells how many there are.
+    """
+    from tqdm.auto import tqdm
+
+    from fastdecode_lib.training.multi_token import load_pieces, trained_pieces
+
+    if scale is Scale.TINY:
+        training = [text for pair in own_pairs(*DIRECTION) for text in pair]
+    else:
+        pairs = Tatoeba(corpus_folder(data)).pairs("train", *DIRECTION)
+        training = list(dict.fromkeys(text for pair in pairs for text in pair))
+    targets = [b for _, b in pairs_of("joined", scale, data, 10**9)]
+    rows = []
+    for size, printed in tqdm(
+        zip(VOCABULARIES[scale], paper_002.TABLE_4.items(), strict=False),
+        total=len(VOCABULARIES[scale]),
+        unit="vocabulary",
+        disable=not progress,
+    ):
+        pieces = load_pieces(trained_pieces(training, size, seed=1, hard=False))
+        length = float(np.mean([len(row) for row in pieces.encode(targets)]))
+        geometry = _geometry(BASE, scale)
+        sized = replace(geometry, vocabulary=size, tokens=2 * max(1, round(length / 2)))
+        first, second = forced_pair(sized, BEAM, 1, RUNS[scale], seed)
+        rows.append(
+            {
+                "name": f"{size:,}",
+                "vocabulary": size,
+                "group": "ours",
+                "pieces": len(pieces),
+                "tokens": length,
+                "forced": sized.tokens,
+                "single_tokens_per_second": first["tokens_per_second"],
+                **second,
+                "kind": "measured",
+            }
+        )
+        vocabulary, sets = printed
+        for which, (tokens, one, two) in zip(("wmt", "aspec"), sets, strict=True):
+            rows.append(
+                {
+                    "name": f"{vocabulary:,}, paper {which}",
+                    "vocabulary": vocabulary,
+                    "group": f"paper, {which}",
+                    "paper_tokens": tokens,
+                    "paper_single_tokens_per_second": one,
+                    "paper_tokens_per_second": two,
+                    "paper_speedup": two / one,
+                    "kind": "paper",
+                }
+            )
+    return _frame(rows, seed)
+
+
+STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
+"""Tokens a step from both ends, and who is trained for it."""
+
+
+def tokens_per_step(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """More tokens a step: speed at base geometry (beam 1 and 10), and what trained models lose in quality for it."""
+    from tqdm.auto import tqdm
+
+    speeds = {beam: forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed, (2, 3, 4)) for beam in (1, BEAM)}
+    pairs = pairs_of("single", scale, data, 4 if scale is Scale.TINY else 10**9)
+    made, models = [], []
+    for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not progress)):
+        row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number, "kind": "measured"}
+        for beam, found in speeds.items():
+            own = found[place]
+            row |= {f"speedup_beam_{beam}{part}": own[f"speedup{part}"] for part in ("", "_low", "_high")}
+            row |= {f"{key}_beam_{beam}": own[key] for key in ("seconds", "baseline_seconds", "noisy")}
+        row["passes"] = speeds[1][place]["passes"]
+        try:
+            model = model_of(preset, scale)
+            models.append(model)
+            decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
+            outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
+            said = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
+            row["bleu"], row["chrf"] = quality(said, [b for _, b in pairs])
+            row["updates"] = None if scale is Scale.TINY else updates_of(preset)
+        except NoResult as missing:
+            row["gap"] = str(missing)
+        made.append(row)
+    frame = _frame(made, seed)
+    frame.attrs["provenance"] |= signatures() | {"fingerprints": fingerprints(models)}
+    return frame

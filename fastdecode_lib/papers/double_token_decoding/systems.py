@@ -1,0 +1,345 @@
+"""The systems of paper 002: trained ones with their decoders, and any geometry with random weights, for speed."""
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import OWN, Architecture
+from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Trace, Usage, drain
+from fastdecode_lib.kernels.matrices import Precision
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+from fastdecode_lib.papers.experiment import NoResult, Scale, trained, untrained
+from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.text.tokenizers import padded
+from fastdecode_lib.training.presets import SYSTEMS_002
+from fastdecode_lib.translation import Counted, Session
+
+DIRECTION = ("en", "de")
+BEAM = 10
+"""The paper's beam width."""
+TOY_LENGTH = 16
+"""Most slots of an output of a tiny run's models, which know no ends."""
+START, END = 2, 0
+"""Ids of our own transformers."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A system as table 2 has it: which model it runs, and by which decoder."""
+
+    preset: str
+    decoder: str
+
+
+SINGLE_BEAM = f"beam:size={BEAM},early_stopping=true"
+"""It stops by the rule of paper 002's systems, at as many finished hypotheses as the beam is wide."""
+SYSTEMS = {
+    "single_token_l2r": Named("single-l2r", SINGLE_BEAM),
+    "single_token_r2l": Named("single-r2l", SINGLE_BEAM),
+    "double_token_l2r": Named("double-l2r", f"double_token:size={BEAM}"),
+    "double_token_r2l": Named("double-r2l", f"double_token:size={BEAM}"),
+    "bidirectional": Named("bidirectional", f"double_token:size={BEAM}"),
+    "mask_predict_4": Named("mask-predict", "mask_predict:iterations=4"),
+    "mask_predict_10": Named("mask-predict", "mask_predict:iterations=10"),
+    "shallow_l2r": Named("shallow-l2r", SINGLE_BEAM),
+    "bidirectional_from_l2r": Named("bidirectional-from-l2r", f"double_token:size={BEAM}"),
+    "single_token_l2r_on": Named("single-l2r-on", SINGLE_BEAM),
+}
+"""The paper's seven; single-token L2R with one decoder layer below a deeper encoder, the honest rival in speed; one from both ends
+that begins as single-token L2R, and single-token L2R itself trained on for as long, which both are to be held to."""
+DISTILLED = {
+    "single_token_l2r": SYSTEMS["single_token_l2r"],
+    "bidirectional": SYSTEMS["bidirectional"],
+    "single_token_l2r_distilled": Named("single-l2r-distilled", SINGLE_BEAM),
+    "bidirectional_distilled": Named("bidirectional-distilled", f"double_token:size={BEAM}"),
+    "mask_predict_4_distilled": Named("mask-predict-distilled", "mask_predict:iterations=4"),
+    "mask_predict_10_distilled": Named("mask-predict-distilled", "mask_predict:iterations=10"),
+}
+"""The teacher, bidirectional as it learned from references, and those that learned from the teacher's translations, which the
+paper tried and left out of its table."""
+
+
+def model_of(preset: str, scale: Scale) -> TranslationModel:
+    """A system's model: trained here to the end, or bundled; in a tiny run one of random weights.
+
+    Raises
+    ------
+    NoResult
+        If there is none.
+    """
+    if scale is Scale.TINY:
+        return load(str(_toy(preset)), device="cpu", engine="compiled")
+    return load(trained(preset), device="cpu", engine="compiled")
+
+
+def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
+    """Of each model's weights, by its preset, to be told with a result."""
+    return {model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models}
+
+
+def history_of(preset: str) -> list[dict[str, Any]]:
+    """How a system's training went, evaluation by evaluation: of its run here, or as it was committed.
+
+    Raises
+    ------
+    NoResult
+        If nothing is known of it.
+    """
+    best = SYSTEMS_002[preset].trained()
+    kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
+    path = best.parent / "history.json" if best else kept
+    if not path.is_file():
+        raise untrained(preset)
+    history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return history
+
+
+def updates_of(preset: str) -> int:
+    """The updates behind a system's model, as `model_of` finds it: of its best checkpoint, and of what that began as."""
+    recipe = SYSTEMS_002[preset]
+    own: int = max(history_of(preset), key=lambda entry: entry[recipe.measure])["update"]
+    return own + (updates_of(recipe.stacked_from) if recipe.stacked_from else 0)
+
+
+@cache
+def _toy(preset: str) -> Path:
+    """A checkpoint of a system's kind, with a vocabulary of our own sentences and random weights."""
+    from fastdecode_lib.training.multi_token import architecture_of, trained_pieces, write_checkpoint
+
+    small = replace(
+        SYSTEMS_002[preset], vocabulary=300, width=32, heads=2, feed_forward=48, encoder_layers=1, max_positions=512
+    )
+    shape = architecture_of(small)
+    folder = _temporary() / preset
+    with atomic_folder(folder) as made:
+        write_checkpoint(made, shape, random_weights(shape, seed=1), small.directions, TOY_LENGTH)
+        texts = [text for pair in own_pairs(*DIRECTION) for text in pair]
+        (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1))
+    return folder
+
+
+@cache
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fastdecode-groups-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
+    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on what was put out."""
+    random = np.random.default_rng(seed)
+    tensors: dict[str, np.ndarray] = {}
+    for name, size in shape.tensors.items():
+        values = random.standard_normal(size, dtype=np.float32)
+        if name.endswith("norm.weight"):
+            values = 1 + values * np.float32(0.1)
+        else:
+            values *= np.float32(0.1 if name.endswith("bias") else size[-1] ** -0.5)
+        tensors[name] = values
+    shared = tensors["lm_head.weight"]
+    tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "model.shared.weight")
+    return tensors | dict.fromkeys(tied, shared)
+
+
+def session_of(model: TranslationModel, decoder: str, projection: str | Projection = "exact") -> Session:
+    """A session of a system."""
+    return Session.of(model, *DIRECTION, decoder, projection)
+
+
+def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
+    """The passes of a system over a sentence; where its model is not trained, how to train it is printed, and None."""
+    try:
+        return session_of(model_of(preset, scale), decoder).translate(text).trace
+    except NoResult as missing:
+        print(missing)
+        return None
+
+
+JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"
+
+
+def pairs_of(which: str, scale: Scale, data: str | None, most: int, split: str = "test") -> list[Pair]:
+    """Sentence pairs to translate: single ones, two to four joined, or five to eight; our own in a tiny run."""
+    pairs = own_pairs(*DIRECTION) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs(split, *DIRECTION)
+    if which == JOINED:
+        pairs = join_pairs(pairs, seed=0)
+    elif which == LONG:
+        pairs = join_pairs(pairs, seed=0, sizes=(5, 8))
+    return spread_over(pairs, most)
+
+
+# --------------------------------------------------------------------------------------------------- forced lengths
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A transformer's size, with random weights decoded to a forced length.
+
+    Attributes
+    ----------
+    layers : (encoder, decoder)
+    width, heads, feed_forward, vocabulary : int
+    tokens : int
+        Of every output, the end not counted, and of every source.
+    """
+
+    layers: tuple[int, int]
+    width: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    tokens: int
+
+    def shape(self, group: int = 1, both_ends: bool = False) -> Architecture:
+        """A model of our own of this size."""
+        return Architecture(
+            family=OWN,
+            source_vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary,
+            width=self.width,
+            encoder_layers=self.layers[0],
+            decoder_layers=self.layers[1],
+            encoder_heads=self.heads,
+            decoder_heads=self.heads,
+            encoder_feed_forward=self.feed_forward,
+            decoder_feed_forward=self.feed_forward,
+            max_positions=2 * self.tokens + 8,
+            activation="relu",
+            scaled_embeddings=True,
+            padding=START,
+            shared_embeddings=True,
+            tied_output=True,
+            group=group,
+            order="both_ends" if both_ends else "left_to_right",
+        )
+
+
+BASE = Geometry((6, 6), 512, 8, 2_048, 16_000, 30)
+BIG = Geometry((6, 6), 1_024, 16, 4_096, 16_000, 30)
+OURS = Geometry((3, 3), 256, 4, 896, 8_000, 30)
+TOY = Geometry((1, 2), 32, 2, 48, 300, 8)
+OURS_BIG = Geometry((3, 3), 512, 8, 2_048, 8_000, 30)
+GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS, "ours, wide": OURS_BIG}
+
+
+def forced_system(name: str, model: Model, decoder: Decoder, projection: Projection, tokens: int) -> System:
+    """A decoder that puts out exactly so many tokens and the end, one source batch at a time."""
+    rules = Constraints(
+        (START,) * model.group, (END,), tokens + 1, START, banned=(START,), exact_length=tokens + 1, forced_end=True
+    )
+
+    def decode(source: Source) -> tuple[int, ...]:
+        found = drain(decoder.iterate(model, projection, source, rules))
+        return tuple(token for hypothesis in found for token in hypothesis.tokens)
+
+    def counted(source: Source) -> Usage:
+        counting = Counted(model)
+        drain(decoder.iterate(counting, projection, source, rules))
+        return counting.usage
+
+    return System(name, decode, count=counted)
+
+
+@cache
+def network_of(
+    geometry: Geometry, group: int, both_ends: bool, seed: int, precision: Precision = "float32"
+) -> CompiledTransformer:
+    """A network of random weights on the compiled engine."""
+    shape = geometry.shape(group, both_ends)
+    return CompiledTransformer(shape, random_weights(shape, seed), precision)
+
+
+def random_source(geometry: Geometry, rows: int, seed: int) -> Source:
+    """A batch of sources as long as the outputs."""
+    random = np.random.default_rng(seed)
+    return padded(random.integers(3, geometry.vocabulary, (rows, geometry.tokens)).tolist(), START)
+
+
+def single(size: int) -> Decoder:
+    """The single-token decoder of a beam width: greedy for 1."""
+    return registry.decoder("greedy" if size == 1 else f"beam:size={size},early_stopping=true")
+
+
+def several(size: int) -> Decoder:
+    """The decoder of several tokens a step of a beam width."""
+    return registry.decoder(f"double_token:size={size}")
+
+
+def forced_pair(
+    geometry: Geometry,
+    size: int,
+    batch: int,
+    runs: int,
+    seed: int,
+    groups: Sequence[int] = (2,),
+    shallow: bool = False,
+) -> list[dict[str, Any]]:
+    """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
+
+    With `shallow`, a single-token model of one decoder layer and twice the encoder layers comes last.
+
+    Returns
+    -------
+    list of dict
+        The baseline first: ``tokens_a_step``, ``layers``, ``speedup`` over it with its interval, ``tokens_per_second``,
+        ``passes``, ``noisy``.
+    """
+    source = random_source(geometry, batch, seed)
+    kinds = [(geometry.layers, group) for group in (1, *groups)]
+    if shallow:
+        kinds.append(((2 * geometry.layers[0], 1), 1))
+    systems = []
+    for layers, group in kinds:
+        model = network_of(replace(geometry, layers=layers), group, group > 1, seed)
+        projection = registry.projection("exact", model)
+        decoder = single(size) if group == 1 else several(size)
+        systems.append(forced_system(f"{layers} {group}", model, decoder, projection, geometry.tokens))
+    found = measure(systems, [source], runs=runs)
+    return [
+        timed(found[0], m, seed)
+        | {
+            "tokens_a_step": group,
+            "layers": " + ".join(map(str, layers)),
+            "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds)),
+        }
+        for (layers, group), m in zip(kinds, found, strict=True)
+    ]
+
+
+def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
+    """How much faster a system is than the baseline of its run, None without one; noisy if either was."""
+    low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed) if baseline else (None, None)
+    return {
+        "speedup": float(np.median(baseline.seconds) / np.median(m.seconds)) if baseline else None,
+        "speedup_low": low,
+        "speedup_high": high,
+        "passes": m.usage.passes if m.usage else None,
+        "seconds": m.seconds.tolist(),
+        "baseline_seconds": baseline.seconds.tolist() if baseline else None,
+        "noisy": noisy(*(one for one in (m, baseline) if one)),
+    }
+
+
+def each(systems: Sequence[str], scale: Scale, use: Callable[[str, TranslationModel], Any]) -> dict[str, Any]:
+    """What comes of every system that is trained; of one that is not, the reason as a `NoResult`."""
+    found: dict[str, Any] = {}
+    for name in systems:
+        try:
+            found[name] = use(name, model_of((SYSTEMS | DISTILLED)[name].preset, scale))
+        except NoResult as missing:
+            found[name] = missing
+    return found

@@ -1,0 +1,474 @@
+"""Paper 001's tables and figures on our models: one function each, the paper's values beside ours.
+
+The paper's data sets cannot be had: novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT. Models
+that are not trained here are named gaps. Settings are chosen on contexts of the dev split and measured on the test split.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.shared.contexts_of import MODELS, TOP, Situation, arrays, situation
+from fastdecode_lib.papers.shared.projection_runs import (
+    BASELINE,
+    EXACT,
+    FIRST_ROUND,
+    GRIDS,
+    Screens,
+    Setting,
+    best_of,
+    counted,
+    exact_settings,
+    fastest,
+    rival_settings,
+    run,
+    screen_settings,
+)
+from fastdecode_lib.projections.exact_compiled import CompiledExact
+from fastdecode_lib.projections.learning_to_screen import Learning, Reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCREENS = ("screened", "kmeans", "clustered")
+"""Methods that are timed in several precisions of the output matrix; baselines are in float32 only, and compared with that."""
+MAIN = ("small", "large", "translation")
+"""The three of table 2."""
+BUDGET = 50
+"""Tokens scored on average where a table has one budget.
+
+It binds. Of the small model's words few are ever among the five best of a cluster: without a budget 50 to 250 clusters have 80
+to 53 of them on average, and a knapsack has nothing to choose.
+"""
+BINDING = {"small": (25, 50), "translation": (50, 100)}
+"""Budgets that leave a knapsack something to choose, by model."""
+ROUNDS = range(1, Learning().rounds + 1)
+"""Rounds of algorithm 1 that are shown, up to those that screens have."""
+COLUMNS = (
+    "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
+    "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
+)  # fmt: skip
+"""What the tables show of a setting that was chosen."""
+
+
+def gap(missing: Exception) -> dict[str, Any]:
+    """What a row says whose model is not trained here."""
+    return {"kind": "gap", "gap": str(missing)}
+
+
+def or_gap(make: Callable[..., "pd.DataFrame"]) -> Callable[..., "pd.DataFrame"]:
+    """A table of one model; where that is not trained here, a single row that says so."""
+
+    @wraps(make)
+    def table(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+        import pandas as pd
+
+        try:
+            return make(scale, **settings)
+        except NoResult as missing:
+            return told(pd.DataFrame([{"name": "all", **gap(missing)}]), scale, settings.get("seed"))
+
+    return table
+
+
+def told(
+    frame: "pd.DataFrame", scale: Scale, seed: int | None = None, used: Iterable[Situation] = ()
+) -> "pd.DataFrame":
+    """The frame with how it was made: with which models and how many contexts of theirs, and how screens are learned.
+
+    A row's own knobs go before those of the learning.
+    """
+    frame, used = frame.copy(), list(used)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "baseline": "numpy's product of the matrix with one vector, and its partial sort",
+        "settings": "the fastest, timed on the test split, of those that are precise enough on contexts of the dev split",
+        "learning": repr(Learning(**GRIDS[scale].options)),
+        "kmeans": FIRST_ROUND,
+        "fingerprints": {found.model: found.loaded.checkpoint.fingerprint for found in used},
+        "contexts": counted(used),
+    }
+    return frame
+
+
+def trained_of(names: Iterable[str], scale: Scale, data: str | None, progress: bool) -> Iterator[Situation]:
+    """The situations of those models that are trained here."""
+    for name in names:
+        with suppress(NoResult):
+            yield situation(name, scale, data, progress)
+
+
+def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
+    """Table 1: vocabulary and width of each model, ours and the paper's.
+
+    ``ever_best`` is how many words are among the five best of any of the contexts that screens are learned on: the fewer, the
+    less is left for a screen to do.
+    """
+    import pandas as pd
+
+    rows = []
+    for name, (paper_name, vocabulary, width) in paper_001.SIZES.items():
+        row = {"name": name, "paper_name": paper_name, "paper_vocabulary": vocabulary, "paper_width": width}
+        try:
+            found = situation(name, scale, data)
+            vocabulary, width = found.matrix.shape
+            row |= {"model": found.model, "vocabulary": vocabulary, "width": width}
+            rows.append(
+                row | {"ever_best": len({token for block in found.fit.blocks() for token in np.unique(block.labels)})}
+            )
+        except NoResult as missing:
+            rows.append(row | gap(missing))
+    return told(pd.DataFrame(rows), scale, used=trained_of(paper_001.SIZES, scale, data, False))
+
+
+def frontiers(
+    scale: Scale = Scale.LAPTOP,
+    *,
+    names: Iterable[str] = MAIN,
+    rivals: bool = True,
+    data: str | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Every method at every setting of its knob, on each model: what tables 2 and 5 and figures 2 to 7 are drawn from.
+
+    Without `rivals`, only what is exact and every screen.
+    """
+    names = tuple(names)
+    frame = _frontiers(scale, names, data, seed, progress, rivals)
+    return told(frame, scale, seed, trained_of(names, scale, data, progress))
+
+
+@cache
+def _frontiers(
+    scale: Scale, names: tuple[str, ...], data: str | None, seed: int, progress: bool, rivals: bool
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    grid, parts = GRIDS[scale], []
+    known: dict[str, pd.DataFrame] = {}
+    for name in names:
+        try:
+            found = situation(name, scale, data, progress)
+        except NoResult as missing:
+            parts.append(pd.DataFrame([{"set": name, "name": "all", **gap(missing)}]))
+            continue
+        if found.model not in known:  # in a tiny run one model stands for several
+            settings = [
+                *exact_settings(),
+                *screen_settings(Screens(found), grid, seed),
+                *(rival_settings(found, grid, seed) if rivals else ()),
+            ]
+            known[found.model] = distinct(run(found, settings, grid, progress=progress))
+        parts.append(known[found.model].assign(set=name, model=found.model, kind="measured"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
+
+    ``reached`` is False where no setting is, and the most precise is shown. What the paper does not have is held to the
+    precision of its L2S; of screens ``reached`` says whether they have it, of other methods nothing. All are in float32, but
+    where it says otherwise.
+    """
+    frame = _frontiers(scale, MAIN, data, seed, progress, True)
+    return told(_chosen(frame, paper_001.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
+
+
+def table5(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
+    frame = _frontiers(scale, MAIN, data, seed, progress, True)
+    return told(_chosen(frame, paper_001.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
+
+
+def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
+    """What learning adds to precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
+    place = ["set", "budget", "method"]
+    same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
+    own = frontiers[same & frontiers["method"].isin(["kmeans", "screened"])]
+    both = own[own.duplicated(place[:2], keep=False)].sort_values(place)
+    return both[[*place, "rows_scored", "p_at_1", "p_at_5"]].reset_index(drop=True)
+
+
+def distinct(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Without the screens that are an earlier one over again, as those of all budgets that have nothing more to be filled with.
+
+    To choose the fastest of them would be to choose by chance.
+    """
+    same = ["method", "precision", "rows_scored", "dev_p_at_1", "dev_p_at_5", "p_at_1", "p_at_5"]
+    again = frame["method"].isin(SCREENS) & frame.duplicated([column for column in same if column in frame])
+    return frame[~again].reset_index(drop=True)
+
+
+def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, float, float]]]) -> "pd.DataFrame":
+    """A row for each model and method of a printed table, ours beside the paper's, then what is exact and our other methods."""
+    import pandas as pd
+
+    rows = []
+    for name, methods in printed.items():
+        own = frame[frame["set"] == name]
+        missing = own["gap"].dropna().tolist() if "gap" in own else []
+        extra = ["clustered", "screened, any precision", "clustered, any precision", "row_clusters", "quantised", EXACT]
+        extra[-2:-2] = ["scann"] if "scann" in set(own.get("method", ())) else []
+        extra.append(BASELINE)
+        for method in (*methods, *(extra if printed is paper_001.TABLE_2 else ())):
+            speedup, at_1, at_5 = methods.get(method, (None, *methods["screened"][1:]))
+            row: dict[str, Any] = {"name": f"{name}, {method}", "set": name, "method": method}
+            row |= {"paper_speedup": speedup}
+            if method in methods:
+                row |= {"paper_p_at_1": at_1, "paper_p_at_5": at_5}
+            kind, _, any_precision = method.partition(", ")
+            in_float32 = {"precision": "float32"} if kind in SCREENS and not any_precision else {}
+            best = None if missing else fastest(own, kind, at_1, at_5, **in_float32)
+            if missing:
+                row |= {"kind": "gap", "gap": missing[0]}
+            elif best is not None:
+                if method in methods or kind in SCREENS:
+                    row["reached"] = bool(best["dev_p_at_1"] >= at_1 and best["dev_p_at_5"] >= at_5)
+                row |= {
+                    "kind": "measured",
+                    "model": best["model"],
+                    "setting": best["name"],
+                    **{column: best[column] for column in COLUMNS},
+                }
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Precision against speedup of every method on one model: the settings that no other of the method beats on dev.
+
+    Behind them the points that the paper prints in table 2. Outside of `MAIN`, as in the paper's appendix, of screens alone,
+    beside what is exact.
+    """
+    import pandas as pd
+
+    main = name in MAIN
+    frame = _frontiers(scale, MAIN if main else (name,), data, seed, progress, main)
+    used = trained_of((name,), scale, data, progress)
+    own = frame[frame["set"] == name]
+    printed = pd.DataFrame(list(_points(name)))
+    if "gap" in own and own["gap"].notna().any():
+        return told(pd.concat([own.dropna(axis=1), printed], ignore_index=True), scale, seed, used)
+    kept = [front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
+    return told(pd.concat([*kept, printed], ignore_index=True), scale, seed, used)
+
+
+def _points(name: str) -> Iterator[dict[str, Any]]:
+    """The paper's points on one model; of its appendix only that L2S is more than so many times faster."""
+    known: Mapping[str, Any] = paper_001.TABLE_2.get(name) or {"screened": (paper_001.FIGURE_9, None, None)}
+    for method, values in known.items():
+        row = {"name": f"paper, {paper_001.METHODS[method]}", "set": name, "method": method, "kind": "paper"}
+        yield row | dict(zip(("paper_speedup", "paper_p_at_1", "paper_p_at_5"), values, strict=True))
+
+
+def front(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """The settings of a method of which none is both slower and less precise on dev than another, fastest first."""
+    rows = rows.sort_values("microseconds")
+    precision = rows["dev_p_at_1"] + rows["dev_p_at_5"]
+    return rows[precision > precision.shift(fill_value=-1).cummax()]
+
+
+def _figure(name: str, number: int) -> Callable[..., "pd.DataFrame"]:
+    def figure(
+        scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+    ) -> "pd.DataFrame":
+        return curve(name, scale, data=data, seed=seed, progress=progress)
+
+    figure.__name__ = f"figure{number}"
+    figure.__doc__ = f"Figure {number}: precision at {1 if number < 5 else 5} against speedup, {MODELS[name]}."
+    return figure
+
+
+figure2, figure3, figure4 = _figure("large", 2), _figure("small", 3), _figure("translation", 4)
+figure5, figure6, figure7 = _figure("large", 5), _figure("small", 6), _figure("translation", 7)
+figure9 = _figure("cased", 9)
+
+
+@or_gap
+def table4(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 4: the number of clusters, at one budget that binds, on the small language model.
+
+    The paper varies the budget with the number of clusters, until times are alike.
+    """
+    found = situation("small", scale, data, progress)
+    grid, screens = GRIDS[scale], Screens(found)
+    counts = [_clusters(r, scale) for r in paper_001.TABLE_4]
+    settings = [learned(screens, BUDGET, grid.learning, seed, clusters=r) for r in counts]
+    frame = _screened(found, settings, scale, progress)
+    for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
+        frame[f"paper_{column}"] = [printed[place] for printed in paper_001.TABLE_4.values()]
+    frame["paper_clusters"] = list(paper_001.TABLE_4)
+    return told(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [found])
+
+
+def _clusters(printed: int, scale: Scale) -> int:
+    """The paper's number of clusters; a tenth in a tiny run."""
+    return printed // 10 if scale == Scale.TINY else printed
+
+
+def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, **knobs: Any) -> Setting:
+    """A learned screen in float32, at some knobs of `Learning` over the grid's options."""
+    learning = Learning(**{**options, **knobs})
+    return Setting(
+        "screened",
+        {"budget": budget, **knobs},
+        lambda s: screens.scorer(screens.learned(budget, learning, seed), "float32"),
+    )
+
+
+def _screened(found: Situation, settings: list[Setting], scale: Scale, progress: bool) -> "pd.DataFrame":
+    """The rows of learned screens, timed in turn with numpy's and our exact projection."""
+    frame = run(found, [*exact_settings()[:1], *settings], GRIDS[scale], progress=progress)
+    rows = frame[frame["method"] == "screened"].reset_index(drop=True)
+    kinds = {knob: type(value) for knob, value in settings[0].knobs.items()}
+    return rows.astype(kinds).assign(kind="measured", model=found.model)
+
+
+def learning(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Ours: what the rounds of algorithm 1 add to spherical k-means, which is round 1, in both readings of the loss.
+
+    At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
+    budget it is of, a curve for each.
+    """
+    import pandas as pd
+
+    parts: list[pd.DataFrame] = []
+    for name, budgets in BINDING.items():
+        try:
+            found = situation(name, scale, data, progress)
+        except NoResult as missing:
+            parts.append(pd.DataFrame([{"name": name, "set": name, **gap(missing)}]))
+            continue
+        screens = Screens(found)
+        settings = [
+            learned(screens, budget, GRIDS[scale].options, seed, reading=reading, rounds=rounds)
+            for budget in budgets
+            for reading in get_args(Reading)
+            for rounds in ROUNDS
+        ]
+        frame = _screened(found, settings, scale, progress).assign(set=name)
+        frame["reading"] = frame["reading"] + f", {name}, budget " + frame["budget"].astype(str)
+        parts.append(frame.assign(name=f"{name}, " + frame["name"]))
+    return told(pd.concat(parts, ignore_index=True), scale, seed, trained_of(BINDING, scale, data, progress))
+
+
+@or_gap
+def figure8(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Figure 8: speedup and precision of L2S against the size of the vocabulary.
+
+    Of the small language model's output only the rows of the most frequent words are kept, and each context's best are those
+    among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
+    is, and the most precise is shown.
+    """
+    import pandas as pd
+
+    found = situation("small", scale, data, progress)
+    grid, starts, rows = GRIDS[scale], Screens(found).starts, []
+    clusters = _clusters(200, scale)
+    for words, at_1 in paper_001.FIGURE_8.items():
+        size = found.matrix.shape[0] * words // max(paper_001.FIGURE_8)
+        screens = Screens(_cut(found, size))
+        screens.starts = starts
+        budgets = [budget for budget in grid.budgets if budget < size]
+        settings = [learned(screens, budget, grid.learning, seed, clusters=clusters) for budget in budgets]
+        frame = distinct(_screened(screens.situation, settings, scale, progress))
+        best = fastest(frame, "screened", at_1, 0.0)
+        assert best is not None
+        row = {"name": f"{size} words", "vocabulary": size, "active_share": best["rows_scored"] / size}
+        row |= {"setting": best["name"], "clusters": clusters, **{column: best[column] for column in COLUMNS}}
+        row["reached"] = bool(best["dev_p_at_1"] >= at_1)
+        rows.append(row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": found.model})
+    return told(pd.DataFrame(rows), scale, seed, [found])
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Contexts as arrays, hidden (N, D) and labels (N, K); satisfies `projections.active.Recorded`."""
+
+    hidden: np.ndarray
+    labels: np.ndarray
+    vocabulary: int
+    fingerprint: str
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.hidden.shape[1])
+
+    @property
+    def top(self) -> int:
+        """K."""
+        return int(self.labels.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    def blocks(self) -> "Iterator[InMemory]":
+        """All rows at once."""
+        yield self
+
+    def sample(self, count: int, seed: int) -> "InMemory":
+        """So many different rows, drawn at random, in their order."""
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
+        return replace(self, hidden=self.hidden[rows], labels=self.labels[rows])
+
+
+def _cut(found: Situation, size: int) -> Situation:
+    """A situation with the first rows of the output matrix alone, special tokens and then the most frequent words."""
+    matrix = found.matrix.rows(np.arange(size))
+    parts: dict[str, Any] = {}
+    for name, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test)):
+        hidden, _ = arrays(contexts)
+        labels, _ = best_of(CompiledExact(matrix), hidden, TOP)
+        parts[name] = InMemory(hidden, labels, size, contexts.fingerprint)
+    return replace(found, matrix=matrix, **parts)
+
+
+@or_gap
+def table7(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 7: what some clusters of the small language model are about: the words they hold, the most characteristic first."""
+    import pandas as pd
+
+    found = situation("small", scale, data, progress)
+    screen = Screens(found).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
+    text = getattr(found.loaded, "tokenizer", None) or found.loaded.text
+    hidden, labels = found.queries
+    assignment = screen.assign(hidden)
+    overall = np.bincount(labels[:, 0], minlength=found.matrix.shape[0]) + 1.0
+    rows = []
+    used = np.bincount(assignment, minlength=len(screen.sets))
+    for cluster in np.argsort(-used, kind="stable")[:12]:
+        own = np.zeros(len(overall), dtype=np.int64)
+        held = screen.sets[cluster]
+        own[held] = np.bincount(labels[assignment == cluster, 0], minlength=len(overall))[held]
+        best = np.argsort(-own / overall**0.5, kind="stable")[:10]
+        words = [word for word, count in zip(text.pieces(best), own[best], strict=True) if count]
+        rows.append(
+            {
+                "name": f"cluster {cluster}",
+                "contexts": int(used[cluster]),
+                "active": int(screen.sets.sizes[cluster]),
+                "words": " ".join(word.replace("▁", "") for word in words),
+                "kind": "measured",
+            }
+        )
+    return told(pd.DataFrame(rows), scale, seed, [found])

@@ -1,0 +1,342 @@
+"""The runs behind the tables of paper 003: every decoder, in every direction, under two protocols.
+
+``honest``: decoders as anybody would run them, who know nothing of the target. ``paper``: PJ and PGJ are told the true
+length of the target, and HGJ's blocks reach as far as any output may, as in the paper's experiments. There greedy decoding
+also ran first on every sentence, cold and once; that is not repeated, all systems taking turns after a warm-up.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture
+from fastdecode_lib.core import Measurement, Source
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.baselines import baseline
+from fastdecode_lib.measuring.comparing import (
+    System,
+    bootstrap_ratio,
+    count,
+    decoder_system,
+    measure,
+    noisy,
+    provenance,
+    quality,
+    signatures,
+    synchroniser,
+)
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
+from fastdecode_lib.papers.start_here import SENTENCES
+from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.training.bundling import JOINED_SEED
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WINDOW = "window:width=5"
+SETS = ("single", "joined")
+PROTOCOLS = ("honest", "paper")
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Method:
+    """A decoder of the tables.
+
+    Attributes
+    ----------
+    name : str
+        As it is typed; it needs to know nothing.
+    ideal : str or None
+        As the paper ran it: ``{length}`` is the true length of the target, ``{limit}`` that of the longest output.
+    uncounted : int
+        Passes that the paper's code leaves out of its count, for each sentence.
+    """
+
+    name: str
+    ideal: str | None = None
+    uncounted: int = 0
+
+    def under(self, protocol: str) -> str | None:
+        """The decoder of a protocol."""
+        return self.name if protocol == "honest" else self.ideal
+
+
+METHODS = (
+    Method(GREEDY, GREEDY),
+    Method(BEAM, BEAM),
+    Method(PJ, "jacobi:oracle_length={length}", uncounted=1),
+    Method(PGJ5, "hybrid:block=5,length={length}", uncounted=1),
+    Method(PGJ3, "hybrid:block=3,length={length}", uncounted=1),
+    Method(HGJ3, "hybrid:block=3,length={limit}"),
+    Method(WINDOW),
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a scale does: sentences counted under each protocol, timed (single, joined), and rounds of timing."""
+
+    honest: int
+    paper: int
+    timed: tuple[int, int]
+    rounds: int
+    others: int
+    """Sentences of a direction in the tables beyond the paper's."""
+
+
+SIZES = {
+    Scale.TINY: Size(honest=1, paper=1, timed=(1, 1), rounds=3, others=2),
+    Scale.LAPTOP: Size(honest=500, paper=100, timed=(40, 10), rounds=3, others=20),
+    Scale.PAPER: Size(honest=1200, paper=1200, timed=(200, 200), rounds=5, others=500),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------- sentences
+
+
+def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str], ...]:
+    """The directions that both the model and the corpus have; at tiny scale those of the project's own sentences."""
+    wanted = DIRECTIONS[:2] if scale is Scale.TINY else DIRECTIONS
+    common = tuple(direction for direction in wanted if direction in model.directions)
+    if not common:
+        known = ", ".join(f"{a}-{b}" for a, b in model.directions[:9]) or "none that it names"
+        raise ValueError(
+            f"The model has none of the corpus's directions: {model.name} translates {known}. Use tatoeba-small, or "
+            f"another model for one of {', '.join(f'{a}-{b}' for a, b in wanted)}."
+        )
+    return common
+
+
+def sentence_pairs(scale: Scale, data: str | None, source: str, target: str, which: str, number: int) -> list[Pair]:
+    """Sentences to translate and their references: drawn from the test split, or the project's own at tiny scale."""
+    if scale is Scale.TINY:
+        known = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
+    else:
+        known = Tatoeba(corpus_folder(data)).pairs("test", source, target)
+    if which == "joined":
+        return join_pairs(known, seed=JOINED_SEED, count=number)
+    order = np.random.default_rng(JOINED_SEED).permutation(len(known))  # the file is sorted by length
+    return [known[i] for i in order[:number]]
+
+
+# ---------------------------------------------------------------------------------- the runs behind tables 1, 2, 3, 5 - 7
+
+_RUNS: dict[tuple[Any, ...], "pd.DataFrame"] = {}
+"""Runs of this process: several tables are views of the same."""
+
+
+def runs(
+    scale: Scale = Scale.LAPTOP,
+    *,
+    model: TranslationModel | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    data: str | None = None,
+    baselines: Sequence[str] | None = None,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Every decoder in every direction, on single and joined test sentences, under both protocols.
+
+    Passes, positions and quality are of all sentences of the row; times are of the first few, one sentence at a time, in
+    one process and in turn. Baselines (Hugging Face's ``generate``, from laptop scale on) are only timed.
+    """
+    model = model or load()
+    if baselines is None:
+        baselines = () if scale is Scale.TINY else ("hf",)
+    key = (
+        model.checkpoint.fingerprint,
+        model.engine,
+        model.dtype,
+        model.device,
+        scale,
+        seed,
+        threads,
+        data,
+        tuple(baselines),
+    )
+    if key not in _RUNS:
+        _RUNS[key] = _run(scale, model, seed, threads, data, baselines, progress)
+    return _RUNS[key].copy()
+
+
+def _run(
+    scale: Scale,
+    model: TranslationModel,
+    seed: int,
+    threads: int,
+    data: str | None,
+    baselines: Sequence[str],
+    progress: bool,
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    size = SIZES[scale]
+    rows: list[dict[str, Any]] = []
+    for direction, which in product(directions_of(model, scale), SETS):
+        pairs = sentence_pairs(scale, data, *direction, which, size.honest)
+        texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+        timed = texts[: size.timed[SETS.index(which)]]
+        greedy = Session.of(model, *direction)
+        counted = {GREEDY: count(greedy, texts, batch=BATCH, progress=progress)}
+        lengths = counted[GREEDY].tokens.tolist()
+        for spec in (spec for spec in _specs() if spec != GREEDY):
+            number = size.paper if "{" in spec else len(texts)
+            counted[spec] = count_by_length(model, direction, spec, texts[:number], lengths, progress)
+        systems = [_system(model, direction, spec, timed, lengths) for spec in counted]
+        systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
+        sources = [model.encode([text], *direction) for text in timed]
+        times = take_turns(model, systems, sources, size.rounds, threads, progress)
+        about = {"direction": "-".join(direction), "set": which}
+        for protocol, method in product(PROTOCOLS, METHODS):
+            if chosen := method.under(protocol):
+                number = size.paper if protocol == "paper" else len(texts)
+                found, exact = counted[chosen].head(number), counted[GREEDY].head(number)
+                rows.append(
+                    {"name": method.name, **about, "protocol": protocol}
+                    | _counts(model, found, exact, method.uncounted)
+                    | _quality(found.ids, exact.ids, found.text, references)
+                    | speedup_row(times[GREEDY], times[chosen], seed)
+                )
+        for m in (times[name] for name in baselines):
+            rows.append(
+                {"name": m.name, **about, "protocol": "honest", "sentences": len(timed)}
+                | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
+                | speedup_row(times[GREEDY], m, seed)
+            )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | signatures()
+    frame.attrs["provenance"] |= {
+        "timed": dict(zip(SETS, size.timed, strict=True)), "rounds": size.rounds, "joined_seed": JOINED_SEED,
+    }  # fmt: skip
+    return frame
+
+
+def _specs() -> list[str]:
+    """The decoders of both protocols, each once."""
+    return list(dict.fromkeys(spec for p in PROTOCOLS for m in METHODS if (spec := m.under(p))))
+
+
+def count_by_length(
+    model: TranslationModel,
+    direction: tuple[str, str],
+    spec: str,
+    texts: Sequence[str],
+    lengths: Sequence[int],
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """`measuring.comparing.count` with a decoder that is told the true length of each target, where its spec asks for it."""
+    import pandas as pd
+
+    if "{" not in spec:
+        return count(Session.of(model, *direction, spec), texts, batch=BATCH, progress=progress)
+    parts = []
+    for length in sorted(set(lengths[: len(texts)])):
+        rows = [i for i in range(len(texts)) if lengths[i] == length]
+        session = Session.of(model, *direction, _told(spec, model, direction, length))
+        parts.append(count(session, [texts[i] for i in rows], batch=BATCH, progress=progress).set_index(pd.Index(rows)))
+    return pd.concat(parts).sort_index()
+
+
+def _told(spec: str, model: TranslationModel, direction: tuple[str, str], length: int) -> str:
+    return spec.format(length=max(length, 1), limit=model.constraints(direction[1]).limit)
+
+
+def _system(
+    model: TranslationModel, direction: tuple[str, str], spec: str, texts: Sequence[str], lengths: Sequence[int]
+) -> System:
+    """A decoder to be timed, told each sentence's length beforehand where its spec asks for it."""
+    if "{" not in spec:
+        return decoder_system(Session.of(model, *direction, spec), spec)
+    told = {
+        model.encode([text], *direction).ids.tobytes(): decoder_system(
+            Session.of(model, *direction, _told(spec, model, direction, length))
+        )
+        for text, length in zip(texts, lengths, strict=False)
+    }
+    return System(spec, lambda source: told[source.ids.tobytes()].decode(source))
+
+
+def take_turns(
+    model: TranslationModel,
+    systems: Sequence[System],
+    sources: Sequence[Source],
+    rounds: int,
+    threads: int,
+    progress: bool,
+) -> dict[str, Measurement]:
+    """Times by name; what is counted is counted elsewhere."""
+    found = measure(
+        [System(system.name, system.decode) for system in systems],
+        sources,
+        runs=rounds,
+        threads=threads,
+        synchronise=synchroniser(model.device),
+        progress=progress,
+    )
+    return {m.name: m for m in found}
+
+
+def _counts(model: TranslationModel, found: "pd.DataFrame", exact: "pd.DataFrame", uncounted: int) -> dict[str, Any]:
+    passes, greedy_passes = int(found.passes.sum()), int(exact.passes.sum())
+    counts = {
+        "sentences": len(found),
+        "calls": passes,
+        "positions": int(found.positions.sum()),
+        "calls_ratio": greedy_passes / passes,
+        "calls_ratio_as_paper_counts": greedy_passes / max(passes - uncounted * len(found), 1),
+    }
+    if model.checkpoint.family in FAMILIES:
+        cost = multiply_adds(model.checkpoint.architecture, found.source_tokens, found.positions, found.attended)
+        counts["flops_per_sentence"] = 2.0 * float(cost.mean())
+    return counts
+
+
+def _quality(
+    found: Iterable[tuple[int, ...]], exact: Iterable[tuple[int, ...]], texts: Sequence[str], references: Sequence[str]
+) -> dict[str, float]:
+    bleu, chrf = quality(texts, references[: len(texts)])
+    return {
+        "agreement": float(np.mean([a == b for a, b in zip(found, exact, strict=True)])),
+        "bleu": bleu,
+        "chrf": chrf,
+    }
+
+
+def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
+    """Speedup of a measurement over the one it ran beside, its interval, and whether the times were noisy."""
+    low, high = bootstrap_ratio(base.seconds, m.seconds, seed)
+    return {
+        "speedup": float(np.median(base.seconds) / np.median(m.seconds)),
+        "speedup_low": low,
+        "speedup_high": high,
+        "seconds": float(np.median(m.seconds)),
+        "note": "noisy" if noisy(base, m) else "",
+    }
+
+
+def multiply_adds(architecture: Architecture, source_length: Any, positions: Any, attended: Any) -> Any:
+    """Multiply-adds of translating a sentence: products of matrices and attention; one is two FLOPs.
+
+    With S source tokens, P target positions computed and A cache entries read by them in sum, width d, feed-forward f,
+    vocabulary V, and L layers of encoder (e) and decoder (d)::
+
+        encoder    Le S (4 d^2 + 2 d fe) + 2 Le S^2 d    queries, keys, values, output; feed-forward; attention
+        memory     2 Ld S d^2                            keys and values of cross-attention
+        decoder    Ld P (6 d^2 + 2 d fd)                 the four of self-attention, two of cross-attention; feed-forward
+        attention  2 Ld d (A + P S)
+        output     P d V
+
+    Numbers or arrays, one entry a sentence.
+    """
+    a = architecture
+    d, layers, s, p = a.width, a.decoder_layers, source_length, positions
+    encoder = a.encoder_layers * s * (4 * d * d + 2 * d * a.encoder_feed_forward + 2 * d * s)
+    memory = 2 * layers * s * d * d
+    decoder = layers * p * (6 * d * d + 2 * d * a.decoder_feed_forward)
+    return encoder + memory + decoder + 2 * layers * d * (attended + p * s) + p * d * a.vocabulary

@@ -1,0 +1,1 @@
+"""Models, contexts and runs that several papers measure on."""

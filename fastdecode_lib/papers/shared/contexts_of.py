@@ -1,0 +1,180 @@
+"""The models that papers 000 and 001 are measured on, with contexts to fit on, to choose by, and to measure on."""
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.contexts.feeding import Translations, language_rows
+from fastdecode_lib.contexts.recording import record
+from fastdecode_lib.contexts.shards import Contexts
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.language_model import load_language
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.papers.experiment import Scale, trained
+from fastdecode_lib.projections.screens import output_matrix
+from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, spread_over
+from fastdecode_lib.text.sentences import own_pairs
+
+FOLDER = Path("build") / "contexts"
+MOST = 1_000_000
+"""Contexts of a recording at most."""
+TOP = 5
+"""Labels of a context (paper 001)."""
+MODELS = {
+    "small": "novels-small",
+    "large": "novels-large",
+    "translation": "words-en-de",
+    "second translation": "words-en-fr",
+    "cased": "novels-cased",
+    "multilingual": "tatoeba-small",
+}
+"""Our models for the data sets of paper 001, in `learning_to_screen.printed.SIZES`, and for paper 000's."""
+STAND_INS = {"translation": "sharp-s4", "second translation": "sharp-s4", "multilingual": "tatoeba-small"}
+"""Bundled models that stand for them in a tiny run."""
+LANGUAGE_STAND_IN = "novels-small"
+"""The one for all others, the language models."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Contexts of a direction recorded at a scale: to fit on, and each of the two others; sentences of a direction at most."""
+
+    fit: int
+    held_out: int
+    sentences: int
+
+
+AMOUNTS = {
+    Scale.TINY: Amount(10_000, 10_000, 200),
+    Scale.LAPTOP: Amount(300_000, 20_000, 60_000),
+    Scale.PAPER: Amount(1_000_000, 100_000, 400_000),
+}
+
+
+FEWER = {"novels-large": 10_000, "novels-cased": 10_000}
+"""Of each held-out split at most, where a vector is compared with many millions of weights by more than a hundred settings."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A trained model and what was recorded of it.
+
+    Attributes
+    ----------
+    name, model : str
+    matrix : Matrix
+        The output matrix with its bias in float32.
+    fit, dev, test : Contexts
+        Of the corpus' three splits; in a tiny run, of our own sentences. A text of the training split that stands in another
+        is left out: the splits are of pairs, and many pairs share a foreign sentence.
+    loaded : TranslationModel or LanguageModel
+    """
+
+    name: str
+    model: str
+    matrix: Matrix
+    fit: Contexts
+    dev: Contexts
+    test: Contexts
+    loaded: Any
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """The output matrix (V, D) as numpy has it."""
+        return self.matrix.unpacked()
+
+    @property
+    def bias(self) -> np.ndarray:
+        """(V,)."""
+        return self.matrix.bias[: self.matrix.shape[0]]
+
+    @cached_property
+    def queries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Hidden vectors (N, D) and labels (N, K) of the test split."""
+        return arrays(self.test)
+
+
+def arrays(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
+    """All hidden vectors (N, D) and labels (N, K) of some contexts."""
+    blocks = list(contexts.blocks())
+    return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.labels for b in blocks])
+
+
+def situation(name: str, scale: Scale, data: str | None = None, progress: bool = False) -> Situation:
+    """One of `MODELS` with its contexts, recorded now if they were not before.
+
+    Raises
+    ------
+    NoResult
+        If the model is neither bundled nor trained here.
+    """
+    return _situation(name, scale, str(corpus_folder(data)) if scale != Scale.TINY else None, progress)
+
+
+@cache
+def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Situation:
+    model = STAND_INS.get(name, LANGUAGE_STAND_IN) if data is None else MODELS[name]
+    place = trained(model)
+    if model.startswith("novels"):
+        loaded: Any = load_language(place)
+        text, network = loaded.text, loaded.network
+        feeder: Any = language_rows(loaded)
+    else:
+        loaded = load(place, device="cpu", engine="compiled")
+        network, feeder = loaded.network, Translations(loaded)
+    recorded: list[Contexts] = []
+    for number, split in enumerate(("train", "dev", "test")):
+        texts = _texts(model, split, number, data, AMOUNTS[scale], loaded)
+        inputs: Mapping[str, Sequence[Any]] = {
+            direction: text.encode(some) if model.startswith("novels") else some for direction, some in texts.items()
+        }
+        held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, MOST))
+        amount = AMOUNTS[scale].fit if number == 0 else held_out
+        most = min(amount * len(inputs), MOST)
+        name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
+        folder = (_temporary() if data is None else FOLDER) / name_of
+        recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
+    fit, dev, test = recorded
+    return Situation(name, model, output_matrix(network), fit, dev, test, loaded)
+
+
+def _texts(
+    model: str, split: str, number: int, data: str | None, amount: Amount, loaded: Any
+) -> dict[str, Sequence[str]]:
+    """The input texts of a split by direction: of the corpus, or every third of our own sentences."""
+    if model.startswith("novels"):
+        corpus = Novels(Path(data)) if data else None
+        own = [a for a, _ in own_pairs("en", "de")]
+        texts = _apart(corpus.sentences, split) if corpus else own[number::3]
+        longest = loaded.network.max_target - 1
+        return {"en": spread_over([t for t in texts if len(loaded.text.words(t)) < longest], amount.sentences)}
+    found: dict[str, Sequence[str]] = {}
+    assert isinstance(loaded, TranslationModel)
+    for source, target in loaded.directions:
+        if data:
+            corpus_pairs = partial(Tatoeba(Path(data)).pairs, source=source, target=target)
+            texts = _apart(lambda part, pairs=corpus_pairs: [a for a, _ in pairs(part)], split)  # type: ignore[misc]
+        else:
+            texts = [a for a, _ in own_pairs(source, target)[number::3]]
+        found[f"{source}-{target}"] = spread_over(texts, amount.sentences)
+    return found
+
+
+def _apart(texts: Callable[[str], Sequence[str]], split: str) -> list[str]:
+    """The texts of a split, each once, those of the training split without what stands in the other two."""
+    held_out = {text for other in ("dev", "test") for text in texts(other)} if split == "train" else set()
+    return [text for text in dict.fromkeys(texts(split)) if text not in held_out]
+
+
+@cache
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fastdecode-contexts-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

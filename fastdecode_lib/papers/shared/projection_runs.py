@@ -1,0 +1,445 @@
+"""Every projection on recorded contexts: built at many settings, timed in turn, and held to the exact labels."""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Projection, Scorer, Source
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
+from fastdecode_lib.projections.active_sets import sampled
+from fastdecode_lib.projections.ann_indexes import Fgd, Library, Scann
+from fastdecode_lib.projections.clustering import fit_clustered
+from fastdecode_lib.projections.exact_compiled import CompiledExact
+from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
+from fastdecode_lib.projections.kmeans import kmeans
+from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
+from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters
+from fastdecode_lib.projections.quantised import Quantised
+from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.shortlists import Listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINE = "numpy"
+"""What every speedup is over: numpy's product of the matrix with a vector, and its partial sort."""
+EXACT = "exact float32"
+"""Our fastest exact projection in float32."""
+K = 5
+"""Tokens asked for."""
+DEEP = (0.5, 0.8)
+"""Of the vocabulary, how far greedy MIPS alone is followed: the paper's, as slow as the full product, looks at most of it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with the knobs it is built with.
+
+    Attributes
+    ----------
+    method : str
+    knobs : dict
+    make : callable
+        Situation to projection.
+    """
+
+    method: str
+    knobs: dict[str, Any]
+    make: Callable[[Situation], Projection]
+
+    @property
+    def label(self) -> str:
+        """``method:key=value,...``."""
+        knobs = ",".join(f"{key}={value}" for key, value in self.knobs.items())
+        return f"{self.method}:{knobs}" if knobs else self.method
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How far every method's knob is turned, and how long each is timed."""
+
+    clusters: int
+    budgets: tuple[int, ...]
+    precisions: tuple[str, ...]
+    centroids: tuple[int, ...]
+    """Numbers of clusters; one is a fixed list, of all tokens that are ever among the best."""
+    shares: tuple[float, ...]
+    """Of the vocabulary, for knobs that are a number of tokens."""
+    windows: tuple[float, ...]
+    """Of the width."""
+    depths: tuple[int, ...]
+    tables: tuple[int, ...]
+    rounds: int
+    timed: int
+    learning: dict[str, Any]
+    fewer: tuple[int, ...] = ()
+    """Numbers of clusters that learned screens are tried with besides: the choice of one is a part of the time, too."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of `Learning`, the number of clusters among them."""
+        return {"clusters": self.clusters, **self.learning}
+
+
+GRIDS = {
+    Scale.TINY: Grid(
+        8, (25, 200), ("float32", "int8"), (1, 8), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}, (4,)
+    ),
+    Scale.LAPTOP: Grid(
+        100,
+        (25, 50, 100, 150, 250, 400, 700, 1_200),
+        ("float32", "float16", "int8"),
+        (1, 100, 400, 1_000),
+        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
+        (0.1, 0.25, 0.5),
+        (1, 2, 4, 6),
+        (4, 16, 64),
+        7,
+        400,
+        {},
+        fewer=(50,),
+    ),
+}
+GRIDS[Scale.PAPER] = GRIDS[Scale.LAPTOP]
+
+
+def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int = K) -> np.ndarray:
+    """The k best ids of one hidden vector (1, D), best first: product, partial sort, and a sort of the k."""
+    scores = weight @ hidden[0] + bias
+    best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
+    found: np.ndarray = best[np.lexsort((best, -scores[best]))]
+    return found
+
+
+@dataclass
+class Captured:
+    """A projection that keeps the hidden vectors of every call, to be scored again by others."""
+
+    inner: Projection
+    seen: list[np.ndarray] = field(default_factory=list)
+
+    def bind(self, source: Source | None) -> "_CapturedScorer":
+        """The inner scorer, watched."""
+        return _CapturedScorer(self.inner.bind(source), self.seen)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The inner's."""
+        return self.inner.memory_bytes
+
+    def multiply_adds(self, rows: int) -> int:
+        """The inner's."""
+        return self.inner.multiply_adds(rows)
+
+
+@dataclass
+class _CapturedScorer:
+    inner: Scorer
+    seen: list[np.ndarray]
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        self.seen.append(np.array(hidden, dtype=np.float32))
+        return self.inner.top_k(hidden, k, banned, normalise)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        return self.inner.log_probs(hidden, ids)
+
+
+class Screens:
+    """Screens of a situation, each fitted once whatever precision it is used in."""
+
+    def __init__(self, situation: Situation):
+        self.situation = situation
+        self.fitted: dict[str, Screen] = {}
+        self.starts: dict[tuple[int, int], np.ndarray] = {}
+        self.matrices: dict[str, Matrix] = {"float32": situation.matrix}
+
+    def learned(self, budget: float, learning: Learning, seed: int = 0) -> Screen:
+        """By algorithm 1 of paper 001."""
+        key = f"{budget} {learning} {seed}"
+        if key not in self.fitted:
+            points = self._points(learning.clusters, seed)
+            self.fitted[key] = fit_screened(
+                self.situation.fit, budget=budget, learning=learning, seed=seed, points=points
+            )
+        return self.fitted[key]
+
+    def clustered(self, clusters: int, top: int, seed: int = 0) -> Screen:
+        """As in paper 000."""
+        key = f"{clusters} {top} {seed}"
+        if key not in self.fitted:
+            self.fitted[key] = fit_clustered(self.situation.fit, clusters=clusters, top=top, seed=seed)
+        return self.fitted[key]
+
+    def scorer(self, screen: Screen, precision: str) -> ScreenScorer:
+        """A screen on the output matrix in some precision."""
+        if precision not in self.matrices:
+            situation: Any = self.situation
+            self.matrices[precision] = Matrix.of(situation.weight, situation.bias, precision)  # type: ignore[arg-type]
+        return ScreenScorer(screen, self.matrices[precision])
+
+    def _points(self, clusters: int, seed: int) -> np.ndarray:
+        """Spherical k-means, once for each number of clusters and seed."""
+        if (clusters, seed) not in self.starts:
+            hidden = sampled(self.situation.fit, 500_000, seed)
+            self.starts[clusters, seed] = kmeans(hidden, clusters, seed=seed, spherical=True)
+        return self.starts[clusters, seed]
+
+
+FIRST_ROUND = "the learned screen's first round"
+"""What spherical k-means is, to be told with a result."""
+
+
+def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
+    """Contexts recorded of each model, by direction: to fit on, to choose settings by, and to measure on."""
+    return {
+        found.model: {
+            split: {direction: len(contexts.where(direction=direction)) for direction in contexts.directions}
+            for split, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test))
+        }
+        for found in situations
+    }
+
+
+def exact_settings() -> list[Setting]:
+    """What is exact: numpy aside, our float32 kernel and the lossless byte scores."""
+    return [
+        Setting(EXACT, {}, lambda s: CompiledExact(s.matrix)),
+        Setting("quantised", {}, lambda s: Quantised(s.matrix)),
+    ]
+
+
+def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting]:
+    """Learned screens, spherical k-means with a knapsack, and paper 000's clusters, in every precision."""
+
+    def learned(method: str, budget: int, precision: str, **knobs: int) -> Setting:
+        def make(situation: Situation) -> Projection:
+            return screens.scorer(screens.learned(budget, Learning(**{**grid.options, **knobs}), seed), precision)
+
+        told = {name: value for name, value in knobs.items() if name == "clusters"}
+        return Setting(method, {"budget": budget, "precision": precision, **told}, make)
+
+    def clustered(clusters: int, top: int, precision: str) -> Setting:
+        def make(situation: Situation) -> Projection:
+            return screens.scorer(screens.clustered(clusters, top, seed), precision)
+
+        return Setting("clustered", {"clusters": clusters, "top": top, "precision": precision}, make)
+
+    most = screens.situation.matrix.shape[0]
+    budgets = [budget for budget in grid.budgets if budget < most]
+    return [
+        *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
+        *(learned("screened", b, p, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
+        *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
+        *(learned("kmeans", b, p, rounds=1, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
+        *(clustered(r, top, p) for r in grid.centroids for top in (1, 5) for p in grid.precisions),
+    ]
+
+
+def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bool = False) -> list[Setting]:
+    """The baselines of paper 001 and clusters of the output's rows, each over its own knob, those that do least work first.
+
+    Adaptive softmax begins as the output layer and stays so: trained further, on the model's best words, it finds fewer of
+    them. With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax counts the words that came
+    next, not the model's best, and FGD returns half of what it looks at, not the few that are asked for. What is not installed
+    is left out.
+    """
+    vocabulary, width = situation.matrix.shape
+    counts = sorted({max(K, round(share * vocabulary)) for share in grid.shares})
+    settings: list[Setting] = []
+    many = grid.timed > 50
+
+    def add(method: str, fit: Any, **knobs: Any) -> None:
+        settings.append(Setting(method, knobs, lambda s: fit(s.weight, s.bias, **knobs)))
+
+    graphs: dict[tuple[int, Library], Fgd] = {}
+    trees: dict[int, Scann] = {}
+
+    def walk(
+        weight: np.ndarray, bias: np.ndarray, *, links: int, library: Library = "faiss", neighbours: int, search: int
+    ) -> Fgd:
+        if (links, library) not in graphs:
+            graphs[links, library] = Fgd.fit(weight, bias, links=links, library=library)
+        return replace(graphs[links, library], neighbours=neighbours, search=search)
+
+    def probe(weight: np.ndarray, bias: np.ndarray, *, leaves: int, neighbours: int, probes: int) -> Scann:
+        if leaves not in trees:
+            trees[leaves] = Scann.fit(weight, bias, leaves=leaves)
+        return replace(trees[leaves], neighbours=neighbours, probes=probes)
+
+    windows = sorted({max(1, round(share * width)) for share in grid.windows})
+    previews = [(window, full) for window in windows for full in counts[:: max(1, len(counts) // 3)]]
+    for window, full in sorted(previews, key=lambda knobs: knobs[0] * vocabulary + knobs[1] * width):
+        add("svd", Svd.fit, window=window, full=full)
+    for head in sorted({max(50, round(share * vocabulary)) for share in grid.shares if share >= 0.02}):
+        for factor in (4, 2) if many else (4,):
+            adaptive = partial(_adaptive, head=head, factor=factor, seed=seed, gold=whole)
+            settings.append(Setting("adaptive", {"head": head, "factor": factor}, adaptive))
+    for count in (*counts, *(round(share * vocabulary) for share in (DEEP if many else ()))):
+        add("greedy_mips", GreedyMips.fit, budget=count)
+    by_hnswlib: list[dict[str, Library]] = [{"library": "hnswlib"}] if importlib.util.find_spec("hnswlib") else []
+    walks = (
+        [(search, links) for search in (8, 16, 32, 64, 128, 256, 512) for links in (16, 32, 64)] if many else [(16, 16)]
+    )
+    for search, links in sorted(walks, key=lambda knobs: knobs[0] * knobs[1]):
+        breadth = {"neighbours": max(K, search // 2) if whole else K, "search": max(K, search)}
+        for library in ({}, *by_hnswlib):
+            add("fgd", walk, **breadth, links=links, **library)
+    for depth in sorted(grid.depths, reverse=True):
+        for detours in (False, True) if many else (False,):
+            add("pca_mips", PcaMips.fit, depth=depth, detours=detours)
+    for tables in grid.tables:
+        for bits in (10, 6) if many else (6,):
+            add("lsh_mips", LshMips.fit, tables=tables, bits=bits)
+    groups = max(8, round(vocabulary**0.5))
+    probed = sorted({max(1, round(share * groups)) for share in (*grid.shares, *((0.4,) if many else ()))})
+    for probes in probed:
+        add("row_clusters", RowClusters.fit, clusters=groups, probes=probes)
+    if importlib.util.find_spec("scann"):
+        for probes in probed:
+            for neighbours in counts[:3]:
+                add("scann", probe, neighbours=neighbours, probes=probes, leaves=groups)
+    return settings
+
+
+def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: bool) -> Projection:
+    vocabulary = situation.matrix.shape[0]
+    counts = np.zeros(vocabulary, dtype=np.int64)
+    for block in situation.fit.blocks():
+        counts += np.bincount(block.gold if gold else block.labels[:, 0], minlength=vocabulary)
+    some = situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed)
+    hidden, labels = arrays(some)
+    layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
+    return Adaptive.fit(
+        hidden, labels[:, 0], vocabulary, counts=counts, head=head, factor=factor, **layer, epochs=0, seed=seed
+    )
+
+
+def run(
+    situation: Situation,
+    settings: Sequence[Setting],
+    grid: Grid,
+    *,
+    k: int = K,
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
+
+    All settings are timed in turn with the baseline, ``grid.timed`` vectors one after another, ``grid.rounds`` rounds, one
+    thread. ``p_at_1`` and ``p_at_5`` are the shares of the exact projection's best that are among as many of the method's, on
+    the test split; ``dev_p_at_1`` and ``dev_p_at_5`` are what settings are chosen by.
+
+    Returns
+    -------
+    DataFrame
+        A row for numpy's exact product and one for each setting, with raw seconds.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    made: dict[str, Projection] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    (dev, dev_labels), (test, labels) = arrays(situation.dev), situation.queries
+    for setting in tqdm(settings, desc=situation.name, unit="setting", disable=not progress):
+        projection = made[setting.label] = setting.make(situation)
+        row: dict[str, Any] = {"name": setting.label, "method": setting.method, **setting.knobs}
+        for prefix, hidden, wanted in (("dev_", dev, dev_labels), ("", test, labels)):
+            ids, active = best_of(projection, hidden, k)
+            row |= {f"{prefix}p_at_{n}": precision_at(ids, wanted, n) for n in (1, 5)}
+            row[f"{prefix}rows_scored"] = float(active.mean())
+        row["bytes_read"] = bytes_read(projection, row["rows_scored"])
+        row["memory_bytes"] = beside(projection, situation.matrix)
+        rows[setting.label] = row
+    chosen = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
+    vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in chosen]
+    weight, bias = situation.weight, situation.bias
+    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k).tolist()))]  # type: ignore[arg-type]
+    systems += [System(name, _asker(projection, k)) for name, projection in made.items()]
+    found = measure(systems, vectors, runs=grid.rounds, progress=progress)
+    numpy_bytes = weight.nbytes + bias.nbytes
+    rows = {
+        BASELINE: {
+            "name": BASELINE, "method": BASELINE, **_own_precision(found[0].outputs, labels[chosen]),
+            "rows_scored": float(len(weight)), "dev_rows_scored": float(len(weight)), "bytes_read": numpy_bytes,
+            "memory_bytes": 0,
+        }
+    } | rows  # fmt: skip
+    exact = next((m for m in found if m.name == EXACT), None)
+    for m in found:
+        microseconds = 1e6 * np.median(m.seconds) / len(vectors)
+        low, high = bootstrap_ratio(found[0].seconds, m.seconds, seed)
+        rows[m.name] |= {
+            "microseconds": microseconds,
+            "speedup": float(np.median(found[0].seconds) / np.median(m.seconds)),
+            "speedup_low": low,
+            "speedup_high": high,
+            "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
+            "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
+            "noisy": noisy(found[0], m),
+            "seconds": m.seconds.tolist(),
+        }
+    return pd.DataFrame(list(rows.values()))
+
+
+def _own_precision(outputs: Sequence[tuple[int, ...]], labels: np.ndarray) -> dict[str, float]:
+    """numpy's, on the vectors that were timed: it rounds otherwise than the model does."""
+    found = {f"p_at_{n}": precision_at(np.array(outputs), labels, n) for n in (1, 5)}
+    return found | {f"dev_{name}": value for name, value in found.items()}
+
+
+def _asker(projection: Projection, k: int) -> Callable[[Any], tuple[int, ...]]:
+    scorer = projection.bind(None)
+    return lambda row: tuple(scorer.top_k(row, k).ids[0].tolist())
+
+
+def best_of(projection: Projection, hidden: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (N, k) and active tokens (N,) of many vectors."""
+    scorer = projection.bind(None)
+    parts = [scorer.top_k(hidden[start : start + 4_096], k) for start in range(0, len(hidden), 4_096)]
+    return np.concatenate([part.ids for part in parts]), np.concatenate([part.num_active for part in parts])
+
+
+def precision_at(ids: np.ndarray, labels: np.ndarray, k: int) -> float:
+    """P@k: the mean share of the exact k best that are among the k best found; what is missing counts as a miss."""
+    return float((ids[:, :k, None] == labels[:, None, :k]).any(1).mean())
+
+
+def beside(projection: Projection, matrix: Matrix) -> int:
+    """Bytes that a projection keeps beside the model's own output matrix; a copy in another order counts."""
+    own = projection.memory_bytes
+    holds_it = isinstance(projection, (CompiledExact, Quantised))
+    return own - matrix.memory_bytes if holds_it else own
+
+
+def bytes_read(projection: Any, rows_scored: float) -> int:
+    """Bytes of weights and index that one vector is compared with."""
+    if isinstance(projection, Listed):
+        return round(projection.search_bytes + rows_scored * 4 * (projection.width + 1))
+    if isinstance(projection, Adaptive):
+        return projection.bytes_per_query
+    if isinstance(projection, ScreenScorer):
+        return int(projection.bytes_for(rows_scored))
+    if isinstance(projection, Quantised):
+        return projection.memory_bytes - projection.whole.memory_bytes
+    return projection.memory_bytes
+
+
+def fastest(frame: "pd.DataFrame", method: str, at_1: float, at_5: float, **fixed: Any) -> "pd.Series | None":
+    """The fastest setting of a method whose precisions on dev are at least these; its most precise where there is none."""
+    rows = frame[frame["method"] == method]
+    for column, value in fixed.items():
+        rows = rows[rows[column] == value]
+    if not len(rows):
+        return None
+    good = rows[(rows["dev_p_at_1"] >= at_1) & (rows["dev_p_at_5"] >= at_5)]
+    if len(good):
+        return good.loc[good["microseconds"].idxmin()]
+    return rows.loc[(rows["dev_p_at_1"] + rows["dev_p_at_5"]).idxmax()]

@@ -1,0 +1,93 @@
+"""Checkpoints with random weights: any shape, readable by every system that is timed, at the cost of trained ones."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.store import atomic_folder
+
+
+def marian_shape(
+    width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, positions: int = 512
+) -> Architecture:
+    """A Marian model as opus-mt's are: one embedding for source, target and output; the last id pads."""
+    return Architecture(
+        family="marian",
+        source_vocabulary=vocabulary,
+        vocabulary=vocabulary,
+        width=width,
+        encoder_layers=layers[0],
+        decoder_layers=layers[1],
+        encoder_heads=heads,
+        decoder_heads=heads,
+        encoder_feed_forward=feed_forward,
+        decoder_feed_forward=feed_forward,
+        max_positions=positions,
+        activation="swish",
+        scaled_embeddings=True,
+        padding=vocabulary - 1,
+        shared_embeddings=True,
+        tied_output=True,
+    )
+
+
+OPUS = marian_shape(width=512, feed_forward=2048, heads=8, layers=(6, 6), vocabulary=58_101)
+"""Helsinki-NLP's opus-mt-en-de."""
+TOY = marian_shape(width=32, feed_forward=64, heads=2, layers=(1, 1), vocabulary=500, positions=64)
+"""For tests."""
+
+
+def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
+    """Write a Marian checkpoint in Hugging Face's layout with random weights, unless it stands there already.
+
+    Every matrix has unit gain, so that outputs depend on the source and on their prefix, but not on rounding. Tokens are
+    called ``w2``, ``w3``, ...: such a model is driven by ids, and its SentencePiece files, which loaders insist on, are
+    the bundled model's.
+    """
+    from safetensors.numpy import save_file
+
+    if (folder / "model.safetensors").is_file():
+        return folder
+    random = np.random.default_rng(seed)
+    tensors = {}
+    for name, size in shape.tensors.items():
+        if name.endswith("embed_tokens.weight") or name == "lm_head.weight":
+            continue
+        values = random.standard_normal(size, dtype=np.float32)
+        if name.endswith("norm.weight"):
+            values = 1 + values * np.float32(0.1)
+        elif name.endswith("bias"):
+            values *= np.float32(0.1)
+        else:
+            values *= np.float32(size[1] ** -0.5)
+        tensors[name] = values
+    embedding = random.standard_normal((shape.vocabulary, shape.width), dtype=np.float32)
+    embedding *= np.float32(shape.width**-0.5)
+    embedding[shape.padding] = 0  # CTranslate2 starts from a vector of zeros
+    tensors["model.shared.weight"] = embedding
+    tensors["final_logits_bias"] = np.zeros((1, shape.vocabulary), dtype=np.float32)
+    names = ["</s>", "<unk>", *(f"w{i}" for i in range(2, shape.vocabulary - 1)), "<pad>"]
+    settings = {"decoder_start_token_id": shape.padding, "eos_token_id": 0, "pad_token_id": shape.padding}
+    files = {
+        "config.json": shape.config | {"architectures": ["MarianMTModel"], "dtype": "float32"} | settings,
+        "generation_config.json": settings
+        | {"bad_words_ids": [[shape.padding]], "max_length": shape.max_positions, "num_beams": 1},
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "eos_token": "</s>",
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+        },
+        "vocab.json": {name: i for i, name in enumerate(names)},
+    }
+    with atomic_folder(folder) as temporary:
+        for name, content in files.items():
+            (temporary / name).write_text(json.dumps(content), encoding="utf-8")
+        pieces = resources.files("fastdecode_lib") / "assets" / "tatoeba-small" / "source.spm"
+        for name in ("source.spm", "target.spm"):
+            (temporary / name).write_bytes(pieces.read_bytes())
+        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+    return folder

@@ -1,0 +1,131 @@
+"""CTranslate2 in a process of its own: which library multiplies is chosen by environment, once for a process."""
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.baselines import ctranslate2_limits, until_end
+from fastdecode_lib.measuring.comparing import System, stopwatch
+
+BACKENDS: Mapping[str, Mapping[str, str]] = {
+    "onednn": {"CT2_USE_MKL": "0"},
+    "mkl": {"CT2_USE_MKL": "1"},
+    "mkl, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
+}
+"""What its wheels for x86 offer; elsewhere there is no choice, and these change nothing."""
+
+
+class NotComputed(ValueError):
+    """CTranslate2 does not compute in this precision with this backend."""
+
+
+class Worker:
+    """A translator in another process.
+
+    Parameters
+    ----------
+    model : TranslationModel
+        Whose tokens and limits are used.
+    folder : Path
+        The same model converted; see `baselines.converted`.
+    compute_type : str
+        ``"float32"``, ``"int16"`` or ``"int8"``.
+    backend : str
+        One of `BACKENDS`.
+    threads : int
+        Sentences or batches in flight (``inter_threads``); each is computed by one thread.
+
+    Raises
+    ------
+    NotComputed
+        If the backend lacks the precision.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        constraints: Constraints,
+        folder: Path,
+        compute_type: str,
+        backend: str,
+        threads: int = 1,
+    ):
+        self.backend, self.constraints, self.compute_type = backend, constraints, compute_type
+        self.names = model.tokenizer.source_tokens(range(model.checkpoint.architecture.source_vocabulary))
+        pieces = model.tokenizer.pieces(range(model.network.outputs[0].vocabulary))
+        self.ids = {piece: i for i, piece in enumerate(pieces)}
+        self.limits = ctranslate2_limits(constraints)
+        context = multiprocessing.get_context("spawn")  # a fork would inherit libraries that have chosen
+        self.pipe, other = context.Pipe()
+        options = (str(folder), compute_type, threads, dict(BACKENDS[backend]))
+        self.process = context.Process(target=_serve, args=(other, *options), daemon=True)
+        self.process.start()
+        other.close()
+        if problem := self.pipe.recv():
+            self.close()
+            raise NotComputed(problem)
+
+    def close(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.join()
+
+    def one_by_one(self, sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
+        """Seconds for some sentences one after another, and their ids; what stands around the translator is not timed."""
+        return self._asked([[self._tokens(source, 0)] for source in sources], {})
+
+    def glance(self, source: Source) -> float:
+        """Seconds for the first two tokens of a sentence, warmed up: enough to see that a backend is hopeless."""
+        calls, options = [[self._tokens(source, 0)]], {"min_decoding_length": 0, "max_decoding_length": 2}
+        self._asked(calls, options)
+        return self._asked(calls, options)[0]
+
+    def together(self, source: Source, batch: int) -> tuple[float, tuple[tuple[int, ...], ...]]:
+        """Seconds for all sentences in one call, which sorts them and makes batches of so many."""
+        return self._asked([[self._tokens(source, row) for row in range(len(source))]], {"max_batch_size": batch})
+
+    def system(self, name: str) -> System:
+        """One sentence at a time, for `measuring.comparing.measure`."""
+        return System(name, lambda source: self.one_by_one([source])[1][0], timed=self.one_by_one)
+
+    def _tokens(self, source: Source, row: int) -> list[str]:
+        return [self.names[i] for i in source.ids[row, : source.lengths[row]]]
+
+    def _asked(
+        self, calls: list[list[list[str]]], options: Mapping[str, Any]
+    ) -> tuple[float, tuple[tuple[int, ...], ...]]:
+        self.pipe.send((calls, {"beam_size": 1, **self.limits, **options}))
+        taken, outputs = self.pipe.recv()
+        found = (until_end([self.ids[piece] for piece in output], self.constraints) for output in outputs)
+        return taken, tuple(found)
+
+
+def _serve(pipe: Any, folder: str, compute_type: str, threads: int, environment: Mapping[str, str]) -> None:
+    """Answer calls until the other end is closed."""
+    import gc
+    import os
+
+    os.environ.update(environment)
+    import ctranslate2
+
+    try:
+        translator = ctranslate2.Translator(
+            folder, compute_type=compute_type, inter_threads=threads, intra_threads=1, max_queued_batches=-1
+        )
+    except (ValueError, RuntimeError) as error:
+        pipe.send(str(error))
+        return
+    pipe.send(None)
+    gc.disable()
+    while True:
+        try:
+            calls, options = pipe.recv()
+        except EOFError:
+            return
+        translate: Callable[[list[list[str]]], Any] = lambda tokens: translator.translate_batch(tokens, **options)  # noqa: E731, B023
+        taken, found = stopwatch(translate, calls)
+        pipe.send((taken, [result.hypotheses[0] for results in found for result in results]))
+        gc.collect()

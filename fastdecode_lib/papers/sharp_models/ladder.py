@@ -1,0 +1,604 @@
+"""How fast paper 004's recurrent models decode: its table 1, the speed column of table 2, figure 1 and what its text claims.
+
+Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
+candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something
+(agreement, shared states) is measured with a trained one. One sentence at a time, one thread, systems in turn.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import Checkpoint, find_checkpoint
+from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.recurrent import RECURRENT, SYSTEMS, RecurrentShape, system
+from fastdecode_lib.core import Constraints, Hypothesis, Measurement, Model, Projection, Source, drain
+from fastdecode_lib.decoding.autoregressive import Beam
+from fastdecode_lib.kernels.matrices import Matrix, Precision
+from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.baselines import until_end
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy, provenance
+from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
+from fastdecode_lib.models.ensemble import Ensemble
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.projections.average import Average
+from fastdecode_lib.projections.lexical import Lexical
+from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder, spread_over
+from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.text.words import END, START, WordText
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODEL = "sharp-s4"
+"""The trained model that comes with the library."""
+BEAM = Beam(size=6, delta=3.0)
+"""The paper's decoder (sec. 3)."""
+TIMED = 60
+"""Sentences the trained model is timed on."""
+TOP = 20
+"""Translations of each source word in its candidate list."""
+ENSEMBLES = {"E1": 2, "E2": 3}
+"""Networks of each ensemble, all of S4's shape."""
+
+BEYOND: dict[str, Speedups] = {
+    "packed float32 products": Speedups("float32"),
+    "all, products times 1,024": replace(ladder()["merged states"], products="fixed16"),
+    "all, 8-bit products": replace(ladder()["merged states"], products="int8"),
+    "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
+}
+"""Beside the paper's stages: its first without rounding, and its last with something else in one place."""
+
+
+TOGETHER = 20
+"""Products timed in a row, as the paper's are."""
+ZIPF = 1.2
+"""Random words are as frequent as their rank to minus this power: among 80,000, the first 8,000 are some 92% of a sentence."""
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How much is measured.
+
+    Attributes
+    ----------
+    size : "paper" or "small"
+    vocabulary, sentences, source, target : int
+        Words of each side; sentences a round; their length without the end, and that of the outputs with it.
+    rounds : int
+    held_out : int
+        Sentences for the trained model.
+    repeats : int
+        Rounds of products and layers.
+    """
+
+    size: str
+    vocabulary: int
+    sentences: int
+    source: int
+    target: int
+    rounds: int
+    held_out: int
+    repeats: int
+
+
+GEOMETRIES = {
+    Scale.TINY: Geometry("small", 600, 1, 6, 5, 3, 4, 3),
+    Scale.LAPTOP: Geometry("paper", 80_000, 4, 25, 27, 7, 1_000, 300),
+    Scale.PAPER: Geometry("paper", 80_000, 20, 25, 27, 11, 3_000, 10_000),
+}
+
+
+def table1(
+    scale: Scale = Scale.LAPTOP,
+    *,
+    seed: int = 0,
+    model: TranslationModel | str = MODEL,
+    data: str | None = None,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Table 1: words a second after each speed-up, at the paper's geometry and with a trained model.
+
+    ``factor`` is the baseline's time over the stage's; ``agreement`` the share of sentences whose output equals the
+    baseline's, and ``widest_gap`` how far apart the scores of the two outputs are where they differ, at most (log-probabilities
+    over lengths). The trained model is timed on some of its sentences, evenly from short ones to long, and compared on all. Rows
+    of kind *beyond* are not the paper's.
+    """
+    import pandas as pd
+
+    geometry = GEOMETRIES[scale]
+    stages = ladder(embeddings=8_000 if geometry.size == "paper" else 200) | BEYOND
+    random = _RandomWords(geometry, seed)
+    shape = random.shape("S1")
+    systems = {name: random.system(name, random.network(shape, speedups)) for name, speedups in stages.items()}
+    found = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=progress)
+    rows = _ladder_rows("paper geometry, random weights", found, geometry.target, seed)
+    seconds = {"random": {m.name: m.seconds.tolist() for m in found}}
+
+    trained = Trained.find(model)
+    sources, where = trained.held_out(data, geometry.held_out)
+    systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
+    found = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=progress)
+    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", found, None, seed)
+    seconds["trained"] = {m.name: m.seconds.tolist() for m in found}
+    same = trained.identity(stages, sources, progress)
+    rows[len(found) :] = [row | same[row["name"]] for row in rows[len(found) :]]
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__,
+        "fingerprint": trained.checkpoint.fingerprint,
+    }  # fmt: skip
+    return frame
+
+
+def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, seed: int) -> list[dict[str, Any]]:
+    baseline, rows = found[0], []
+    for m in found:
+        total = words * len(m.outputs) if words else sum(len(output) + 1 for output in m.outputs)
+        low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed)
+        printed = paper_004.TABLE_1.get(m.name)
+        rows.append(
+            {
+                "name": m.name,
+                "set": where,
+                "words_per_second": total / float(np.median(m.seconds)),
+                "factor": float(np.median(baseline.seconds) / np.median(m.seconds)),
+                "factor_low": low,
+                "factor_high": high,
+                "agreement": m.agreement(baseline),
+                "paper_words_per_second": printed[0] if printed else None,
+                "paper_factor": printed[1] if printed else None,
+                "kind": "measured" if printed else "beyond",
+                "note": "noisy" if noisy(baseline, m) else "",
+            }
+        )
+    return rows
+
+
+def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+    """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, beside the paper's."""
+    import pandas as pd
+
+    geometry = GEOMETRIES[scale]
+    random = _RandomWords(geometry, seed)
+    chosen = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
+    seconds: dict[str, list[float]] = {}
+    rows = []
+    networks: dict[str, Any] = {name: random.network(random.shape(name), chosen) for name in SYSTEMS}
+    several = [random.network(random.shape("S4"), chosen, seed + number) for number in range(3)]
+    networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
+    systems = [random.system(name, network) for name, network in networks.items()]
+    found = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
+    first, s1 = found[0], paper_004.TABLE_2["S1"][1]
+    for m in found:
+        printed = paper_004.TABLE_2[m.name][1]
+        low, high = bootstrap_ratio(first.seconds, m.seconds, seed)
+        seconds[m.name] = m.seconds.tolist()
+        rows.append(
+            {
+                "name": m.name,
+                "words_per_second": geometry.target * len(random.sources) / float(np.median(m.seconds)),
+                "speed_over_s1": float(np.median(first.seconds) / np.median(m.seconds)),
+                "speed_over_s1_low": low,
+                "speed_over_s1_high": high,
+                "distinct_states": random.distinct_states(networks[m.name]),
+                "paper_words_per_second": printed,
+                "paper_speed_over_s1": printed / s1 if printed and s1 else None,
+                "note": "noisy" if noisy(first, m) else "",
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__,
+    }  # fmt: skip
+    return frame
+
+
+def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Figure 1: time of a product of 1 to 8 rows with a weight of 3,072 x 1,024, as a ratio to torch's library (MKL).
+
+    The paper compares its 16-bit integers with MKL on AVX2; its matrix and the values on its axis are not known.
+    """
+    import pandas as pd
+
+    geometry = GEOMETRIES[scale]
+    outputs, columns = (3_072, 1_024) if geometry.size == "paper" else (96, 64)
+    random = np.random.default_rng(seed)
+    weight = random.uniform(-1, 1, (outputs, columns)).astype(np.float32)
+    precisions: tuple[Precision, ...] = ("float32", "int16", "int8")
+    products: dict[str, Any] = {
+        "library float32": BlasProduct.of(weight, None),
+        "numpy float32": lambda x: x @ weight.T,
+    }
+    products |= {f"ours {precision}": Matrix.of(weight, None, precision) for precision in precisions}
+    batches = range(1, 9)
+    inputs = {batch: random.uniform(-1, 1, (batch, columns)).astype(np.float32) for batch in batches}
+    calls = {(name, batch): partial(product, inputs[batch]) for batch in batches for name, product in products.items()}
+    measured = _interleaved(calls, geometry.repeats, together=TOGETHER)
+    rows, seconds = [], {}
+    for batch in batches:
+        found = {name: measured[name, batch] for name in products}
+        seconds[str(batch)] = {name: times.tolist() for name, times in found.items()}
+        library = found["library float32"]
+        for name, times in found.items():
+            low, high = bootstrap_ratio(library, times, seed)
+            low_paper, high_paper = paper_004.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
+            rows.append(
+                {
+                    "name": name,
+                    "batch": batch,
+                    "microseconds": 1e6 * float(np.median(times)),
+                    "speedup": float(np.median(library) / np.median(times)),
+                    "speedup_low": low,
+                    "speedup_high": high,
+                    "paper_speedup_low": low_paper,
+                    "paper_speedup_high": high_paper,
+                    "kind": "measured",
+                }
+            )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+        "seconds": seconds,
+        "shape": [outputs, columns],
+        "repeats": geometry.repeats,
+    }
+    return frame
+
+
+def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Section 5: the cost of a fully-connected layer beside a GRU's and an LSTM's of the same width, for six rows."""
+    import pandas as pd
+
+    geometry = GEOMETRIES[scale]
+    width = 1_024 if geometry.size == "paper" else 64
+    random = np.random.default_rng(seed)
+    x = random.uniform(-1, 1, (6, width)).astype(np.float32)
+    rows = []
+    for precision in ("float32", "int16", "int8"):
+
+        def product(gates: int, precision: Any = precision) -> Matrix:
+            return Matrix.of(random.uniform(-1, 1, (gates * width, width)).astype(np.float32), None, precision)
+
+        calls = {
+            "fully connected": partial(product(1), x),
+            "GRU": partial(_both, product(3), product(3), x),
+            "LSTM": partial(_both, product(4), product(4), x),
+        }
+        found = _interleaved(calls, geometry.repeats, together=TOGETHER)
+        for name, paper in (("GRU", paper_004.LAYER), ("LSTM", 1 / 8)):
+            low, high = bootstrap_ratio(found["fully connected"], found[name], seed)
+            rows.append(
+                {
+                    "name": f"fully connected over {name}, {precision}",
+                    "cost": float(np.median(found["fully connected"]) / np.median(found[name])),
+                    "cost_low": low,
+                    "cost_high": high,
+                    "multiply_adds": paper,
+                    "paper_cost": paper,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"width": width, "rows": 6}
+    return frame
+
+
+def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
+    """A recurrent layer's products, each with a matrix of its own."""
+    of_input(x)
+    of_state(x)
+
+
+def unique_states(
+    scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: TranslationModel | str = MODEL, data: str | None = None
+) -> "pd.DataFrame":
+    """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
+    import pandas as pd
+
+    geometry, trained = GEOMETRIES[scale], Trained.find(model)
+    sources, where = trained.held_out(data, min(geometry.held_out, 200))
+    rows = []
+    for size in (2, 4, 6, 8, 12):
+        network = trained.network(FASTEST)
+        beam, projection = Beam(size=size, delta=3.0), trained.projection(network)
+        rows.append(
+            {
+                "name": f"beam {size}",
+                "beam": size,
+                "unique": _distinct_states(beam, network, projection, sources, trained.constraints),
+                "paper_unique": paper_004.UNIQUE_STATES if size == 6 else None,
+                "set": where,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"fingerprint": trained.checkpoint.fingerprint}
+    return frame
+
+
+def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MODEL) -> "pd.DataFrame":
+    """Section 4.2: tokens covered by tables of the most frequent words, and the memory of the tables.
+
+    Coverage is counted on the words of our training text; memory is that of the paper's S1: V x for the gates of both
+    directions of the source, for the gates of the target and for its attention.
+    """
+    import pandas as pd
+
+    del scale
+    trained = Trained.find(model)
+    shape = system("S1", "paper")
+    columns = 2 * shape.gates * shape.source_width + shape.gates * shape.width + shape.attention
+    rows = []
+    for words in (500, 1_000, 2_000, 4_000, 8_000):
+        shares = []
+        for side in (trained.text.source, trained.text.target):
+            counts = np.array(side.counts[START + 1 :])
+            shares.append(counts[:words].sum() / (counts.sum() + side.counts[END + 1]))
+        rows.append(
+            {
+                "name": f"{words:,} words",
+                "words": words,
+                "source_coverage": float(shares[0]),
+                "target_coverage": float(shares[1]),
+                "megabytes": 4 * words * columns / 1e6,
+                "share_of_80000": words / 80_000,
+                "paper_coverage": paper_004.COVERAGE if words == 8_000 else None,
+                "paper_saved_memory": 0.9 if words == 8_000 else None,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance() | {"fingerprint": trained.checkpoint.fingerprint}
+    return frame
+
+
+def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
+    import pandas as pd
+    import torch
+
+    from fastdecode_lib.models.recurrent import Network, first_weights
+
+    geometry = GEOMETRIES[scale]
+    batch, length = (96, 14) if geometry.size == "paper" else (4, 5)
+    random = np.random.default_rng(seed)
+    calls = {}
+    for name in ("S1", "S4", "S7"):
+        shape = system(name, "small", source_vocabulary=8_000, vocabulary=8_000)
+        weights = {key: value.requires_grad_() for key, value in first_weights(shape, seed).items()}
+        ids = torch.from_numpy(random.integers(3, 8_000, (batch, length)))
+
+        def update(shape: RecurrentShape = shape, weights: Any = weights, ids: Any = ids) -> None:
+            for weight in weights.values():
+                weight.grad = None
+            network = Network(shape, weights)
+            memory = network.encode(ids, torch.full((batch,), length))
+            hidden, _, _ = network.decode(memory, ids, network.first_states(batch))
+            scores = hidden.reshape(-1, shape.width) @ weights["output.V"].T
+            torch.nn.functional.cross_entropy(scores, ids.reshape(-1)).backward()
+
+        calls[name] = update
+    found = _interleaved(calls, 5 if geometry.size == "paper" else 3)
+    rows = []
+    for name, times in found.items():
+        low, high = bootstrap_ratio(times, found["S4"], seed)
+        rows.append(
+            {
+                "name": name,
+                "milliseconds": 1e3 * float(np.median(times)),
+                "time_over_s4": float(np.median(times) / np.median(found["S4"])),
+                "time_over_s4_low": low,
+                "time_over_s4_high": high,
+                "paper_time_over_s4": paper_004.TRAINING if name == "S7" else None,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"batch": batch, "words": length, "size": "small"}
+    return frame
+
+
+def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:
+    """Seconds of some calls, in turn; each call stands for a system of `measuring.comparing.measure`.
+
+    Parameters
+    ----------
+    repeats : int
+        Of each call, in rounds of `together` without another call between them: what takes microseconds would otherwise be
+        timed as the first call after another's weights, or after the collection of garbage, has filled the caches.
+    """
+    together = max(1, min(together, repeats // 3))
+    nothing = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * together
+
+    def decode(call: Any) -> Any:
+        def run(source: Source) -> tuple[int, ...]:
+            call()
+            return ()
+
+        return run
+
+    systems = [System(str(number), decode(call)) for number, call in enumerate(calls.values())]
+    found = measure(systems, nothing, runs=repeats // together, warm_up=1)
+    return {key: m.seconds / together for key, m in zip(calls, found, strict=True)}
+
+
+class _Watched:
+    """A model that counts the rows of its passes, and the different states among them."""
+
+    def __init__(self, model: Any):
+        self.model, self.rows, self.distinct = model, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
+        """Count, and pass on; a pass of one row has nothing to share."""
+        if len(tokens) > 1:
+            own = getattr(state, "parts", (state,))[0]  # those of an ensemble go the same ways
+            nodes = own.path[np.arange(len(tokens)), own.filled]
+            self.rows += len(nodes)
+            self.distinct += len(np.unique(nodes))
+        return self.model.step(state, tokens, visible)
+
+
+def _distinct_states(
+    beam: Beam, network: Any, projection: Projection, sources: Sequence[Source], constraints: Constraints
+) -> float:
+    """Share of different states among those of a beam's hypotheses."""
+    watched = _Watched(network)
+    for source in sources:
+        drain(beam.iterate(watched, projection, source, constraints))
+    return watched.distinct / watched.rows
+
+
+class _RandomWords:
+    """Random weights, sources and translations at one geometry, the same for every system."""
+
+    def __init__(self, geometry: Geometry, seed: int):
+        self.geometry, self.seed = geometry, seed
+        vocabulary = geometry.vocabulary
+        random = np.random.default_rng(seed)
+        frequency = np.arange(1, vocabulary - START) ** -ZIPF
+
+        def words(number: int) -> np.ndarray:
+            return START + 1 + random.choice(len(frequency), number, replace=False, p=frequency / frequency.sum())
+
+        sentences = [words(geometry.source) for _ in range(geometry.sentences)]
+        self.sources = [Source(np.append(ids, END)[None], np.array([geometry.source + 1])) for ids in sentences]
+        used = np.unique(np.concatenate(sentences))
+        translations = np.concatenate([words(TOP) for _ in used])
+        chances = np.tile(np.linspace(1, 0.1, TOP), len(used))
+        self.lexicon = Lexicon.of_entries(np.repeat(used, TOP), translations, chances, vocabulary, vocabulary)
+        self.constraints = Constraints((START,), (END,), geometry.target, banned=(START,), exact_length=geometry.target)
+        self.tensors: dict[tuple[str, int], dict[str, np.ndarray]] = {}
+
+    @property
+    def candidates(self) -> float:
+        """Mean length of a sentence's list."""
+        return float(np.mean([len(self.lexicon.candidates(source.ids[0])) + 2 for source in self.sources]))
+
+    def shape(self, name: str) -> RecurrentShape:
+        """A system of table 2 at this geometry."""
+        v = self.geometry.vocabulary
+        return system(name, self.geometry.size, source_vocabulary=v, vocabulary=v)  # type: ignore[arg-type]
+
+    def network(self, shape: RecurrentShape, speedups: Speedups, seed: int | None = None) -> CompiledRecurrent:
+        """A network with random weights; the same shape and seed give the same ones."""
+        from fastdecode_lib.models.recurrent import first_weights
+
+        key = (repr(shape), self.seed if seed is None else seed)
+        if key not in self.tensors:
+            self.tensors = {k: v for k, v in self.tensors.items() if k[0] == key[0]}
+            self.tensors[key] = {name: tensor.numpy() for name, tensor in first_weights(shape, key[1]).items()}
+        return CompiledRecurrent(shape, self.tensors[key], speedups)
+
+    def projection(self, network: Any) -> Projection:
+        """Candidate lists for a network, or for those of an ensemble."""
+        if isinstance(network, Ensemble):
+            return Average.over(network, tuple(Lexical.of(part, self.lexicon, frequent=0) for part in network.parts))
+        return Lexical.of(network, self.lexicon, frequent=0)
+
+    def system(self, name: str, network: Any) -> System:
+        """The paper's decoder on a network, or on an ensemble."""
+        return _system(name, network, self.projection(network), self.constraints)
+
+    def distinct_states(self, network: Any) -> float:
+        """Share of different states among those of its beam's hypotheses."""
+        return _distinct_states(BEAM, network, self.projection(network), self.sources[:1], self.constraints)
+
+
+def _system(name: str, network: Model, projection: Projection, constraints: Constraints) -> System:
+    def decode(source: Source) -> tuple[int, ...]:
+        (best,) = drain(BEAM.iterate(network, projection, source, constraints))
+        return until_end(list(best.tokens), constraints)
+
+    return System(name, decode)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained recurrent checkpoint, ready to be run with any speed-ups.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint
+    text : WordText
+    shape : RecurrentShape
+    tensors : dict of name to float32 array
+    """
+
+    checkpoint: Checkpoint
+    text: WordText
+    shape: RecurrentShape
+    tensors: dict[str, np.ndarray]
+
+    @classmethod
+    def find(cls, model: TranslationModel | str | Path) -> "Trained":
+        """A bundled model, a folder or a loaded model; `MODEL` in place of one that is not recurrent."""
+        checkpoint = model.checkpoint if isinstance(model, TranslationModel) else find_checkpoint(model)
+        if checkpoint.family != RECURRENT:
+            checkpoint = find_checkpoint(MODEL)
+        shape = checkpoint.recurrent
+        text = WordText.load(checkpoint.folder, shape.source_vocabulary, shape.vocabulary)
+        return cls(checkpoint, text, shape, checkpoint.arrays())
+
+    @property
+    def constraints(self) -> Constraints:
+        """The checkpoint's own rules."""
+        return constraints_of(
+            self.checkpoint.name,
+            self.checkpoint.config | self.checkpoint.generation,
+            vocabulary=self.shape.vocabulary,
+            room=self.shape.max_positions,
+        )
+
+    def network(self, speedups: Speedups) -> CompiledRecurrent:
+        """The network with some speed-ups."""
+        return CompiledRecurrent(self.shape, self.tensors, speedups)
+
+    def projection(self, network: Model) -> Lexical:
+        """Its own lexicon's candidate lists."""
+        assert self.text.lexicon is not None
+        return Lexical.of(network, self.text.lexicon, top=TOP)
+
+    def system(self, name: str, speedups: Speedups) -> System:
+        """The paper's decoder on it."""
+        network = self.network(speedups)
+        return _system(name, network, self.projection(network), self.constraints)
+
+    def identity(
+        self, stages: Mapping[str, Speedups], sources: Sequence[Source], progress: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """For each stage, how many outputs equal the first one's, and the widest gap of scores among the others."""
+        from tqdm.auto import tqdm
+
+        found: dict[str, list[Hypothesis]] = {}
+        for name, speedups in tqdm(stages.items(), desc="comparing", unit="stage", disable=not progress):
+            network = self.network(speedups)
+            projection = self.projection(network)
+            found[name] = [drain(BEAM.iterate(network, projection, s, self.constraints))[0] for s in sources]
+        first = next(iter(found.values()))
+        same = {}
+        for name, outputs in found.items():
+            pairs = list(zip(outputs, first, strict=True))
+            gaps = [abs((a.score or 0.0) - (b.score or 0.0)) for a, b in pairs if a.tokens != b.tokens]
+            agreement = float(np.mean([a.tokens == b.tokens for a, b in pairs]))
+            same[name] = {"agreement": agreement, "sentences": len(pairs), "widest_gap": max(gaps, default=0.0)}
+        return same
+
+    def held_out(self, data: str | None, number: int) -> tuple[list[Source], str]:
+        """Sources it was not trained on, and where from: the test split, or without the corpus our own sentences."""
+        pairs, where = held_out_pairs(self.text.direction, data, number)
+        return [self.text.encode([source], *self.text.direction) for source, _ in pairs], where
+
+
+def held_out_pairs(direction: tuple[str, str], data: str | None, number: int) -> tuple[list[tuple[str, str]], str]:
+    """Pairs of the test split, evenly spread, or without the corpus of our own sentences; and what they are called."""
+    try:
+        pairs, where = Tatoeba(corpus_folder(data)).pairs("test", *direction), "test sentences"
+    except CorpusNotFound:
+        pairs, where = own_pairs(*direction), "own sentences"
+    return spread_over(pairs, number), where

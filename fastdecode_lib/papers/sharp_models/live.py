@@ -1,0 +1,106 @@
+"""What the notebook of paper 004 measures where it is read: a few sentences, in seconds."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.core import Lane, Measurement, Trace
+from fastdecode_lib.measuring.comparing import bootstrap_ratio, decoder_system, measure, provenance
+from fastdecode_lib.models.compiled_recurrent import ladder
+from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models.engines import engines_of
+from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> "pd.DataFrame":
+    """The stages of paper 004's table 1 on some sentences, with a trained model: the paper's factor beside ours."""
+    trained = Trained.find(model)
+    systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
+    sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
+    found = measure(systems, sources, runs=rounds)
+    return _table(found, found[0], {name: factor for name, (_, factor) in paper_004.TABLE_1.items()})
+
+
+def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> "pd.DataFrame":
+    """Torch, and the compiled engine in every precision, on some sentences, greedily."""
+    loaded = engines_of(model)
+    names = ["torch float32", *(name for name in loaded if name != "torch float32")]
+    systems = [decoder_system(Session.of(loaded[name], source, target, "greedy"), name) for name in names]
+    sources = [loaded[names[0]].encode([sentence], source, target) for sentence in sentences]
+    found = measure(systems, sources, runs=rounds)
+    return _table(found, found[0])
+
+
+def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> "pd.DataFrame":
+    """Milliseconds a token, the factor over the first system with its interval, and the share of its outputs kept."""
+    import pandas as pd
+
+    rows = []
+    for m in found:
+        low, high = bootstrap_ratio(first.seconds, m.seconds)
+        row: dict[str, Any] = {
+            "name": m.name,
+            "milliseconds_a_token": 1e3 * float(np.median(m.seconds)) / sum(len(output) + 1 for output in m.outputs),
+            "factor": float(np.median(first.seconds) / np.median(m.seconds)),
+            "factor_low": low,
+            "factor_high": high,
+            "agreement": m.agreement(first),
+        }
+        rows.append(row | ({"paper_factor": printed[m.name]} if printed else {}))
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1)
+    return frame
+
+
+def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
+    """What a beam holds after each of its first passes: texts with their log-probabilities, best first, a pass a column."""
+    import pandas as pd
+
+    def said(lane: Lane) -> str:
+        return f"{''.join(trace.pieces[token] for token in lane.tokens).replace('▁', ' ').strip()}  {lane.score:.1f}"
+
+    columns = {
+        f"pass {number}": pd.Series([said(lane) for lane in iteration.lanes or ()])
+        for number, iteration in enumerate(trace.iterations[:passes], 1)
+    }
+    return pd.DataFrame(columns)
+
+
+def shared_states(trace: Trace) -> "pd.DataFrame":
+    """How many different states the running hypotheses of a beam have before each pass (paper 004, section 4.5).
+
+    Two hypotheses that differ only in their last word have one state: what both read before it.
+    """
+    import pandas as pd
+
+    rows = [{"pass": 1, "hypotheses": 1, "states": 1}]
+    for iteration in trace.iterations[:-1]:
+        running = [lane.parent for lane in iteration.lanes or () if not lane.finished]
+        rows.append({"pass": len(rows) + 1, "hypotheses": len(running), "states": len(set(running))})
+    return pd.DataFrame(rows)
+
+
+def candidates(model: Any, sentence: str) -> "pd.DataFrame":
+    """The candidate list of a sentence: for each of its words, what the lexicon says it may become."""
+    import pandas as pd
+
+    from fastdecode_lib.projections.lexical import FIRST_WORD, Lexical
+
+    text = model.tokenizer
+    source = text.encode([sentence], *text.direction).ids[0]
+    lists = Lexical.of(model.network, text.lexicon)
+    rows = []
+    for i in (i for i in source if i >= FIRST_WORD):
+        ids = lists.lexicon.ids[lists.lexicon.offsets[i] : lists.lexicon.offsets[i + 1]]
+        best = ", ".join(dict.fromkeys(piece.lstrip("▁") for piece in text.pieces(ids[:6])))
+        rows.append(
+            {"word": text.source_tokens([i])[0].lstrip("▁"), "translations": len(ids), "the best of them": best}
+        )
+    frame = pd.DataFrame(rows)
+    frame.attrs["active"], frame.attrs["vocabulary"] = len(lists.candidates(source)), len(text.target.tokens)
+    return frame

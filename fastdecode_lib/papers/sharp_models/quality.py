@@ -1,0 +1,118 @@
+"""How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastdecode_lib.checkpoints.recurrent import SYSTEMS
+from fastdecode_lib.core import Projection, drain
+from fastdecode_lib.measuring.comparing import paired_quality, provenance, signatures
+from fastdecode_lib.models.compiled_recurrent import FASTEST
+from fastdecode_lib.models.ensemble import Ensemble
+from fastdecode_lib.papers.experiment import NoResult, Scale, committed
+from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
+from fastdecode_lib.projections.average import Average
+from fastdecode_lib.training.presets import PRESETS, place_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
+"""Preset -> what it is called in the table."""
+MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
+"""Networks of the ensembles, of which each takes the first so many."""
+
+
+def quality(
+    scale: Scale = Scale.LAPTOP,
+    *,
+    data: str | None = None,
+    folder: str = "build/train",
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """BLEU and chrF of every system that is trained, with 95% intervals and paired bootstrap tests against S1.
+
+    A system is looked for in `folder`, where ``fastdecode train`` leaves it, and then among the bundled models; one that is
+    found nowhere is named in the column ``gap`` with the command that trains it. Decoder as in the paper: beam 6, delta
+    3.0, candidate lists of 20 translations a word; unknown words are replaced by way of the attention.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    geometry = GEOMETRIES[scale]
+    found = {preset: trained for preset in NAMES if (trained := _find(preset, folder)) is not None}
+    pairs, where = held_out_pairs(("en", "fr"), data, geometry.held_out if scale is Scale.TINY else 10**9)
+    teams = {NAMES[preset]: [preset] for preset in NAMES} | {
+        name: list(MEMBERS[:number]) for name, number in ENSEMBLES.items()
+    }
+    outputs = {}
+    for name, members in tqdm(teams.items(), unit="system", disable=not progress):
+        if all(member in found for member in members):
+            outputs[name] = _translated([found[member] for member in members], [a for a, _ in pairs])
+    samples = 100 if scale is Scale.TINY else 1_000
+    scores = paired_quality(outputs, [b for _, b in pairs], "S1", seed, samples)
+    rows = []
+    for name, members in teams.items():
+        missing = [member for member in members if member not in found]
+        gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
+        printed = paper_004.TABLE_2.get(name, (None, None))
+        rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
+    frame = pd.DataFrame(rows)
+    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures() | {
+        "sentences": len(pairs), "set": where, "beam": 6, "delta": 3.0,
+        "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
+        "updates": {preset: PRESETS[preset].max_updates for preset in found},
+    }  # fmt: skip
+    return frame
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: quality of the trained systems at a quarter of the paper's widths, and speed at its geometry.
+
+    Quality comes from the committed result of `quality` where this machine has not trained the systems.
+    """
+    import pandas as pd
+
+    fast = speeds(scale, seed=seed, progress=progress)
+    here = quality(scale, data=data, seed=seed, progress=progress)
+    told = here.attrs["provenance"]
+    if scale is not Scale.TINY and here["gap"].notna().any():
+        try:
+            here = committed("sharp_models.quality")
+            told = here.attrs["provenance"]
+        except NoResult:
+            pass
+    frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="left")
+    frame["kind"] = "measured"
+    cited = [
+        {"name": name, "paper_bleu": bleu, "paper_words_per_second": speed, "kind": "paper"}
+        for name, (bleu, speed) in paper_004.CITED.items()
+    ]
+    frame = pd.concat([frame, pd.DataFrame(cited)], ignore_index=True)
+    frame.attrs["provenance"] = fast.attrs["provenance"] | {"quality": told}
+    return frame
+
+
+def _find(preset: str, folder: str) -> Trained | None:
+    """A trained preset; None where there is none."""
+    place = place_of(preset, folder)
+    return None if place is None else Trained.find(place)
+
+
+def _translated(team: list[Trained], sources: list[str]) -> list[str]:
+    """Translations by one network or by an ensemble, with the paper's decoder and all speed-ups in float32."""
+    first = team[0]
+    networks = [trained.network(FASTEST) for trained in team]
+    network: Any = networks[0]
+    projection: Projection = first.projection(networks[0])
+    if len(team) > 1:
+        network = Ensemble(networks)
+        projection = Average.over(network, tuple(first.projection(part) for part in networks))
+    found = []
+    for source in sources:
+        batch = first.text.encode([source], *first.text.direction)
+        (best,) = drain(BEAM.iterate(network, projection, batch, first.constraints))
+        found.append(best.tokens)
+    return first.text.texts(network, sources, found)

@@ -1,0 +1,217 @@
+"""Projections at the size of paper 000's models, and how exact the lossless one is over many vectors.
+
+Weights of 250,000 x 1,024 cannot be had, and random ones would be easy or hard for reasons of their own. `grown` makes them of a
+trained model's: its output rows repeated, turned into the larger space, with noise that tells repetitions apart. Scores of
+trained hidden vectors, turned likewise, are then the trained ones but for the noise. For time and exactness, never for quality.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
+from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
+from fastdecode_lib.papers.vocabulary_clusters import printed
+from fastdecode_lib.papers.vocabulary_clusters.tables import told
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.exact_compiled import CompiledExact
+from fastdecode_lib.projections.quantised import Quantised
+from fastdecode_lib.projections.screens import Screen, ScreenScorer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOISE = 0.1
+"""Length of the noise on a row, in lengths of the row."""
+GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
+"""How the matrices were made, to be told with a result."""
+K = 5
+QUERIES = {
+    Scale.TINY: {"translation": 500, "dense": 50},
+    Scale.LAPTOP: {"translation": 1_000_000, "dense": 10_000},
+    Scale.PAPER: {"translation": 1_000_000, "dense": 10_000},
+}
+"""Vectors on which the lossless projection is compared with the exact one."""
+TOGETHER = 2_048
+
+
+def geometry(model: str, scale: Scale) -> tuple[int, int, int]:
+    """Vocabulary, width and clusters of ``"dense"`` or ``"m3"``; a hundredth of the vocabulary in a tiny run."""
+    vocabulary, width, clusters = printed.GEOMETRY[model]
+    return (vocabulary // 100, 320, clusters // 100) if scale == Scale.TINY else (vocabulary, width, clusters)
+
+
+def grown(
+    weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, vocabulary: int, width: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A larger output matrix, its bias, and hidden vectors for it, made of a trained model's (V, D), (V,) and (N, D).
+
+    Returns
+    -------
+    tuple of float32 arrays (vocabulary, width), (vocabulary,) and (N, width)
+
+    Raises
+    ------
+    ValueError
+        If the space is not larger.
+    """
+    if width < weight.shape[1]:
+        raise ValueError(f"grown needs a width from {weight.shape[1]}, got {width}. Use a smaller model.")
+    random = np.random.default_rng(seed)
+    turn = np.linalg.qr(random.normal(size=(width, weight.shape[1])))[0].T.astype(np.float32)
+    rows = np.concatenate([random.permutation(len(weight)) for _ in range(-(-vocabulary // len(weight)))])[:vocabulary]
+    large = np.empty((vocabulary, width), dtype=np.float32)
+    for first in range(0, vocabulary, 10_000):
+        own = weight[rows[first : first + 10_000]]
+        noise = random.standard_normal((len(own), width), dtype=np.float32)
+        noise *= NOISE * np.linalg.norm(own, axis=1, keepdims=True) / np.sqrt(width, dtype=np.float32)
+        large[first : first + 10_000] = own @ turn + noise
+    return large, bias[rows], hidden @ turn
+
+
+def lossless(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Whether the lossless projection gives the exact one's five best tokens and scores, bit for bit, over many vectors.
+
+    ``recorded`` of them are a trained model's own hidden vectors, the others, ``mixed``, lie between two of those.
+    """
+    import pandas as pd
+    from tqdm.auto import tqdm
+
+    rows: list[dict[str, Any]] = []
+    used: list[Situation] = []
+    for name, queries in QUERIES[scale].items():
+        try:
+            found = situation("multilingual" if name in printed.GEOMETRY else name, scale, data)
+        except NoResult as missing:
+            rows.append({"name": name, "kind": "gap", "gap": str(missing)})
+            continue
+        used.append(found)
+        matrix, hidden = _output(name, found, scale, seed)
+        quantised, exact = Quantised(matrix), CompiledExact(matrix)
+        wrong, rescored, most, asked = 0, 0, 0, 0
+        for part in tqdm(_many(hidden, queries, seed), desc=name, unit="block", disable=not progress):
+            best, again = quantised.top_k_counted(part, K)
+            wanted = exact.top_k(part, K)
+            differ = (best.ids != wanted.ids).any(1) | (best.scores != wanted.scores).any(1)
+            wrong, rescored, most = wrong + int(differ.sum()), rescored + int(again.sum()), max(most, int(again.max()))
+            asked += len(part)
+        rows.append(
+            {
+                "name": name,
+                "vocabulary": matrix.shape[0],
+                "width": matrix.shape[1],
+                "queries": asked,
+                "recorded": min(asked, len(hidden)),
+                "mixed": max(0, asked - len(hidden)),
+                "mismatches": wrong,
+                "scored_again": rescored / asked,
+                "scored_again_most": most,
+                "kind": "measured",
+            }
+        )
+    return _grown_told(pd.DataFrame(rows), used, seed)
+
+
+def _output(name: str, found: Situation, scale: Scale, seed: int) -> tuple[Matrix, np.ndarray]:
+    """The output matrix of a trained model and its recorded vectors, or of one of `printed.GEOMETRY` grown from it."""
+    if name in printed.GEOMETRY:
+        vocabulary, width, _ = geometry(name, scale)
+        weight, bias, hidden = grown(found.weight, found.bias, found.queries[0], vocabulary, width, seed)
+        return Matrix.of(weight, bias), hidden
+    return found.matrix, arrays(found.fit)[0]
+
+
+def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
+    """So many vectors: those there are, and beyond them points between two of them."""
+    random = np.random.default_rng(seed)
+    for first in range(0, count, TOGETHER):
+        size = min(TOGETHER, count - first)
+        rows = np.arange(first, first + size)
+        own = hidden[rows % len(hidden)]
+        share = np.where(rows < len(hidden), 1.0, random.random(size))[:, None].astype(np.float32)
+        yield np.ascontiguousarray(share * own + (1 - share) * hidden[random.integers(0, len(hidden), size)])
+
+
+def zcode(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Time of one vector's five best tokens at the geometry of paper 000's models, at two active shares of its figures.
+
+    Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
+    400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. What is
+    measured is time: the baseline is numpy's product.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    found = situation("multilingual", scale, data)
+    for model in printed.GEOMETRY:
+        vocabulary, width, clusters = geometry(model, scale)
+        weight, bias, hidden = grown(found.weight, found.bias, found.queries[0], vocabulary, width, seed)
+        rows += _zcode_rows(model, weight, bias, hidden, clusters, scale, seed, progress)
+    return _grown_told(pd.DataFrame(rows), [found], seed)
+
+
+def _zcode_rows(
+    model: str,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    hidden: np.ndarray,
+    clusters: int,
+    scale: Scale,
+    seed: int,
+    progress: bool,
+) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    random, vocabulary = np.random.default_rng(seed), len(weight)
+    matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
+    projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}
+    held = 8 if scale == Scale.TINY else 20
+    """Clusters that have a set of their own in memory; the others are never asked for."""
+    points = hidden[np.linspace(0, len(hidden) - 1, clusters).astype(int)]
+    for share in (0.02, 0.125):
+        size = round(share * vocabulary)
+        own = [np.sort(random.choice(vocabulary, size, replace=False)) for _ in range(min(held, clusters))]
+        sets = ActiveSets.of([*own, *[own[0][:1]] * (clusters - len(own))], vocabulary)
+        for precision, matrix in matrices.items():
+            screen = Screen("clustered", points, sets)
+            projections[f"clustered {share:.1%} {precision}"] = ScreenScorer(screen, matrix)
+    projections["quantised"] = Quantised(matrices["float32"])
+    near = Screen("clustered", points, sets).assign(hidden)
+    turns = np.argsort(pd.Series(near).groupby(near).cumcount().to_numpy(), kind="stable")  # clusters in turn
+    vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in turns[near[turns] < held][:20]]
+    systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
+    for name, projection in projections.items():
+        systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
+    timed = measure(systems, vectors, runs=2 if scale == Scale.TINY else 5, progress=progress)
+    rows = []
+    for m in timed:
+        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+        rows.append(
+            {
+                "name": f"{model}, {m.name}",
+                "model": model,
+                "method": m.name,
+                "microseconds": 1e6 * float(np.median(m.seconds)) / len(vectors),
+                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "noisy": noisy(timed[0], m),
+                "seconds": m.seconds.tolist(),
+                "kind": "measured",
+            }
+        )
+    return rows
+
+
+def _grown_told(frame: "pd.DataFrame", used: list[Situation], seed: int) -> "pd.DataFrame":
+    frame = told(frame, seed, used)
+    frame.attrs["provenance"] |= {"geometry": GROWN}
+    return frame

@@ -1,0 +1,326 @@
+"""What a screened projection takes on a GPU, and up to which share of active tokens it pays (paper 000, table 2).
+
+``python -m fastdecode_lib.papers.vocabulary_clusters.gpu --json FILE`` measures at the paper's sizes, on the output matrix of the
+bundled model grown to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a
+machine with a GPU needs no corpus. A set holds the tokens that its centroid scores highest. Calls take turns through hidden
+vectors and sets that differ, so that a cache holds no more than it would between two steps of decoding.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fastdecode_lib.measuring.comparing import (
+    System,
+    bootstrap_ratio,
+    device_name,
+    measure,
+    noisy,
+    provenance,
+    synchroniser,
+)
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.contexts_of import arrays, situation
+from fastdecode_lib.papers.shared.projection_runs import counted
+from fastdecode_lib.papers.vocabulary_clusters import printed
+from fastdecode_lib.papers.vocabulary_clusters.geometry import GROWN, geometry, grown
+from fastdecode_lib.papers.vocabulary_clusters.tables import NAME
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.clustering import empty_sets
+from fastdecode_lib.projections.screens import Screen
+from fastdecode_lib.store import write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHARES = (0.01, 0.02, 0.06, 0.12, 0.25, 0.5)
+CALLS = 8
+"""Calls with hidden vectors, clusters and sets of their own, one after another, in each run; fewer if there are fewer clusters."""
+
+
+def projection_times(
+    vocabulary: int = 250_000,
+    width: int = 1024,
+    rows: int = 40,
+    clusters: int = 1300,
+    active_share: float | Sequence[float] = SHARES,
+    dtype: str = "float16",
+    device: str = "cuda",
+    runs: int = 20,
+    *,
+    top: int = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """Times of a call: all tokens scored, and those of a screen, by torch and by the Triton kernels.
+
+    Parameters
+    ----------
+    vocabulary, width, rows, clusters : int
+        V, D, hidden vectors of a call, and centroids; by default those of ZCode Dense with a beam of 2 on 20 sentences. D is not
+        smaller than the bundled model's, which the rest is grown from.
+    active_share : float or sequence of float
+        Tokens of a set, and of the union in a call that shares, in parts of V: those that score highest.
+    runs : int
+        Each of `CALLS` calls.
+    top : int
+        Candidates asked for.
+
+    Returns
+    -------
+    DataFrame with a row per system and share
+        ``name``: ``dense`` (a product and torch's own search), ``exact`` (`Exact`, of equals the lowest id), and the screen
+        with ``torch`` and ``triton`` (on a GPU), with sets of their own or ``shared``, whose rows are gathered in each call.
+        ``milliseconds`` is the median of a call, ``seconds_each`` what a call took in each run; ``gigabytes_per_second``
+        counts centroids and rows of the weight once. ``speedup`` is over the faster of the first two, and ``crossover`` the
+        share at which it falls to 1, between two shares measured; missing where it does not. ``agreement``: share of
+        vectors with the ids that torch finds. ``beside`` is the share of the screens timed in turn with the row's system.
+
+    Raises
+    ------
+    ValueError
+        If the device is not there, a share is not one, or the sizes are below the bundled model's or beyond its contexts.
+    """
+    import pandas as pd
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"No CUDA device here: got device={device!r}. Use device='cpu' and small sizes.")
+    sizes = {"vocabulary": vocabulary, "width": width, "clusters": clusters, "rows": rows, "top": top}
+    if min(sizes.values()) < 1:
+        raise ValueError(
+            f"Sizes must be at least 1: got {', '.join(f'{n}={v}' for n, v in sizes.items())}. Leave them out."
+        )
+    shares = np.atleast_1d(np.asarray(active_share, dtype=np.float64))
+    if not ((shares > 0) & (shares <= 1)).all():
+        raise ValueError(f"A share of the vocabulary is above 0 and at most 1: got {active_share}. Use 0.06 for 6%.")
+    large, points, vectors, about = _trained(vocabulary, width, clusters, seed)
+    weight, bias = (torch.from_numpy(part).to(device, getattr(torch, dtype)) for part in large)
+    nearest = Screen("clustered", points, empty_sets(clusters, vocabulary)).assign(vectors)
+    chosen = _turns(nearest, rows, seed)
+    hidden, owners = [torch.from_numpy(vectors[own]).to(weight) for own in chosen], nearest[chosen]
+    calls = len(chosen)
+    table: list[dict[str, Any]] = []
+    for share in shares:
+        screens = {
+            shared: Screen("clustered", points, _sets(weight, bias, points, owners, float(share), shared))
+            for shared in (False, True)
+        }
+        systems, read = _systems(screens, owners, weight, bias, top)
+        found = measure(
+            systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
+        )
+        dense = min(found[:2], key=lambda m: float(np.median(m.seconds)))
+        expected = {m.name: m.outputs for m in found}
+        for m in found:
+            seconds = m.seconds / calls
+            low, high = bootstrap_ratio(dense.seconds, m.seconds, seed)
+            ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
+            table.append(
+                {
+                    "name": m.name,
+                    "rows": rows,
+                    "vocabulary": vocabulary,
+                    "active_share": 1.0 if m in found[:2] else float(share),
+                    "beside": float(share),
+                    "milliseconds": 1000 * float(np.median(seconds)),
+                    "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
+                    "speedup": float(np.median(dense.seconds) / np.median(m.seconds)),
+                    "speedup_low": low,
+                    "speedup_high": high,
+                    "agreement": float((ids == wanted).reshape(-1, top).all(1).mean()),
+                    "note": "noisy" if noisy(dense, m) else "",
+                    "seconds_each": seconds.tolist(),
+                }
+            )
+    frame = pd.DataFrame(table)
+    frame.insert(7, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
+    frame.attrs["provenance"] = _about(device, seed) | {
+        "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs, **about,
+    }  # fmt: skip
+    return frame
+
+
+def crossover(part: "pd.DataFrame") -> float:
+    """The share at which the speedup of one system falls to 1, on a line between two shares measured; NaN where it does not."""
+    ordered = part.sort_values("active_share")
+    share, gain = ordered["active_share"].to_numpy(), ordered["speedup"].to_numpy() - 1
+    falls = np.flatnonzero((gain[:-1] > 0) & (gain[1:] <= 0) & (np.diff(share) > 0))
+    if not len(falls):
+        return float("nan")
+    i = falls[-1]
+    return float(share[i] + (share[i + 1] - share[i]) * gain[i] / (gain[i] - gain[i + 1]))
+
+
+@lru_cache(maxsize=1)
+def _trained(
+    vocabulary: int, width: int, clusters: int, seed: int
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray, dict[str, Any]]:
+    """A grown output matrix with its bias (V, D) and (V,), centroids (r, D) and other hidden vectors (N, D), and what they are of.
+
+    Centroids are hidden vectors of other sentences.
+    """
+    found = situation(NAME, Scale.TINY)
+    (others, _), (vectors, _) = arrays(found.fit), found.queries
+    if clusters > len(others):
+        raise ValueError(f"Clusters are at most the {len(others)} hidden vectors recorded: got {clusters}. Use fewer.")
+    points = others[np.linspace(0, len(others) - 1, clusters).astype(int)]
+    weight, bias, turned = grown(found.weight, found.bias, np.concatenate([points, vectors]), vocabulary, width, seed)
+    about = {"model": found.model, "geometry": GROWN, "contexts": counted([found])}
+    return (weight, bias), turned[:clusters], turned[clusters:], about
+
+
+def _turns(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
+    """Hidden vectors (calls, rows) of some calls, by index; no two calls have vectors of the same cluster.
+
+    Parameters
+    ----------
+    nearest : int array (N,)
+        The cluster of each vector.
+    """
+    random = np.random.default_rng(seed)
+    present = random.permutation(np.unique(nearest))
+    calls = min(CALLS, len(present))
+    own = (np.flatnonzero(np.isin(nearest, present[call::calls])) for call in range(calls))
+    return np.stack([random.choice(vectors, rows, replace=len(vectors) < rows) for vectors in own])
+
+
+def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share: float, shared: bool) -> ActiveSets:
+    """For the clusters of each call the share of the vocabulary that scores highest, by centroid or over all of the call's.
+
+    Parameters
+    ----------
+    weight, bias : tensors (V, D) and (V,)
+    points : float array (r, D)
+    owners : int array (calls, rows)
+        Clusters.
+    """
+    import torch
+
+    sets: list[Any] = [[0]] * len(points)
+    size = max(1, round(share * len(weight)))
+    for clusters in map(np.unique, owners):
+        scores = torch.addmm(bias, torch.from_numpy(points[clusters]).to(weight), weight.T)
+        scores = scores.amax(0, keepdim=True).expand_as(scores) if shared else scores
+        for cluster, tokens in zip(clusters, scores.topk(size, dim=1).indices.cpu().numpy(), strict=True):
+            sets[cluster] = np.sort(tokens)
+    return ActiveSets.of(sets, len(weight))
+
+
+def _systems(
+    screens: dict[bool, Screen], owners: np.ndarray, weight: Any, bias: Any, top: int
+) -> tuple[list[System], dict[str, float]]:
+    """What is timed, and the bytes that each has to read in a call whose vectors are of the clusters `owners` (calls, rows)."""
+    import torch
+
+    from fastdecode_lib.kernels.products import Product
+    from fastdecode_lib.projections.exact_torch import Exact
+    from fastdecode_lib.projections.screen_torch import TorchScreenScorer
+
+    exact, row_bytes = Exact(Product.of(weight, bias)), weight[0].nbytes
+
+    @torch.inference_mode()
+    def dense(hidden: Any) -> tuple[int, ...]:
+        scores = torch.addmm(bias, hidden, weight.T)
+        ids = scores.max(1).indices if top == 1 else scores.topk(top, dim=1).indices
+        return tuple(ids.flatten().tolist())
+
+    def system(name: str, scorer: Any) -> System:
+        return System(name, lambda hidden: tuple(scorer.top_k(hidden, top).ids.ravel().tolist()))
+
+    systems = [System("dense", cast(Any, dense)), system("exact", exact)]
+    read = {"dense": float(weight.nbytes), "exact": float(weight.nbytes)}
+    for kernels in ("torch", "auto"):
+        for shared, screen in screens.items():
+            scorer = TorchScreenScorer(screen, weight, bias, shared=shared, kernels=cast(Any, kernels), copies=False)
+            name = f"{scorer.kernels}, shared" if shared else scorer.kernels
+            if name in read:
+                continue
+            systems.append(system(name, scorer))
+            scored = [screen.sets.sizes[np.unique(call)][: 1 if shared else None].sum() for call in owners]
+            read[name] = screen.points.nbytes + row_bytes * float(np.mean(scored))
+    return systems, read
+
+
+def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", progress: bool = False) -> "pd.DataFrame":
+    """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
+
+    Without a CUDA device a single row that says so.
+    """
+    import pandas as pd
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        gap = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
+        frame = pd.DataFrame([{"name": "all", "kind": "gap", "gap": gap}])
+        frame.attrs["provenance"] = provenance(threads=1, seed=seed)
+        return frame
+    tiny, parts = scale == Scale.TINY, []
+    for model in printed.GEOMETRY:
+        vocabulary, width, clusters = geometry(model, scale)
+        for rows in (1, 4 if tiny else 40):
+            part = projection_times(
+                vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
+                "float16" if device.startswith("cuda") else "float32", device, 2 if tiny else 20, seed=seed, progress=progress,
+            )  # fmt: skip
+            about = part.attrs["provenance"]
+            system = [f"{model}, rows={rows}, {name}" for name in part["name"]]
+            name = [f"{what}, beside {share:.0%} active" for what, share in zip(system, part["beside"], strict=True)]
+            parts.append(part.assign(name=name, system=part["name"], model=model, kind="measured"))
+    frame = pd.concat(parts, ignore_index=True)
+    frame.attrs["provenance"] = {key: value for key, value in about.items() if key != "clusters"}
+    return frame
+
+
+def _about(device: str, seed: int) -> dict[str, Any]:
+    from importlib import metadata
+
+    about = provenance(threads=1, seed=seed) | {"device": device_name(device)}
+    try:
+        return about | {"triton": metadata.version("triton")}
+    except metadata.PackageNotFoundError:
+        return about
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fastdecode_lib.papers.vocabulary_clusters.gpu", description=__doc__
+    )
+    parser.add_argument("--vocabulary", type=int, nargs="+", default=[250_000, 128_000])
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 40], help="hidden vectors of a call")
+    parser.add_argument("--clusters", type=int, default=1300)
+    parser.add_argument("--active-share", type=float, nargs="+", default=SHARES)
+    parser.add_argument("--top", type=int, default=1, help="candidates asked for")
+    parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16", "float32", "float64"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", help="also write the table there, with every run")
+    options = parser.parse_args(arguments)
+    table: list[dict[str, Any]] = []
+    given = " ".join(sys.argv[1:] if arguments is None else arguments)
+    command = {"command": f"{parser.prog} {given}".strip()}
+    for vocabulary in options.vocabulary:
+        for rows in options.rows:
+            try:
+                frame = projection_times(
+                    vocabulary, options.width, rows, options.clusters, options.active_share, options.dtype,
+                    options.device, options.runs, top=options.top, seed=options.seed, progress=sys.stderr.isatty(),
+                )  # fmt: skip
+            except ValueError as error:
+                parser.error(str(error))
+            print(frame.drop(columns="seconds_each").to_string(index=False, float_format="{:.3g}".format), flush=True)
+            table += [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+    if options.json:
+        write_table(options.json, table, frame.attrs["provenance"] | command)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,609 @@
+"""Paper 000's tables and figures on the bundled multilingual model: one function each, the paper's values beside ours.
+
+The paper's models, sentences and ratings cannot be had. Ours knows English, German, French and Spanish; set 1 are single
+sentences of the test split, set 2 the same joined two to four at a time. Sets of tokens are made on contexts of the
+training split, decoded by the model itself.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.contexts.fitting import groups
+from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.decoding.autoregressive import Beam
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy, provenance, quality, same_share
+from fastdecode_lib.papers.experiment import Scale, trained
+from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
+from fastdecode_lib.papers.shared.projection_runs import Captured, counted
+from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
+from fastdecode_lib.papers.vocabulary_clusters.ratings import ScriptedRater, Study, power, sample_pairs
+from fastdecode_lib.projections.clustering import fit_clustered, with_sets
+from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "multilingual"
+PROTOCOLS = {"batch 1, beam 1": (1, 1), "batch 20, beam 2": (20, 2)}
+"""Sentences decoded together, and the beam (section 3.3)."""
+SWEPT = "de-en"
+"""The direction that figures 2 to 4 are drawn for; Italian to English in the paper."""
+RATERS = 3
+"""Programs that rate."""
+MEAN_SCORE, DIFFICULTY, RATING_NOISE = 75.0, 7.0, 4.0
+"""Points of an output that a study is simulated with, and of what varies in them by pair and by rating (`ratings.power`)."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is decoded and how far knobs are turned.
+
+    Attributes
+    ----------
+    clusters, top : int
+        Of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts than ours:
+        of fewer, a cluster's set has not yet met what it needs (figure 3).
+    paper_clusters : int
+        With which, and one label, the paper's own choice stands beside.
+    swept : tuple of int
+        Numbers of clusters in figures 2 and 3.
+    sentences, timed : int
+        Of a direction for quality, and for time.
+    rounds : int
+    directions : int
+        The first so many.
+    longest : int or None
+        Most tokens of an output.
+    """
+
+    clusters: int
+    top: int
+    paper_clusters: int
+    swept: tuple[int, ...]
+    sentences: int
+    timed: int
+    rounds: int
+    directions: int = 6
+    longest: int | None = None
+
+
+AMOUNTS = {
+    Scale.TINY: Amount(8, 2, 8, (4, 8), 4, 4, 2, 2, 12),
+    Scale.LAPTOP: Amount(50, 5, 1_300, (25, 50, 100, 200, 400, 800), 400, 60, 7),
+    Scale.PAPER: Amount(1_300, 1, 1_300, tuple(range(100, 2_001, 100)), 20_000, 200, 11),
+}
+
+
+@cache
+def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
+    """The clusters of a direction, of a target language, or of all."""
+    found = situation(NAME, scale, data)
+    for per in ("direction", "target", "all"):
+        members = groups(found.fit.directions, per).get(name)
+        if members:
+            contexts = found.fit.where(direction=members)
+            if top > 1:
+                return with_sets(screen_of(scale, data, name, clusters, 1, seed), contexts, top=top)
+            return fit_clustered(contexts, clusters=clusters, top=top, seed=seed, always=found.loaded.constraints().end)
+    raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(found.fit.directions)}.")
+
+
+def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
+    """Test sentences with their references: ``"single"``, from short ones to long, or ``"joined"``; our own in a tiny run."""
+    source, target = direction.split("-")
+    tiny = scale == Scale.TINY
+    pairs = own_pairs(source, target)[2::3] if tiny else Tatoeba(corpus_folder(data)).pairs("test", source, target)
+    if sentences == "joined":
+        pairs = join_pairs(pairs, seed=0)
+    return spread_over(pairs, AMOUNTS[scale].sentences)
+
+
+def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
+    """Table 1: sentences of the two sets."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for direction in situation(NAME, scale, data).fit.directions:
+        sizes = {
+            f"set_{i}": len(pairs_of(direction, kind, scale, data)) for i, kind in enumerate(("single", "joined"), 1)
+        }
+        rows.append({"name": direction, **sizes, "kind": "measured"})
+    for direction, printed in paper_000.TABLE_1.items():
+        rows.append(
+            {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
+        )
+    return told(pd.DataFrame(rows))
+
+
+def table2(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
+
+    The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
+    union of their sets as in the paper, and by each row's own set; by both with the paper's number of clusters and of labels,
+    too. Scattered are the scores of a union over the vocabulary's width, where the paper takes its softmax. ``rows`` is how many
+    a step has on average: 40 at first, and fewer as sentences end.
+    """
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
+        steps = _steps(found, direction, scale, data)
+        systems = {
+            "exact": found.loaded.exact,
+            "union of the batch": ScreenScorer(screen, found.matrix, shared=True),
+            "union, scattered": ScreenScorer(screen, found.matrix, shared=True, scatter=True),
+            "each row's own": ScreenScorer(screen, found.matrix),
+            "union, the paper's choice": ScreenScorer(many, found.matrix, shared=True),
+            "own, the paper's choice": ScreenScorer(many, found.matrix),
+        }
+        stepping = [_step_system(name, projection) for name, projection in systems.items()]
+        timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
+        for name, m in zip(systems, timed, strict=True):
+            active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
+            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+            row = {
+                "name": f"{direction}, {name}",
+                "direction": direction,
+                "method": name,
+                "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
+                "active": float(active.mean() / found.matrix.shape[0]),
+                "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
+                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "rows": float(np.mean([len(h) for h in steps])),
+                "noisy": noisy(timed[0], m),
+                "kind": "measured",
+            }
+            rows.append(row)
+    for direction, both in paper_000.TABLE_2.items():
+        for model, (share, microseconds), full in zip(("dense", "m3"), both, paper_000.FULL_MICROSECONDS, strict=True):
+            printed = {
+                "paper_active": share / 100,
+                "paper_microseconds": microseconds,
+                "paper_speedup": full / microseconds,
+            }
+            rows.append(
+                {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
+            )
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
+    """The hidden vectors of every step of a beam search of 2 over batches of 20."""
+    session = limited(found, direction, scale)
+    captured = Captured(found.loaded.exact)
+    texts = [a for a, _ in spread_over(pairs_of(direction, "single", scale, data), AMOUNTS[scale].timed)]
+    for batch in batches(found, texts, direction, 20):
+        drain(Beam(size=2).iterate(found.loaded.network, captured, batch, session.constraints))
+    return captured.seen
+
+
+def limited(found: Situation, direction: str, scale: Scale) -> Session:
+    """Greedy decoding in a direction, with the limits of a scale."""
+    limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
+    source, target = direction.split("-")
+    return Session.of(found.loaded, source, target, **limits)
+
+
+def _step_system(name: str, projection: Projection) -> System:
+    scorer = projection.bind(None)
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
+
+
+def batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
+    """Texts as sources of so many, the last of what is left."""
+    source, target = direction.split("-")
+    everything = found.loaded.encode(texts, source, target)
+    for first in range(0, len(texts), size):
+        rows = np.arange(first, min(first + size, len(texts)))
+        part = everything.rows(rows)
+        yield Source(part.ids[:, : int(part.lengths.max())], part.lengths, part.languages)
+
+
+def table3(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
+    frame = _decoded("single", tuple(PROTOCOLS), scale, data, seed, progress)
+    return told(frame, seed, [situation(NAME, scale, data)])
+
+
+def table4(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
+    frame = _decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress)
+    return told(frame, seed, [situation(NAME, scale, data)])
+
+
+def _decoded(
+    sentences: str, protocols: Sequence[str], scale: Scale, data: str | None, seed: int, progress: bool
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        pairs = pairs_of(direction, sentences, scale, data)
+        texts, references = [a for a, _ in pairs], [b for _, b in pairs]
+        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
+        projections: dict[str, Projection] = {
+            "exact": found.loaded.exact,
+            "clustered": ScreenScorer(screen, found.matrix),
+            "clustered, shared": ScreenScorer(screen, found.matrix, shared=True),
+            "clustered, the paper's choice": ScreenScorer(many, found.matrix),
+        }
+        rules = limited(found, direction, scale).constraints
+        for protocol in protocols:
+            batch, beam = PROTOCOLS[protocol]
+            decoder = Beam(size=beam)
+
+            def system(name: str, projection: Projection, decoder: Beam = decoder, rules: Any = rules) -> System:
+                def decode(some: Source) -> tuple[Any, ...]:
+                    run = decoder.iterate(found.loaded.network, projection, some, rules)
+                    return tuple(hypothesis.tokens for hypothesis in drain(run))
+
+                return System(name, decode)
+
+            systems = [system(name, projection) for name, projection in projections.items()]
+            parts = list(batches(found, texts, direction, batch))
+            timed = measure(
+                systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress
+            )
+            exact: list[Any] = []
+            for one, m in zip(systems, timed, strict=True):
+                outputs = [tokens for part in parts for tokens in one.decode(part)]
+                exact = exact or outputs
+                said = found.loaded.texts(texts, outputs)
+                bleu, chrf = quality(said, references)
+                low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+                rows.append(
+                    {
+                        "name": f"{direction}, {m.name}, {protocol}",
+                        "direction": direction,
+                        "method": m.name,
+                        "protocol": protocol,
+                        "sentences": len(texts),
+                        "bleu": bleu,
+                        "chrf": chrf,
+                        "identical": float(np.mean([a == b for a, b in zip(outputs, exact, strict=True)])),
+                        "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                        "speedup_low": low,
+                        "speedup_high": high,
+                        "noisy": noisy(timed[0], m),
+                        "kind": "measured",
+                    }
+                )
+    return pd.DataFrame([*rows, *_printed(sentences)])
+
+
+def _printed(sentences: str) -> Iterator[dict[str, Any]]:
+    """Rows of the paper's table 3 or 4."""
+    for model, number in (("dense", 0), ("m3", 1)):
+        for direction in paper_000.DIRECTIONS:
+            known = (
+                dict(zip(PROTOCOLS, paper_000.TABLE_3[model][direction], strict=True))
+                if sentences == "single"
+                else {"batch 20, beam 2": paper_000.TABLE_4[direction][number]}
+            )
+            for protocol, (before, after, gain) in known.items():
+                yield {
+                    "name": f"{direction}, {model}, {protocol}",
+                    "direction": direction,
+                    "method": model,
+                    "protocol": protocol,
+                    "paper_bleu_exact": before,
+                    "paper_bleu": after,
+                    "paper_speedup": None if gain is None else 1 + gain / 100,
+                    "kind": "paper",
+                }
+
+
+def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        scorer = ScreenScorer(screen, found.matrix)
+        lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
+        rows.append(
+            {
+                "name": direction,
+                "output_megabytes": found.matrix.memory_bytes / 1e6,
+                "sets_megabytes": lean / 1e6,
+                "with_copies_megabytes": scorer.memory_bytes / 1e6,
+                "kind": "measured",
+            }
+        )
+    for model, (before, after) in paper_000.TABLE_5.items():
+        rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
+    import pandas as pd
+
+    found, rows = situation(NAME, scale, data), []
+    target = SWEPT.split("-")[1]
+    for name, what in ((SWEPT, "direction"), (target, "target")):
+        for clusters in AMOUNTS[scale].swept:
+            screen = screen_of(scale, data, name, clusters, 1, seed)
+            shares = screen.sets.sizes / found.matrix.shape[0]
+            used = np.bincount(screen.assign(_hidden(found, SWEPT)), minlength=clusters)
+            rows.append(
+                {
+                    "name": f"{what}, {clusters} clusters",
+                    "group": what,
+                    "clusters": clusters,
+                    "largest_share": float(shares[np.diff(screen.sets.offsets) > 0].max()),
+                    "mean_share": float((shares * used).sum() / used.sum()),
+                    "contexts": int(screen.about["contexts"]),
+                    "kind": "measured",
+                }
+            )
+    for what, percent in paper_000.FIGURE_2.items():
+        rows.append(
+            {
+                "name": f"{what}, paper",
+                "group": f"paper: {what}",
+                "clusters": 400,
+                "paper_largest_share": percent / 100,
+                "kind": "paper",
+            }
+        )
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def _hidden(found: Situation, direction: str) -> np.ndarray:
+    return np.concatenate([block.hidden for block in found.test.where(direction=direction).blocks()])
+
+
+def figure3(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rules = limited(found, SWEPT, scale).constraints
+    texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", scale, data), amount.timed)]
+    settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
+
+    def system(name: str, projection: Projection) -> System:
+        run = Beam(size=1)
+        return System(name, lambda part: drain(run.iterate(found.loaded.network, projection, part, rules))[0].tokens)
+
+    systems = [system("exact", found.loaded.exact)]
+    for clusters, top in settings:
+        screen = screen_of(scale, data, SWEPT, clusters, top, seed)
+        systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, found.matrix)))
+    timed = measure(systems, list(batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
+    rows = []
+    for (clusters, top), m in zip(settings, timed[1:], strict=True):
+        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
+        rows.append(
+            {
+                "name": m.name,
+                "group": f"K = {top}",
+                "clusters": clusters,
+                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
+                "speedup_low": low,
+                "speedup_high": high,
+                "identical": m.agreement(timed[0]),
+                "noisy": noisy(timed[0], m),
+                "kind": "measured",
+            }
+        )
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+    """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
+    import pandas as pd
+
+    found, rows = situation(NAME, scale, data), []
+    for top in (1, 3, 5):
+        sets = screen_of(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
+        shares = np.sort(np.diff(sets.offsets))[::-1] / found.matrix.shape[0]
+        rows += [
+            {
+                "name": f"K = {top}, cluster {place}",
+                "group": f"K = {top}",
+                "cluster": place,
+                "share": float(share),
+                "paper_share_of_the_largest": paper_000.FIGURE_4[top] / 100,
+                "kind": "measured",
+            }
+            for place, share in enumerate(shares)
+        ]
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def table6(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """Table 6: outputs that differ, rated blind side by side, by three programs and not by people, and the paper's ratings.
+
+    A program's score is the output's chrF against the reference, with noise of its own: it shows how a study is made and what
+    its tests say, nothing about what readers would prefer. Rows of kind *agreement* have Krippendorff's ``alpha`` of the raters.
+    """
+    import tempfile
+
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    samples = []
+    for direction in found.fit.directions[: amount.directions]:
+        pairs = pairs_of(direction, "single", scale, data)
+        texts = [a for a, _ in pairs]
+        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        session = limited(found, direction, scale)
+        exact, clustered = (
+            found.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
+            for projection in (found.loaded.exact, ScreenScorer(screen, found.matrix))
+        )
+        references = [b for _, b in pairs]
+        differing = sum(a != b for a, b in zip(exact, clustered, strict=True))
+        if differing:
+            samples.append(
+                sample_pairs(texts, exact, clustered, min(differing, 100), seed, references, direction=direction)
+            )
+    systems = "exact", "clustered"
+    frame = pd.DataFrame([{"name": "no output differs", "pairs": 0, "identical": 1.0}])
+    agreement = pd.DataFrame()
+    if samples:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Study.create(Path(folder) / "ratings.sqlite", samples, systems=systems, seed=seed) as study,
+        ):
+            for rater in range(RATERS):
+                ScriptedRater(str(rater), _sentence_chrf, noise=6.0, seed=seed).rate(study)
+            frame, agreement = study.table(), study.agreement().assign(kind="agreement")
+    printed = [
+        {
+            "name": f"{direction}, paper",
+            "paper_exact": before,
+            "paper_clustered": after,
+            "paper_mark": mark,
+            "kind": "paper",
+        }
+        for direction, (before, after, mark) in paper_000.TABLE_6.items()
+    ]
+    frame = pd.concat([frame.assign(kind="measured"), agreement, pd.DataFrame(printed)], ignore_index=True)
+    return told(frame, seed, [found])
+
+
+def _sentence_chrf(source: str, output: str, reference: str | None) -> float:
+    import sacrebleu
+
+    return float(sacrebleu.sentence_chrf(output, [reference or ""]).score)
+
+
+def rating_power(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+    """How often the two tests of table 6 find an effect of known size in 1,700 pairs, and one that is not there.
+
+    Beside it how far three scripted raters agree whose scores are made as `power` assumes: Krippendorff's alpha of scores, and of
+    the differences between a pair's two. Raters of a study of one's own who agree as far have scores like these.
+    """
+    trials, pairs = (100, 40) if scale == Scale.TINY else (2_000, 400)
+    frame = power((0.2, 0.4, 0.8), trials=trials, seed=seed, difficulty=DIFFICULTY, noise=RATING_NOISE)
+    alphas = [_scripted_agreement(effect, pairs, seed) for effect in frame["effect"]]
+    for name in ("scores", "differences"):
+        frame[f"alpha_{name}"] = [alpha[name] for alpha in alphas]
+    return told(frame.assign(agreeing_raters=RATERS, agreeing_pairs=pairs, kind="measured"), seed)
+
+
+def _scripted_agreement(effect: float, pairs: int, seed: int) -> dict[str, float]:
+    """Alpha of scores and of differences, of three programs that rate outputs as `power` assumes that people do."""
+    import tempfile
+
+    random = np.random.default_rng(seed)
+    numbers = [str(pair) for pair in range(pairs)]
+    shared = dict(zip(numbers, random.normal(MEAN_SCORE, DIFFICULTY, pairs), strict=True))
+    quality = {f"{a}{number}": score + (a == "b") * effect for number, score in shared.items() for a in "ab"}
+    outputs_a, outputs_b = ([f"{system}{number}" for number in numbers] for system in "ab")
+    sample = sample_pairs(numbers, outputs_a, outputs_b, pairs, seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Study.create(Path(folder) / "ratings.sqlite", sample, systems=("a", "b"), seed=seed) as study,
+    ):
+        for rater in range(RATERS):
+            ScriptedRater(str(rater), quality, noise=RATING_NOISE, seed=seed).rate(study)
+        found = study.agreement()
+    return dict(zip(found["name"].str.removesuffix(" (scripted)"), found["alpha"], strict=True))
+
+
+def sharing(
+    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+) -> "pd.DataFrame":
+    """What a union over the batch does to outputs: how many change with the sentences beside them, and with parallel decoding.
+
+    For each direction, sentences are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
+    is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
+    its own set; where a pass shares one, it need not.
+    """
+    import pandas as pd
+
+    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rows: list[dict[str, Any]] = []
+    for direction in found.fit.directions[: amount.directions]:
+        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        texts = [a for a, _ in pairs_of(direction, "joined", scale, data)]
+        session = limited(found, direction, scale)
+        for shared in (False, True):
+            own = replace(session, projection=ScreenScorer(screen, found.matrix, shared=shared))
+            alone = [h.tokens for h in own.decode(texts, batch=1, threads=1)]
+            together = [h.tokens for h in own.decode(texts, batch=20, threads=1)]
+            otherwise = [h.tokens for h in own.decode(texts, batch=7, threads=1)]
+            windows = replace(own, decoder=registry.decoder("window:width=5,draft=recycled/pad"))
+            drafted = [h.tokens for h in windows.decode(texts, batch=1, threads=1)]
+            rows.append(
+                {
+                    "name": f"{direction}, {'union' if shared else 'own sets'}",
+                    "direction": direction,
+                    "method": "union" if shared else "own sets",
+                    "together_as_alone": same_share(together, alone),
+                    "otherwise_together_as_alone": same_share(otherwise, alone),
+                    "window_as_greedy": same_share(drafted, alone),
+                    "sentences": len(texts),
+                    "kind": "measured",
+                }
+            )
+    return told(pd.DataFrame(rows), seed, [found])
+
+
+def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+    """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
+    import pandas as pd
+
+    session = Session.of(_model(), "en", "de", projection="clustered")
+    trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
+    rows = [
+        {
+            "name": f"slot {slot}",
+            "token": trace.pieces[int(token)],
+            "cluster": int(cluster),
+            "active": int(active),
+            "kind": "measured",
+        }
+        for iteration in trace.iterations
+        if iteration.cluster is not None and iteration.num_active is not None
+        for slot, token, cluster, active in zip(
+            iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
+        )
+    ]
+    frame = told(pd.DataFrame(rows))
+    frame.attrs["traces"] = {"clusters": trace}
+    return frame
+
+
+def told(frame: "pd.DataFrame", seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+    """The frame with how it was made, and on how many contexts of the models that were used."""
+    frame.attrs["provenance"] = provenance(_model(), threads=1, seed=seed) | {"contexts": counted(used)}
+    return frame
+
+
+@cache
+def _model() -> TranslationModel:
+    return load(trained(MODELS[NAME]), device="cpu", engine="compiled")

@@ -1,0 +1,333 @@
+"""Projections whose candidates come from the index of a library: FGD's graph by faiss or hnswlib, and ScaNN."""
+
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from fastdecode_lib.kernels.listed import best_listed
+from fastdecode_lib.projections.mips import lengthened
+from fastdecode_lib.projections.shortlists import Listed, layer, within
+
+Library = Literal["faiss", "hnswlib"]
+LIBRARIES: tuple[Library, ...] = ("faiss", "hnswlib")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fgd(Listed):
+    """FGD (Zhang et al. 2018): candidates are the neighbours that a walk through a small-world graph of the rows meets.
+
+    Where rows are of very different lengths, as those of tied embeddings are, some have no link that leads to them, and no walk
+    finds them however broad: of the bundled model's 16,000 rows, 755 with 16 links, 216 with 32 and 12 with 64. The end of the
+    sentence is among them with 16 and with 32.
+
+    Attributes
+    ----------
+    neighbours : int
+        Candidates.
+    search : int
+        Breadth of the walk (the library's ef); below `mips` it counts as that.
+    links : int
+        Neighbours of a row in the graph, M: twice as many on the lowest level.
+    library : "faiss" or "hnswlib"
+    index : faiss.IndexHNSWFlat or hnswlib.Index
+        Over the rows, lengthened for Euclidean distance.
+    """
+
+    neighbours: int = 64
+    search: int = 128
+    links: int = 16
+    library: Library = "faiss"
+    index: Any = field(repr=False)
+
+    name = "fgd"
+
+    @classmethod
+    def fit(
+        cls,
+        weight: Any,
+        bias: Any = None,
+        *,
+        neighbours: int = 64,
+        search: int = 128,
+        links: int = 16,
+        construction: int = 200,
+        library: Library = "faiss",
+        fingerprint: str = "",
+    ) -> Self:
+        """Build the graph of a weight (V, D), on one thread: it is the same every time.
+
+        ``dataclasses.replace`` changes `mips` and `search` without this.
+
+        Parameters
+        ----------
+        construction : int
+            Breadth of the walks that find a new row's links.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of range, or the library is unknown or not installed.
+        """
+        weight, bias = layer(weight, bias)
+        within(cls.name, "links", links, 2, 512)
+        within(cls.name, "construction", construction, 1, 100_000)
+        rows = lengthened(weight, bias)
+        index: Any
+        if library == "faiss":
+            from threadpoolctl import threadpool_limits
+
+            index = _faiss().IndexHNSWFlat(rows.shape[1], links)
+            index.hnsw.efConstruction, index.keep_max_size_level0 = construction, True
+            with threadpool_limits(1, user_api="openmp"):
+                index.add(rows)
+        else:
+            index = _hnswlib(library).Index(space="l2", dim=rows.shape[1])
+            index.init_index(max_elements=len(rows), M=links, ef_construction=construction, random_seed=100)
+            index.add_items(rows, num_threads=1)
+        knobs: dict[str, Any] = {"neighbours": neighbours, "search": search, "links": links, "library": library}
+        return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self.name, "neighbours", self.neighbours, 1, self.vocabulary)
+        within(self.name, "search", self.search, 1, 2**31 - 1)
+
+    @property
+    def longest(self) -> int:
+        """`mips`."""
+        return self.neighbours
+
+    @property
+    def candidates(self) -> float:
+        """`mips`: the graph seldom yields fewer."""
+        return self.neighbours
+
+    @cached_property
+    def _compared(self) -> float:
+        """Rows that a walk looks at: faiss counts them, on average over some rows of the weight; else, every link of the walk."""
+        if self.library != "faiss":
+            return min(self.vocabulary, 2 * self.links * max(self.search, self.neighbours))
+        counts = _faiss().cvar.hnsw_stats
+        counts.reset()
+        self._counted()
+        return float(counts.ndis / len(self._sample))
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """Distances of the walk."""
+        return self._compared * (self.width + 2)
+
+    @property
+    def search_bytes(self) -> float:
+        """Rows that the walk looks at, and their numbers in the lists of links."""
+        return self._compared * 4 * (self.width + 3)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the weight, and of the graph: the rows it holds for itself and the lowest level's links."""
+        return self.weight.nbytes + self.bias.nbytes + 4 * self.vocabulary * (self.width + 2 + 2 * self.links)
+
+    @cached_property
+    def _parameters(self) -> Any:
+        return _faiss().SearchParametersHNSW(efSearch=max(self.search, self.neighbours))
+
+    def _nearest(self, queries: np.ndarray) -> np.ndarray:
+        """Rows (N, neighbours) nearest to queries (N, D + 2), int64; -1 where fewer are found."""
+        if self.library == "faiss":
+            pointer = _faiss().swig_ptr
+            found = np.empty((len(queries), self.neighbours), dtype=np.int64)
+            distances, k = np.empty(found.shape, dtype=np.float32), self.neighbours
+            self.index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(found), self._parameters)
+            return found
+        self.index.set_ef(max(self.search, self.neighbours))
+        try:
+            return self.index.knn_query(queries, self.neighbours, num_threads=1)[0].astype(np.int64)
+        except RuntimeError as error:
+            raise ValueError(
+                f"hnswlib found fewer than the neighbours asked for: got {error}. Raise links, or lower neighbours."
+            ) from error
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        queries = np.empty((len(hidden), self.width + 2), dtype=np.float32)
+        queries[:, :-2], queries[:, -2], queries[:, -1] = hidden, 1, 0
+        best_listed(hidden, self._nearest(queries), *self._room(len(hidden)), asked, results)
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        if self.library == "faiss":
+            graph = _faiss().serialize_index(self.index, _faiss().IO_FLAG_SKIP_STORAGE)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                self.index.save_index(f"{folder}/index")
+                graph = np.fromfile(f"{folder}/index", dtype=np.uint8)
+        return super()._tensors() | {"graph": graph}
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+        graph = tensors.pop("graph")
+        weight, bias = layer(tensors["weight"], tensors["bias"])
+        rows = lengthened(weight, bias)
+        if knobs["library"] == "faiss":
+            index, storage = _faiss().deserialize_index(graph), _faiss().IndexFlatL2(rows.shape[1])
+            storage.add(rows)
+            index.own_fields, index.storage = False, storage
+            index.referenced_objects = [storage]  # the graph only knows its address
+        else:
+            index = _hnswlib(knobs["library"]).Index(space="l2", dim=rows.shape[1])
+            with tempfile.TemporaryDirectory() as folder:
+                graph.tofile(f"{folder}/index")
+                index.load_index(f"{folder}/index")
+        return cls(weight=weight, bias=bias, index=index, **knobs)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scann(Listed):
+    """ScaNN (Guo et al. 2020): a tree of clusters and products with coarsely quantised rows; an optional package.
+
+    A row stands in two leaves, the second chosen for what the first is blind to (SOAR, Sun et al. 2023): 16 of 100 leaves hold
+    99.9% of a small language model's best rows so, 20 of them 97% where each row stands in one. The batched search of ScaNN can
+    give other candidates than its single one, so that each hidden vector is searched by itself.
+
+    Attributes
+    ----------
+    neighbours : int
+        Candidates.
+    probes : int
+        Leaves looked into.
+    leaves : int
+        Of the tree.
+    copies : int
+        Leaves that a row stands in: 2 of what `fit` makes.
+    index : scann.ScannSearcher
+        Over rows (weight, bias).
+    """
+
+    neighbours: int = 64
+    probes: int = 10
+    leaves: int = 100
+    copies: int = 1
+    index: Any = field(repr=False)
+
+    name = "scann"
+
+    @classmethod
+    def fit(
+        cls,
+        weight: Any,
+        bias: Any = None,
+        *,
+        neighbours: int = 64,
+        probes: int = 10,
+        leaves: int = 100,
+        fingerprint: str = "",
+    ) -> Self:
+        """Index a weight (V, D); its clusters are drawn at random, so that two indexes differ.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of range, there are fewer than 16 tokens, or scann is not installed.
+        """
+        weight, bias = layer(weight, bias)
+        within(cls.name, "leaves", leaves, 1, len(weight))
+        if len(weight) < 16:
+            raise ValueError(f"scann needs 16 tokens at least: got {len(weight)}. Use another projection.")
+        rows = np.concatenate([weight, bias[:, None]], axis=1)
+        builder = _scann().builder(rows, neighbours, "dot_product").set_n_training_threads(1)
+        tree = builder.tree(leaves, min(probes, leaves), training_sample_size=len(rows), soar_lambda=1.5)
+        index = tree.score_ah(2, anisotropic_quantization_threshold=0.2).build()
+        knobs: dict[str, Any] = {"neighbours": neighbours, "probes": probes, "leaves": leaves, "copies": 2}
+        return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self.name, "neighbours", self.neighbours, 1, self.vocabulary)
+        within(self.name, "probes", self.probes, 1, self.leaves)
+        within(self.name, "copies", self.copies, 1, 2)
+
+    @property
+    def longest(self) -> int:
+        """`mips`."""
+        return self.neighbours
+
+    @property
+    def candidates(self) -> float:
+        """`mips`, unless the leaves hold fewer."""
+        return min(self.neighbours, self._looked)
+
+    @property
+    def _looked(self) -> float:
+        """Rows in the leaves that are looked into, on average."""
+        return self.copies * self.vocabulary * self.probes / self.leaves
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """The leaves' centres, and a look into a table for every two columns of the rows in those probed."""
+        return self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 2
+
+    @property
+    def search_bytes(self) -> float:
+        """The leaves' centres, and half a byte for every two columns of the rows in those probed."""
+        return 4 * self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 4
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        lists = np.full((len(hidden), self.neighbours), -1, dtype=np.int64)
+        queries = np.concatenate([hidden, np.ones((len(hidden), 1), np.float32)], axis=1)
+        for row, query in enumerate(queries):
+            found, products = self.index.search(query, self.neighbours, leaves_to_search=self.probes)
+            found = found[~np.isnan(products)]
+            lists[row, : len(found)] = found
+        best_listed(hidden, lists, *self._room(len(hidden)), asked, results)
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        with tempfile.TemporaryDirectory() as folder:
+            self.index.serialize(folder, relative_path=True)
+            files = {f"index.{file.name}": np.fromfile(file, np.uint8) for file in sorted(Path(folder).iterdir())}
+        return super()._tensors() | files
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in tensors.items():
+                if name.startswith("index."):
+                    content.tofile(Path(folder) / Path(name.removeprefix("index.")).name)
+            index = _scann().load_searcher(folder)
+        return cls(weight=tensors["weight"], bias=tensors["bias"], index=index, **knobs)
+
+
+def _faiss() -> Any:
+    import faiss
+
+    return faiss
+
+
+def _hnswlib(library: str) -> Any:
+    """The package hnswlib, if that is what is asked for."""
+    if library not in LIBRARIES:
+        raise ValueError(f"Unknown library of fgd: got {library!r}. Use one of {', '.join(LIBRARIES)}.")
+    return _optional("hnswlib")
+
+
+def _scann() -> Any:
+    return _optional("scann").scann_ops_pybind
+
+
+def _optional(name: str) -> Any:
+    """A package that is not installed with the others.
+
+    Raises
+    ------
+    ValueError
+        If it is missing.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(
+            f"This projection needs a package: got no module {error.name or name!r}. Install it with `pip install {name}`."
+        ) from error

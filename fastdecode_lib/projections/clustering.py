@@ -1,0 +1,87 @@
+"""Paper 000: clusters of hidden vectors by k-means, each with the tokens that were ever best there."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.projections.active_sets import ActiveSets, Recorded, check_guards, count_all, ranking, sampled
+from fastdecode_lib.projections.kmeans import kmeans
+from fastdecode_lib.projections.screens import Screen
+
+
+def fit_clustered(
+    contexts: Recorded,
+    *,
+    clusters: int = 400,
+    top: int = 1,
+    iterations: int = 20,
+    seed: int = 0,
+    most: int = 500_000,
+    least_count: int = 1,
+    always: Sequence[int] = (),
+    at_least: int = 0,
+) -> Screen:
+    """Cluster the contexts and give each cluster the union of the best tokens of all its members (section 3).
+
+    Parameters
+    ----------
+    contexts : Recorded
+    clusters : int
+        r; 100 to 2,000 in the paper, 1,300 for its Italian to English.
+    top : int
+        K, how many of the best tokens of a context count; 1, 3 or 5 in the paper, finally 1.
+    iterations : int
+        Of k-means; 20 in the paper.
+    most : int
+        Centroids are those of at most so many contexts, drawn at random; the sets are made of all of them.
+    least_count : int
+        Ours: how often a token must have been best in a cluster to be active there. 1 is the paper's; a union over more
+        contexts is larger, since what was best once stays.
+    always : sequence of int
+        Ours: tokens that are active in every cluster, such as the end.
+    at_least : int
+        Ours: smaller sets are filled up with the tokens most frequent over all, so that a beam finds enough of them.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer contexts than clusters, fewer recorded labels than `top`, or tokens outside the vocabulary.
+    """
+    _check(contexts, top, least_count)
+    check_guards(contexts.vocabulary, always, at_least)
+    points = kmeans(sampled(contexts, most, seed), clusters, iterations=iterations, seed=seed)
+    knobs = {"clusters": clusters, "top": top, "iterations": iterations, "seed": seed, "most": most}
+    guards = {"least_count": least_count, "always": [int(token) for token in always], "at_least": at_least}
+    about: dict[str, Any] = {"fingerprint": contexts.fingerprint, "contexts": len(contexts), **knobs, **guards}
+    return with_sets(Screen("clustered", points, empty_sets(clusters, contexts.vocabulary), about), contexts)
+
+
+def empty_sets(clusters: int, vocabulary: int) -> ActiveSets:
+    """Sets without a token."""
+    return ActiveSets(np.zeros(clusters + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), vocabulary)
+
+
+def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
+    """The same clusters with sets made anew, from these contexts and with changed `top`, `least_count`, `always` or `at_least`."""
+    about = screen.about | changes
+    top, vocabulary, clusters = about["top"], contexts.vocabulary, len(screen.sets)
+    _check(contexts, top, about["least_count"])
+    keys, counts, members = count_all(screen.assign, contexts, top, clusters)
+    sets = ActiveSets.of_keys(keys[counts >= about["least_count"]], clusters, vocabulary)
+    if about["always"]:
+        sets = sets.with_always(about["always"])
+    if about["at_least"]:
+        sets = sets.at_least(about["at_least"], ranking(keys % vocabulary, counts, vocabulary))
+    scored = float((members * sets.sizes).sum() / max(1, members.sum()))
+    return replace(screen, sets=sets, about=about | {"contexts": len(contexts), "scored": scored})
+
+
+def _check(contexts: Recorded, top: int, least_count: int) -> None:
+    if not 1 <= top <= contexts.top:
+        raise ValueError(
+            f"top must be from 1 to the {contexts.top} labels recorded for each context, got {top}. Record with more, or lower it."
+        )
+    if least_count < 1:
+        raise ValueError(f"least_count must be at least 1, got {least_count}. 1 is the paper's.")

@@ -1,0 +1,329 @@
+"""Paper 001, learning to screen (L2S): weights of clusters and their active sets, learned in turns (algorithm 1).
+
+With sets fixed, the weights v of the clusters go down the gradient of the loss by straight-through Gumbel samples (eq. 8);
+with weights fixed, sets are filled greedily, as a knapsack (eq. 6). In the first turn the sets are empty, every cluster
+costs the same, and the gradient is exactly zero: one turn is spherical k-means with a knapsack.
+
+What the paper does not give, and every screen therefore says of itself: the contexts, the budget B, the number of turns, the
+learning rate, the size of batches, the momentum of the moving average.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fastdecode_lib.projections.active_sets import (
+    ActiveSets,
+    Recorded,
+    check_guards,
+    count_all,
+    count_labels,
+    ranking,
+    sampled,
+)
+from fastdecode_lib.projections.clustering import empty_sets
+from fastdecode_lib.projections.kmeans import kmeans
+from fastdecode_lib.projections.screens import Screen
+
+Reading = Literal["literal", "linear"]
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Settings of algorithm 1; those above `rounds` are the paper's.
+
+    Attributes
+    ----------
+    clusters : int
+        r; 50 to 250 in the paper (table 4).
+    top : int
+        Labels of a context; 5 in the paper.
+    penalty : float
+        lambda, the price of an active token that is no label (eq. 6).
+    pressure : float
+        gamma, of exceeding the budget (eq. 8), beside the sum of a batch's losses. Beside their mean, 10 would be all that counts:
+        sets fill the budget to the brim, and every other batch is over it.
+    temperature : float
+    reading : "literal" or "linear"
+        Where the samples stand in the loss: within the squares, as in eq. 7, or around them. Both have the same value; within,
+        a label that is covered already has no gradient and one that is not has twice as much.
+    skip : bool
+        Whether the knapsack goes on after the first token that does not fit. The paper: "add one by one until reaching B".
+    rounds, epochs, batch, momentum
+        Ours: turns of algorithm 1; passes over the contexts in a turn; contexts of a batch and momentum of the moving average of
+        the mean set.
+    sharpness, rate
+        Ours. Weights begin at the centroids, as long as makes `sharpness` the largest product with a hidden vector of mean length.
+        With centroids of length 1 and short hidden vectors, products are smaller than the Gumbel noise: choices in training are
+        by chance, and what is learned is worse than k-means. The learning rate is relative to both lengths.
+    """
+
+    clusters: int = 100
+    top: int = 5
+    penalty: float = 0.0003
+    pressure: float = 10.0
+    temperature: float = 1.0
+    reading: Reading = "literal"
+    skip: bool = False
+    rounds: int = 4
+    epochs: int = 1
+    sharpness: float = 30.0
+    rate: float = 20.0
+    batch: int = 512
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.reading not in ("literal", "linear"):
+            raise ValueError(f"Unknown reading of the loss: got {self.reading!r}. Use 'literal' or 'linear'.")
+        for name, least in (("clusters", 1), ("top", 1), ("rounds", 1), ("batch", 1), ("epochs", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number from {least}, got {value}. The default is a good start."
+                )
+        for name in ("penalty", "pressure", "rate", "momentum"):
+            if not 0 <= getattr(self, name) < (1 if name == "momentum" else np.inf):
+                most = "to below 1" if name == "momentum" else "up"
+                raise ValueError(
+                    f"{name} must be from 0 {most}, got {getattr(self, name)}. The default is a good start."
+                )
+        for name in ("temperature", "sharpness"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}. The default is a good start.")
+
+
+def fit_screened(
+    contexts: Recorded,
+    *,
+    budget: float,
+    learning: Learning | None = None,
+    seed: int = 0,
+    most: int = 500_000,
+    always: Sequence[int] = (),
+    at_least: int = 0,
+    progress: bool = False,
+    points: np.ndarray | None = None,
+) -> Screen:
+    """Learn a screen from recorded contexts.
+
+    Parameters
+    ----------
+    contexts : Recorded
+        With at least `Learning.top` labels of each.
+    budget : float
+        B, tokens of a context's set on average; the knob of the paper's curves. What is scored may be more, and stands as
+        ``scored`` in ``about``: a cluster that the knapsack leaves empty scores the whole vocabulary.
+    most : int
+        Weights are learned from at most so many contexts, drawn at random; the sets are made of all of them.
+    always : sequence of int
+        Ours: tokens that are active in every cluster, such as the end. They come on top of the budget.
+    at_least : int
+        Ours: smaller sets are filled up with the tokens most frequent over all.
+    points : float array (r, D), optional
+        The directions where weights begin, `Learning.clusters` of them; those of spherical k-means otherwise, as in the paper.
+
+    Raises
+    ------
+    ValueError
+        If the budget is not above 0, there are too few contexts or labels, points do not fit, or tokens are outside the
+        vocabulary.
+    """
+    learning = learning or Learning()
+    if not 0 < budget < np.inf:
+        raise ValueError(f"The budget must be above 0, got {budget}. It is the mean number of tokens scored.")
+    if most < learning.clusters:
+        raise ValueError(
+            f"Weights are learned from as many contexts as there are clusters, or more: got most={most} for "
+            f"{learning.clusters} clusters. Raise most."
+        )
+    if points is not None and (
+        np.shape(points) != (learning.clusters, contexts.width) or not np.isfinite(points).all()
+    ):
+        raise ValueError(
+            f"Weights begin at finite points {(learning.clusters, contexts.width)}, clusters by width: got {np.shape(points)}. "
+            "Leave points out, or set Learning.clusters."
+        )
+    if contexts.top < learning.top:
+        raise ValueError(
+            f"Learning to screen needs the {learning.top} best tokens of each context: got contexts with {contexts.top}. Record "
+            f"them with top={learning.top}, or lower top."
+        )
+    check_guards(contexts.vocabulary, always, at_least)
+    chosen = contexts if len(contexts) <= most else contexts.sample(most, seed)
+    hidden = sampled(chosen, most, seed)
+    labels = np.concatenate([block.labels[:, : learning.top] for block in chosen.blocks()])
+    if points is None:
+        points = kmeans(hidden, learning.clusters, seed=seed, spherical=True)
+    lengths = np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
+    mean_length = np.sqrt(np.square(hidden, dtype=np.float64).sum(1).mean())
+    points = (points / lengths * (learning.sharpness / mean_length)).astype(np.float32)
+    about: dict[str, Any] = {
+        "fingerprint": contexts.fingerprint,
+        "contexts": len(contexts),
+        "budget": budget,
+        "seed": seed,
+        "most": most,
+        "always": [int(token) for token in always],
+        "at_least": at_least,
+        **asdict(learning),
+    }
+    screen = Screen("screened", points, empty_sets(len(points), contexts.vocabulary), about)
+    random = np.random.default_rng(seed)
+    for turn in range(learning.rounds):
+        if turn > 0:
+            learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
+            screen = replace(screen, points=learned)
+        last = turn == learning.rounds - 1
+        counted = (
+            count_all(screen.assign, contexts, learning.top, len(screen.sets))
+            if last
+            else _count_arrays(screen, hidden, labels)
+        )
+        screen = replace(screen, sets=knapsack(*counted, contexts.vocabulary, budget, learning.penalty, learning.skip))
+    keys, counts, _ = counted
+    sets = screen.sets.with_always(always) if len(always) else screen.sets
+    if at_least:
+        sets = sets.at_least(at_least, ranking(keys % contexts.vocabulary, counts, contexts.vocabulary))
+    members = counted[2]
+    scored = float((members * sets.sizes).sum() / max(1, members.sum()))
+    return replace(screen, sets=sets, about=about | {"scored": scored})
+
+
+def knapsack(
+    keys: np.ndarray,
+    counts: np.ndarray,
+    members: np.ndarray,
+    vocabulary: int,
+    budget: float,
+    penalty: float,
+    skip: bool = False,
+) -> ActiveSets:
+    """The sets of highest value whose mean size over the contexts is at most the budget, greedily (eq. 6, weights fixed).
+
+    A cluster that gets no token counts as nothing here; in use, an empty set stands for the whole vocabulary.
+
+    A token of a cluster is worth ``n_ts - lambda (n_t - n_ts)`` and weighs ``n_t``; by worth over weight, that is by the share
+    ``n_ts / n_t`` of the cluster's contexts it is a label of, all tokens of all clusters stand in one order. The penalty only
+    cuts off shares up to ``lambda / (1 + lambda)``.
+
+    Parameters
+    ----------
+    keys, counts : int64 arrays (M,)
+        ``cluster * V + token`` and n_ts, how many contexts of the cluster have the token as a label.
+    members : int64 array (r,)
+        n_t, contexts of each cluster.
+    skip : bool
+        Go on after the first token that does not fit.
+    """
+    clusters = keys // vocabulary
+    weights = members[clusters]
+    worth = counts - penalty * (weights - counts)
+    candidates = np.flatnonzero(worth > 0)
+    share = counts[candidates] / weights[candidates]
+    order = candidates[np.lexsort((keys[candidates], -counts[candidates], -share))]
+    room = budget * members.sum()
+    filled = np.cumsum(weights[order])
+    fits = filled <= room
+    kept = order[fits]
+    if skip and not fits.all():
+        left, more = room - (filled[fits][-1] if fits.any() else 0), []
+        for item in order[len(kept) :]:
+            if weights[item] <= left:
+                left -= weights[item]
+                more.append(item)
+        kept = np.concatenate([kept, np.array(more, dtype=np.int64)])
+    return ActiveSets.of_keys(np.sort(keys[kept]), len(members), vocabulary)
+
+
+def learn_points(
+    points: np.ndarray,
+    sets: ActiveSets,
+    hidden: np.ndarray,
+    labels: np.ndarray,
+    budget: float,
+    learning: Learning,
+    random: np.random.Generator,
+    progress: bool = False,
+) -> np.ndarray:
+    """Weights (r, D) after some passes of stochastic gradient descent on eq. 8 over contexts (N, D) and labels (N, K)."""
+    from tqdm.auto import tqdm
+
+    points, active = points.astype(np.float32), _Active(sets)
+    mean_set: float | None = None
+    starts = range(0, len(hidden), learning.batch)
+    rate = np.float32(learning.rate * learning.sharpness / np.square(hidden, dtype=np.float64).sum(1).mean())
+    with tqdm(total=learning.epochs * len(starts), desc="screening", unit="batch", disable=not progress) as bar:
+        for _ in range(learning.epochs):
+            order = random.permutation(len(hidden))
+            for start in starts:
+                rows = np.sort(order[start : start + learning.batch])
+                noise = random.gumbel(size=(len(rows), len(points))).astype(np.float32)
+                gradient, mean_set = step(points, active, hidden[rows], labels[rows], noise, mean_set, budget, learning)
+                points -= rate * gradient
+                bar.update()
+    return points
+
+
+class _Active:
+    """Sets as tables: who is active where (r, V), sizes (r,), and how many tokens two clusters share (r, r)."""
+
+    def __init__(self, sets: ActiveSets):
+        self.table = np.zeros((len(sets), sets.vocabulary), dtype=bool)
+        self.table.reshape(-1)[sets.keys] = True
+        self.sizes = np.diff(sets.offsets).astype(np.float32)
+        floats = self.table.astype(np.float32)
+        self.shared = floats @ floats.T
+
+
+def step(
+    points: np.ndarray,
+    active: _Active,
+    hidden: np.ndarray,
+    labels: np.ndarray,
+    noise: np.ndarray,
+    mean_set: float | None,
+    budget: float,
+    learning: Learning,
+) -> tuple[np.ndarray, float]:
+    """The gradient (r, D) of a batch's loss and the budget's hinge, over the batch's size, and the new average of the mean set.
+
+    The samples are one-hot on the way forward and softmax on the way back, so that the gradient is the softmax's, of what a
+    cluster would cost: no table of contexts and tokens is made. Of the hinge only the batch's own share of the moving
+    average has a gradient.
+
+    Parameters
+    ----------
+    hidden, labels : arrays (B, D) and (B, K)
+    noise : float array (B, r)
+        Gumbel samples.
+    """
+    logits = (hidden @ points.T + noise) / np.float32(learning.temperature)
+    logits -= logits.max(1, keepdims=True)
+    soft = np.exp(logits)
+    soft /= soft.sum(1, keepdims=True)
+    chosen = soft.argmax(1)
+    covered = active.table[:, labels].transpose(1, 0, 2)
+    penalty = np.float32(learning.penalty)
+    if learning.reading == "linear":
+        hits = covered.sum(2)
+        cost = labels.shape[1] - hits + penalty * (active.sizes - hits)
+    else:
+        own = active.table[chosen[:, None], labels][:, None]
+        cost = -2 * (covered & ~own).sum(2) + 2 * penalty * (active.shared[chosen] - (covered & own).sum(2))
+    cost = cost.astype(np.float32)
+    batch_mean = float(active.sizes[chosen].mean())
+    own_share = 1.0 if mean_set is None else 1 - learning.momentum
+    average = batch_mean if mean_set is None else learning.momentum * mean_set + own_share * batch_mean
+    if average > budget:
+        cost += np.float32(learning.pressure * own_share / len(hidden)) * active.sizes
+    cost -= (soft * cost).sum(1, keepdims=True)
+    return (soft * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
+
+
+def _count_arrays(screen: Screen, hidden: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys, counts and members of some contexts, for `knapsack`."""
+    assignment, clusters = screen.assign(hidden), len(screen.sets)
+    keys, counts = count_labels(assignment, labels, clusters, screen.sets.vocabulary)
+    return keys, counts, np.bincount(assignment, minlength=clusters)

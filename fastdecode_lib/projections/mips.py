@@ -1,0 +1,422 @@
+"""Projections that find candidates by maximum inner product search, the baselines of paper 001, section 4.1.
+
+A token's score is the inner product of (weight, bias) with (hidden, 1). Methods made for distances see the rows lengthened by
+one more column, ``sqrt(U^2 - |row|^2)`` with the longest row's U, and queries by 0: then the nearest row is the best. All
+score their candidates exactly, and their probabilities are shares of these.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.kernels.search import best_greedy, best_hashed, best_in_clusters, best_in_tree
+from fastdecode_lib.projections.kmeans import kmeans
+from fastdecode_lib.projections.shortlists import Listed, known_ids, layer, offsets_checked, plain, within
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GreedyMips(Listed):
+    """Greedy-MIPS (Yu et al. 2017): the rows with the largest single products ``hidden[d] * weight[i, d]``.
+
+    Attributes
+    ----------
+    budget : int
+        Candidates.
+    entries, members : float32 and int32 arrays (D + 1, V)
+        Each column of (weight, bias) in falling order, and the tokens its entries belong to.
+    """
+
+    budget: int = 512
+    entries: np.ndarray = field(repr=False)
+    members: np.ndarray = field(repr=False)
+
+    name = "greedy_mips"
+
+    @classmethod
+    def fit(cls, weight: Any, bias: Any = None, *, budget: int = 512, fingerprint: str = "") -> Self:
+        """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without this."""
+        weight, bias = layer(weight, bias)
+        columns = np.concatenate([weight, bias[:, None]], axis=1).T
+        members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
+        entries = np.take_along_axis(columns, members, axis=1)
+        return cls(weight=weight, bias=bias, budget=budget, entries=entries, members=members, fingerprint=fingerprint)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self.name, "budget", self.budget, 1, self.vocabulary)
+        keep(self, "entries", self.entries, np.float32, (self.width + 1, self.vocabulary))
+        keep(self, "members", tokens(self.members, self.vocabulary), np.int32, self.entries.shape)
+
+    @property
+    def longest(self) -> int:
+        """The budget."""
+        return self.budget
+
+    @property
+    def candidates(self) -> float:
+        """The budget, always."""
+        return self.budget
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """The first product of every column and one for each candidate: the least; tokens met again cost no product."""
+        return self.width + 1 + self.budget
+
+    @property
+    def search_bytes(self) -> float:
+        """Entry and token for each of these."""
+        return 8 * self.search_multiply_adds
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        columns = self.width + 1
+        heap = np.empty(columns, np.float32), np.empty(columns, np.int64), np.empty(columns, np.int64)
+        return *super()._make_room(together), heap
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, heap = self._room(len(hidden))
+        best_greedy(hidden, self.entries, self.members, self.budget, heap, stored, listed, asked, results)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LshMips(Listed):
+    """LSH-MIPS (Neyshabur & Srebro 2015, simple-LSH): rows that random planes do not part from the hidden vector.
+
+    Attributes
+    ----------
+    planes : Matrix (tables * bits, D)
+        Normals, with the bias's part as constant.
+    offsets : int64 array (tables, 2^bits + 1)
+        Where the buckets of each table begin.
+    members : int32 array (tables, V)
+        Tokens by bucket.
+    """
+
+    planes: Matrix = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
+    members: np.ndarray = field(repr=False)
+
+    name = "lsh_mips"
+
+    @classmethod
+    def fit(
+        cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0, fingerprint: str = ""
+    ) -> Self:
+        """Hash a weight (V, D) into `tables` with 2^`bits` buckets each; without bits, every token is a candidate."""
+        weight, bias = layer(weight, bias)
+        within(cls.name, "tables", tables, 1, 4096)
+        within(cls.name, "bits", bits, 0, 20)
+        rows = lengthened(weight, bias)
+        normals = np.random.default_rng(seed).standard_normal((tables * bits, rows.shape[1]), dtype=np.float32)
+        offsets = np.zeros((tables, 2**bits + 1), dtype=np.int64)
+        members = np.empty((tables, len(rows)), dtype=np.int32)
+        for table in range(tables):
+            sides = rows @ normals[table * bits : table * bits + bits].T >= 0
+            buckets = sides @ (1 << np.arange(bits))
+            members[table] = np.argsort(buckets, kind="stable")
+            offsets[table, 1:] = np.cumsum(np.bincount(buckets, minlength=2**bits))
+        planes = _matrix(normals, weight.shape[1])
+        return cls(weight=weight, bias=bias, planes=planes, offsets=offsets, members=members, fingerprint=fingerprint)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        tables, buckets = self.offsets.shape[0], self.offsets.shape[1] - 1
+        bits = buckets.bit_length() - 1
+        if buckets != 2**bits or self.planes.shape != (max(1, tables * bits), self.width):
+            raise damaged("hash tables", self.offsets.shape)
+        keep(self, "offsets", offsets_checked("hash tables", self.offsets, self.vocabulary), np.int64)
+        keep(self, "members", tokens(self.members, self.vocabulary), np.int32, (tables, self.vocabulary))
+
+    @property
+    def longest(self) -> int:
+        """V, or the largest buckets together where these hold fewer."""
+        return int(min(self.vocabulary, np.diff(self.offsets).max(1).sum()))
+
+    @cached_property
+    def candidates(self) -> float:
+        """Mean number, counted on some rows of the weight taken as hidden vectors."""
+        return self._counted()
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """All planes."""
+        return self.planes.shape[0] * self.width
+
+    @property
+    def search_bytes(self) -> float:
+        """All planes, and for each table two offsets and the tokens between them."""
+        return self.planes.memory_bytes + 16 * len(self.offsets) + 4 * self.candidates
+
+    @property
+    def _first(self) -> Matrix:
+        return self.planes
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, sides = self._room(len(hidden))
+        planes = self.planes.record
+        best_hashed(hidden, planes, self.offsets, self.members, sides, stored, listed, asked, results)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PcaMips(Listed):
+    """PCA-MIPS (Bachrach et al. 2014): a tree that halves the rows at the median of one principal direction a level.
+
+    The rows are stored leaf after leaf. Hidden vectors are brought to the length U of the rows, which changes no order.
+
+    Attributes
+    ----------
+    detours : bool
+        Whether the leaves count, too, that are reached by turning the other way once.
+    directions : Matrix (depth, D)
+        With the bias's part as constant.
+    cuts : float32 array (2^depth - 1,)
+        Medians, level after level.
+    centre : float32 array (depth,)
+        Projections of the rows' mean.
+    offsets : int64 array (2^depth + 1,)
+        Where each leaf begins.
+    order : int64 array (V,)
+        The token of each row.
+    """
+
+    detours: bool = False
+    directions: Matrix = field(repr=False)
+    cuts: np.ndarray = field(repr=False)
+    centre: np.ndarray = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
+    order: np.ndarray = field(repr=False)
+
+    name = "pca_mips"
+
+    @classmethod
+    def fit(
+        cls, weight: Any, bias: Any = None, *, depth: int = 4, detours: bool = False, fingerprint: str = ""
+    ) -> Self:
+        """Build a tree over a weight (V, D) with 2^`depth` leaves."""
+        weight, bias = layer(weight, bias)
+        most = min(len(weight).bit_length() - 1, weight.shape[1] + 2)
+        within(cls.name, "depth", depth, 0, most)
+        rows = lengthened(weight, bias)
+        mean = rows.mean(0, dtype=np.float64)
+        spread = np.cov(rows, rowvar=False, bias=True, dtype=np.float64)
+        directions = np.linalg.eigh(spread)[1].T[::-1][:depth]
+        projections, leaves, cuts = (rows - mean) @ directions.T, [np.arange(len(rows))], []
+        for level in range(depth):
+            halves = []
+            for leaf in leaves:
+                leaf = leaf[np.argsort(projections[leaf, level], kind="stable")]
+                middle = len(leaf) // 2
+                cuts.append(projections[leaf[middle - 1 : middle + 1], level].mean())
+                halves += [np.sort(leaf[:middle]), np.sort(leaf[middle:])]
+            leaves = halves
+        order = np.concatenate(leaves)
+        return cls(
+            weight=weight[order],
+            bias=bias[order],
+            detours=detours,
+            directions=_matrix(directions, weight.shape[1]),
+            cuts=np.array(cuts, dtype=np.float32),
+            centre=(directions @ mean).astype(np.float32),
+            offsets=np.cumsum([0, *map(len, leaves)]),
+            order=order,
+            fingerprint=fingerprint,
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        leaves = len(self.offsets) - 1
+        rows, columns = self.directions.shape
+        fits = rows >= len(self.centre) and columns == self.width
+        if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or not fits:
+            raise damaged("tree", self.cuts.shape)
+        keep(self, "cuts", self.cuts, np.float32)
+        keep(self, "centre", self.centre, np.float32)
+        keep(self, "offsets", offsets_checked("tree", self.offsets, self.vocabulary), np.int64)
+        keep(self, "order", tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
+
+    @property
+    def longest(self) -> int:
+        """The largest leaf, as often as leaves are visited."""
+        return int(min(self.vocabulary, self._visited * np.diff(self.offsets).max()))
+
+    @property
+    def candidates(self) -> float:
+        """The mean size of a leaf, for each that is visited."""
+        return self._visited * self.vocabulary / (len(self.offsets) - 1)
+
+    @property
+    def _visited(self) -> int:
+        return 1 + self.detours * len(self.centre)
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """The projections."""
+        return len(self.centre) * self.width
+
+    @property
+    def search_bytes(self) -> float:
+        """The directions and a cut for each level."""
+        return self.directions.memory_bytes + 4 * len(self.centre) * self._visited
+
+    @property
+    def _order(self) -> np.ndarray:
+        return self.order
+
+    @property
+    def _first(self) -> Matrix:
+        return self.directions
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        squares = (self.weight.astype(np.float64) ** 2).sum(1) + self.bias.astype(np.float64) ** 2
+        return float(np.sqrt(squares.max())), *super()._make_room(together)
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        radius, stored, listed, projections = self._room(len(hidden))
+        tree = self.directions.record, self.cuts, self.centre, radius, self.detours, self.offsets
+        best_in_tree(hidden, *tree, projections, stored, listed, asked, results)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowClusters(Listed):
+    """Clusters of the rows themselves, by spherical k-means, of which those with the best mean score are looked into.
+
+    Large biases would part rows that point the same way, so that the weight alone is clustered; the mean row of a cluster, whose
+    product with a hidden vector is the mean score of its tokens, has its bias. The rows are stored cluster after cluster: a
+    cluster is read as one stretch of memory.
+
+    Attributes
+    ----------
+    probes : int
+        Clusters looked into.
+    centroids : Matrix (C, D)
+        Mean rows, with the mean bias as constant.
+    offsets : int64 array (C + 1,)
+        Where each cluster begins.
+    order : int64 array (V,)
+        The token of each row.
+    """
+
+    probes: int = 8
+    centroids: Matrix = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
+    order: np.ndarray = field(repr=False)
+
+    name = "row_clusters"
+
+    @classmethod
+    def fit(
+        cls,
+        weight: Any,
+        bias: Any = None,
+        *,
+        clusters: int = 256,
+        probes: int = 8,
+        iterations: int = 20,
+        seed: int = 0,
+        fingerprint: str = "",
+    ) -> Self:
+        """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without this."""
+        weight, bias = layer(weight, bias)
+        within(cls.name, "clusters", clusters, 1, len(weight))
+        within(cls.name, "probes", probes, 1, clusters)
+        directions = kmeans(weight, clusters, iterations=iterations, seed=seed, spherical=True)
+        nearest = Matrix.of(directions)(weight).argmax(1)
+        order, sizes = np.argsort(nearest, kind="stable"), np.bincount(nearest)
+        sizes = sizes[sizes > 0]
+        offsets = np.cumsum([0, *sizes])
+        rows = np.concatenate([weight, bias[:, None]], axis=1)[order]
+        means = np.add.reduceat(rows, offsets[:-1], dtype=np.float64) / sizes[:, None]
+        return cls(
+            weight=weight[order],
+            bias=bias[order],
+            probes=min(probes, len(sizes)),
+            centroids=_matrix(means, weight.shape[1]),
+            offsets=offsets,
+            order=order,
+            fingerprint=fingerprint,
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        clusters = self.centroids.shape[0]
+        within(self.name, "probes", self.probes, 1, clusters)
+        if self.centroids.shape != (clusters, self.width) or len(self.offsets) != clusters + 1:
+            raise damaged("clusters", self.offsets.shape)
+        keep(self, "offsets", offsets_checked("clusters", self.offsets, self.vocabulary), np.int64)
+        keep(self, "order", tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
+
+    @property
+    def longest(self) -> int:
+        """The largest clusters together."""
+        return int(np.sort(np.diff(self.offsets))[-self.probes :].sum())
+
+    @cached_property
+    def candidates(self) -> float:
+        """Mean number, counted on some rows of the weight taken as hidden vectors."""
+        return self._counted()
+
+    @property
+    def search_multiply_adds(self) -> float:
+        """All centroids."""
+        return self.centroids.shape[0] * self.width
+
+    @property
+    def search_bytes(self) -> float:
+        """All centroids."""
+        return self.centroids.memory_bytes
+
+    @property
+    def _order(self) -> np.ndarray:
+        return self.order
+
+    @property
+    def _first(self) -> Matrix:
+        return self.centroids
+
+    def _make_room(self, together: int) -> tuple[Any, ...]:
+        probed = np.empty(self.probes, np.int64), np.empty(self.probes, np.float32)
+        return probed, *super()._make_room(together)
+
+    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        probed, stored, listed, products = self._room(len(hidden))
+        clusters = self.centroids.record, self.probes, self.offsets, probed
+        best_in_clusters(hidden, *clusters, products, stored, listed, asked, results)
+
+
+def lengthened(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Rows (weight, bias, ``sqrt(U^2 - |weight|^2 - bias^2)``), all of length U; float32 (V, D + 2)."""
+    squares = (weight.astype(np.float64) ** 2).sum(1) + bias.astype(np.float64) ** 2
+    rest = np.sqrt(squares.max() - squares)
+    return np.concatenate([weight, bias[:, None], rest[:, None]], axis=1, dtype=np.float32)
+
+
+def tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:
+    """Tokens that a kernel looks up, checked."""
+    return known_ids("tokens of the index", ids, 0, vocabulary)
+
+
+def keep(made: Any, name: str, values: np.ndarray, kind: Any, shape: tuple[int, ...] | None = None) -> None:
+    """Set an array of a frozen projection, in the form that kernels read.
+
+    Raises
+    ------
+    ValueError
+        If its shape is not that of the others.
+    """
+    if shape is not None and values.shape != shape:
+        raise damaged(name, values.shape)
+    object.__setattr__(made, name, plain(values, kind))
+
+
+def damaged(what: str, shape: tuple[int, ...]) -> ValueError:
+    """The error of arrays that do not belong together."""
+    return ValueError(f"The {what} of an index are damaged: got shape {shape} beside the others. Fit it again.")
+
+
+def _matrix(normals: np.ndarray, width: int) -> Matrix:
+    """Normals (N, D + 1 or more) as a product with hidden vectors, the bias's part as constant; a row of zeros for none."""
+    if not len(normals):
+        return Matrix.of(np.zeros((1, width), dtype=np.float32))
+    return Matrix.of(normals[:, :width], normals[:, width])

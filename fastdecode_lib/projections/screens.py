@@ -1,0 +1,483 @@
+"""A screen: clusters of hidden vectors, each with its active tokens; and the projection that scores no others.
+
+Papers 000 and 001 share all of decoding: find the cluster of a hidden vector, score the tokens of its set with the rows of
+the output matrix that belong to them, and take the best. They differ in how a vector finds its cluster (Euclidean distance
+or inner product) and in how clusters and sets are fitted: `clustered` and `screened`.
+"""
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.kernels.gathered import (
+    CLUSTERS,
+    COUNTS,
+    FIRSTS,
+    MEMBERS,
+    ROUTER,
+    SCREEN,
+    TABLE,
+    active_log_probabilities,
+    active_products,
+    best_active,
+    best_of_nearest,
+    best_of_union,
+    nearest,
+    union,
+    union_log_probabilities,
+)
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, Stored, padded, room
+from fastdecode_lib.kernels.packing import Listing
+from fastdecode_lib.kernels.tiles import LANES
+from fastdecode_lib.kernels.top_k import SPAN
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.store import atomic_folder, check_replaceable
+
+Method = Literal["clustered", "screened"]
+ROWS, SHARING_ROWS = 32, 64
+"""Hidden vectors scored together, with sets of their own or with one for all."""
+FORMAT, VERSION = "fastdecode-screens", 1
+_NONE, _NO_NORMALISER = np.zeros((1, 0), dtype=np.int64), np.zeros(0)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Clusters and their active sets, as fitted on recorded contexts.
+
+    Attributes
+    ----------
+    method : "clustered" or "screened"
+        ``clustered`` (paper 000): the nearest centroid by Euclidean distance. ``screened`` (paper 001): the highest inner
+        product, without bias and norms.
+    points : float32 array (r, D)
+        A centroid, or the weight of a cluster, in each row.
+    sets : ActiveSets
+    about : dict
+        How it was made: contexts, knobs, and the ``fingerprint`` of the model they were recorded from.
+    """
+
+    method: Method
+    points: np.ndarray
+    sets: ActiveSets
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.method not in ("clustered", "screened"):
+            raise ValueError(f"Unknown kind of screen: got {self.method!r}. Use 'clustered' or 'screened'.")
+        if self.points.ndim != 2 or len(self.points) != len(self.sets) or not np.isfinite(self.points).all():
+            raise ValueError(
+                f"A screen needs a finite point for each set: got points {self.points.shape} for {len(self.sets)} sets. Fit it "
+                "again."
+            )
+
+    def __repr__(self) -> str:
+        sizes = self.sets.sizes
+        return f"Screen({self.method!r}, {len(self.sets)} sets of {sizes.min()} to {sizes.max()} of {self.sets.vocabulary} tokens)"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts it was fitted on; empty if that is not known."""
+        return str(self.about.get("fingerprint") or "")
+
+    @property
+    def router(self) -> Matrix:
+        """What scores clusters, the highest being chosen.
+
+        For Euclidean distance that is ``C h - |C|^2 / 2``, half of what eq. 2 of paper 000 is the negative of. Its norm
+        bars, read as an absolute value, would choose wrongly: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.
+        """
+        halves = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
+        return Matrix.of(self.points, halves, name="the centroids")
+
+    def assign(self, hidden: np.ndarray) -> np.ndarray:
+        """The cluster of each hidden vector (N, D), int64 (N,); as in decoding, bit for bit."""
+        return _assign(self.router, len(self.sets), np.ascontiguousarray(hidden, dtype=np.float32))
+
+    def save(self, folder: str | Path) -> None:
+        """Write it, as the screen of all directions, into a folder of its own."""
+        save_screens({"all": self}, folder)
+
+
+def save_screens(screens: Mapping[str, Screen], folder: str | Path) -> None:
+    """Write the screens of some directions (``"en-de"``, ``"de"`` or ``"all"``) into a folder, which takes the old one's place."""
+    from safetensors.numpy import save_file
+
+    with atomic_folder(check_replaceable(folder, "screens.json")) as temporary:
+        parts = {}
+        for name, screen in screens.items():
+            small = screen.sets.vocabulary <= 65_536
+            arrays = {
+                "points": screen.points,
+                "counts": np.diff(screen.sets.offsets).astype(np.uint32),
+                "ids": screen.sets.ids.astype(np.uint16 if small else np.uint32),
+            }
+            save_file(arrays, temporary / f"{name}.safetensors")
+            parts[name] = {"method": screen.method, "vocabulary": screen.sets.vocabulary, "about": screen.about}
+        content = {"format": FORMAT, "version": VERSION, "parts": parts}
+        (temporary / "screens.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_screens(folder: str | Path) -> dict[str, Screen]:
+    """Read what `save_screens` wrote.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    folder = Path(folder)
+    try:
+        content = json.loads((folder / "screens.json").read_text(encoding="utf-8"))
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+        screens = {}
+        for name, part in content["parts"].items():
+            if Path(name).name != name:
+                raise ValueError(f"a file outside the folder: {name!r}")
+            file = folder / f"{name}.safetensors"
+            if not file.is_file():
+                raise FileNotFoundError(None, None, file)
+            arrays = load_file(file)
+            offsets = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
+            sets = ActiveSets(offsets, arrays["ids"].astype(np.int64), int(part["vocabulary"]))
+            screens[name] = Screen(part["method"], arrays["points"].astype(np.float32), sets, dict(part["about"]))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"There are no screens in {folder}: {Path(str(error.filename)).name} is missing. Fit them: fastdecode fit"
+        ) from error
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"The screens in {folder} are damaged: {error}. Fit them again: fastdecode fit") from error
+    if not screens:
+        raise ValueError(f"The screens in {folder} are empty. Fit them again: fastdecode fit")
+    return screens
+
+
+def _assign(router: Matrix, clusters: int, hidden: np.ndarray) -> np.ndarray:
+    found = np.empty(len(hidden), dtype=np.int64)
+    together = max(1, min(ROWS, len(hidden)))
+    scores = np.empty((together, router.outputs), dtype=np.float32)
+    nearest(hidden, router.record, clusters, room(together, router.shape[1]), scores, found)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- projection
+
+
+@dataclass(frozen=True)
+class _SetMatrix:
+    """The rows of all sets one after another, each set from a block of its own; see `kernels.gathered`.
+
+    Attributes
+    ----------
+    matrix : Matrix
+    table : int64 array (r, FIELDS)
+    firsts, counts : int64 arrays (r,)
+    members : int64 array
+    """
+
+    matrix: Matrix
+    table: np.ndarray
+    firsts: np.ndarray
+    counts: np.ndarray
+    members: np.ndarray
+
+    @classmethod
+    def of(cls, sets: ActiveSets, whole: Matrix) -> "_SetMatrix":
+        stored = np.diff(sets.offsets)
+        room_of = np.where(stored > 0, -(-stored // (4 * LANES)) * (4 * LANES), 0)
+        starts = np.concatenate([[0], np.cumsum(room_of)])
+        rows = np.zeros(int(starts[-1]), dtype=np.int64)
+        owners = np.repeat(np.arange(len(sets)), stored)
+        rows[starts[owners] + np.arange(len(sets.ids)) - sets.offsets[owners]] = sets.ids
+        matrix = whole.rows(rows) if len(rows) else whole.rows(np.zeros(1, dtype=np.int64))
+        table = np.tile(matrix.record, (len(sets), 1))
+        block_bytes = matrix.weight[0].nbytes
+        table[:, WEIGHT] += starts[:-1] // LANES * block_bytes
+        for column in (SCALE, BIAS, START):
+            table[:, column] += 4 * starts[:-1]
+        table[:, BLOCKS] = room_of // LANES
+        empty = stored == 0
+        table[empty] = whole.record
+        members, firsts = sets.ids, sets.offsets[:-1]
+        if empty.any():
+            members = np.concatenate([members, np.arange(sets.vocabulary)])
+            firsts = np.where(empty, len(sets.ids), firsts)
+        return cls(matrix, table, firsts.astype(np.int64), sets.sizes, np.ascontiguousarray(members))
+
+    def record_beside(self, router: Matrix, clusters: int) -> np.ndarray:
+        """Where everything is, as `kernels.gathered.best_of_nearest` reads it."""
+        record = np.zeros(SCREEN, dtype=np.int64)
+        record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
+        for place, array in (
+            (TABLE, self.table),
+            (FIRSTS, self.firsts),
+            (COUNTS, self.counts),
+            (MEMBERS, self.members),
+        ):
+            assert array.dtype == np.int64 and array.flags.c_contiguous
+            record[place] = array.ctypes.data
+        return record
+
+
+class ScreenScorer:
+    """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
+
+    By default each hidden vector has the set of its own cluster, so that no row depends on the rows beside it. With
+    `shared`, all rows of a call score the union of their sets, as paper 000 does for a batch (section 3, step 2).
+
+    Parameters
+    ----------
+    screen : Screen
+    whole : Matrix
+        The output matrix (V, D) with its bias.
+    shared : bool
+        It keeps the rows of the matrix one by one beside the copies of all sets, which serve calls that fall into one cluster.
+    scatter : bool
+        With `shared`: each row's best tokens and normaliser are read off an array of the vocabulary's width, in which all
+        others score minus infinity (step 4). Nothing but the time differs, and the last digits of the normaliser.
+
+    Raises
+    ------
+    ValueError
+        If the screen does not fit the matrix, or `scatter` is asked for without `shared`.
+    """
+
+    def __init__(self, screen: Screen, whole: Matrix, *, shared: bool = False, scatter: bool = False):
+        vocabulary, width = whole.shape
+        if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
+            raise ValueError(
+                f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
+                f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
+            )
+        if scatter and not shared:
+            raise ValueError("scatter is a step of shared sets: got scatter=True with shared=False. Use shared=True.")
+        self.screen, self.whole, self.shared, self.scatter = screen, whole, shared, scatter
+        self.name = screen.method
+        self._router = screen.router
+        self._sets = _SetMatrix.of(screen.sets, whole)
+        self._listing = Listing(whole) if shared else None
+        self._widest = padded(vocabulary if shared else int(screen.sets.sizes.max()))
+        self._rooms = threading.local()
+        self._record = self._sets.record_beside(self._router, len(screen.sets))
+
+    def __reduce__(self) -> Any:
+        """A copy has arrays of its own."""
+        return _made, (type(self), self.screen, self.whole, self.shared, self.scatter)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts the screen was fitted on."""
+        return self.screen.fingerprint
+
+    def bind(self, source: Source | None) -> "ScreenScorer":
+        """Itself: sets do not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the centroids and of what is copied: the rows of each set, and all of them once where sets are shared.
+
+        The output matrix is the model's own.
+        """
+        sets = self._sets
+        others = sum(array.nbytes for array in (sets.table, sets.firsts, sets.counts, sets.members))
+        listed = 0 if self._listing is None else self._listing.entries.nbytes
+        return self._router.memory_bytes + sets.matrix.memory_bytes + others + listed
+
+    def bytes_for(self, tokens: float) -> float:
+        """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
+        return self._router.memory_bytes + tokens * self.whole.memory_bytes / self.whole.outputs
+
+    def multiply_adds(self, rows: int) -> int:
+        """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
+        return int(rows * self.whole.shape[1] * (len(self.screen.sets) + self.screen.sets.sizes.mean()))
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
+        hidden = self._checked(hidden)
+        if k < 1:
+            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
+        rows = len(hidden)
+        refused = _NONE
+        if banned is not None:
+            refused = checked("banned tokens", np.atleast_2d(banned), -1, self.whole.shape[0])
+            if len(refused) not in (1, rows):
+                raise ValueError(
+                    f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors."
+                )
+        ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
+        log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
+        if rows == 1 and not self.scatter:
+            told = np.empty(2, dtype=np.int64)
+            best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
+            return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
+        clusters, sets = self._nearest(hidden), self._sets
+        if not rows:
+            counts = np.zeros(0, dtype=np.int64)
+        elif self._listing is not None:
+            active, count = self._union(clusters)
+            _, _, _, rounded, made, tops = self._room(rows)
+            packed, wide = self._rooms.sharing[3:]
+            best_of_union(
+                hidden, clusters, sets.table, self._listing.record, active, count, refused, packed, rounded, made, wide,
+                tops, ids, scores, log_normaliser,
+            )  # fmt: skip
+            counts = np.full(rows, count)
+        else:
+            best_active(
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, refused, *self._room(rows),
+                ids, scores, log_normaliser,
+            )  # fmt: skip
+            counts = sets.counts[clusters]
+        return Candidates(ids, scores, counts, log_normaliser if normalise else None, "active", clusters)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
+        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.whole.shape[0])
+        if ids.ndim != 2 or len(ids) != len(hidden):
+            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
+        if not len(hidden):
+            return found
+        sets = self._sets
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        if self._listing is not None:
+            active, count = self._union(clusters)
+            packed = self._rooms.sharing[3]
+            union_log_probabilities(
+                hidden, clusters, sets.table, self._listing.record, active, count, ids, packed, rounded, scores, found
+            )
+        else:
+            active_log_probabilities(
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
+            )
+        return found
+
+    def active(self, hidden: Any) -> list[np.ndarray]:
+        """The ascending ids that are scored for each hidden vector (N, D)."""
+        clusters = self._nearest(self._checked(hidden))
+        if self.shared and len(clusters):
+            active, count = self._union(clusters)
+            return [active[:count].copy()] * len(clusters)
+        return [self.screen.sets[cluster] for cluster in clusters]
+
+    def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""
+        hidden, sets = self._checked(hidden), self._sets
+        clusters = self._nearest(hidden)
+        if self._listing is not None and len(hidden):
+            active, count = self._union(clusters)
+            return np.tile(active[:count], (len(hidden), 1)), self._listing(hidden, active[:count])
+        counts = sets.counts[clusters]
+        ids = np.full((len(hidden), int(counts.max(initial=0))), -1, dtype=np.int64)
+        found = np.empty(ids.shape, dtype=np.float32)
+        for row, (first, count) in enumerate(zip(sets.firsts[clusters], counts, strict=True)):
+            ids[row, :count] = sets.members[first : first + count]
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        active_products(hidden, clusters, sets.table, sets.counts, rounded, scores, found)
+        return ids, found
+
+    def describe(self, cluster: int, most: int) -> dict[str, Any]:
+        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `core.Trace` has them."""
+        tokens = self.screen.sets[cluster]
+        scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
+        return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}
+
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
+        """All tokens active in some clusters (from one), ascending, and their number; they stand until this thread asks again."""
+        assert self._listing is not None
+        if not hasattr(self._rooms, "sharing"):
+            vocabulary = self.whole.shape[0]
+            self._rooms.sharing = (
+                np.empty(len(self.screen.sets), dtype=bool),
+                np.empty(vocabulary, dtype=bool),
+                np.empty(padded(vocabulary) + 1, dtype=np.int64),
+                self._listing.room(),
+                np.empty((1, vocabulary if self.scatter else 0), dtype=np.float32),
+            )
+        met, seen, active, _, _ = self._rooms.sharing
+        sets = self._sets
+        return active, int(union(clusters, sets.firsts, sets.counts, sets.members, met, seen, active))
+
+    def _nearest(self, hidden: np.ndarray) -> np.ndarray:
+        found = np.empty(len(hidden), dtype=np.int64)
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        nearest(hidden, self._router.record, len(self.screen.sets), rounded, scores, found)
+        return found
+
+    def _checked(self, hidden: Any) -> np.ndarray:
+        if len(hidden.shape) != 2 or hidden.shape[1] != self.whole.shape[1]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.whole.shape[1]}, got {tuple(hidden.shape)}. "
+                "Use the projection of the same model."
+            )
+        return np.ascontiguousarray(hidden, dtype=np.float32)
+
+    def _single(self) -> tuple[np.ndarray, ...]:
+        """Room for scoring one row; each thread has its own."""
+        try:
+            made: tuple[np.ndarray, ...] = self._rooms.single
+        except AttributeError:
+            made = self._rooms.single = self._room(1)[3:]
+        return made
+
+    def _room(self, rows: int) -> tuple[np.ndarray, ...]:
+        """Room for sorting so many rows and for scoring many of them together; each thread has its own."""
+        made, together = getattr(self._rooms, "made", None), min(max(rows, 1), SHARING_ROWS if self.shared else ROWS)
+        if made is None or len(made[1]) != rows or len(made[4]) < together:
+            width = self.whole.shape[1]
+            widest = max(self._widest, self._router.outputs)
+            kept = made[2:] if made is not None and len(made[4]) >= together else None
+            made = (
+                np.empty(len(self.screen.sets) + 1, dtype=np.int64),
+                np.empty(rows, dtype=np.int64),
+                *(
+                    kept
+                    or (
+                        np.empty((together, width), dtype=np.float32),
+                        room(together, width),
+                        np.empty((together, widest), dtype=np.float32),
+                        np.empty(-(-widest // SPAN), dtype=np.float32),
+                    )
+                ),
+            )
+            self._rooms.made = made
+        return made
+
+
+def _made(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
+    made: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
+    return made
+
+
+def output_matrix(model: Model, precision: Stored | None = None) -> Matrix:
+    """The output matrix of a model with its bias, packed for the CPU: as the model has it, or in another precision.
+
+    Raises
+    ------
+    ValueError
+        If the model has several outputs, or its weights are not on the CPU.
+    """
+    if len(model.outputs) != 1:
+        raise ValueError(
+            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use 'exact' for an ensemble."
+        )
+    weight, bias = model.outputs[0].weight, model.outputs[0].bias
+    if isinstance(weight, Matrix):
+        if precision in (None, weight.precision):
+            return weight
+        return Matrix.of(weight.unpacked(), weight.bias[: weight.shape[0]], precision, name="the output matrix")
+    if getattr(weight, "device", None) is not None and weight.device.type != "cpu":
+        raise ValueError(f"This projection runs on the CPU: got a model on {weight.device}. Load it with device='cpu'.")
+    biases = None if bias is None else bias.detach().float().numpy()
+    return Matrix.of(weight.detach().float().numpy(), biases, precision or "float32", name="the output matrix")

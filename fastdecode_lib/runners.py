@@ -1,0 +1,319 @@
+"""`runner`: the library as a widget drives it, one sentence at a time, without knowing anything of the widget."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import TRANSFORMERS
+from fastdecode_lib.checkpoints.recurrent import RECURRENT
+from fastdecode_lib.core import Source
+from fastdecode_lib.drafts.table import cache_folder
+from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
+from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, decoder_system, measure, synchroniser
+from fastdecode_lib.translation import Session
+
+USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
+"""The order in which decoders are offered; those that the registry has beyond these follow."""
+
+WIDTHS = ("width", "block", "size")
+"""What decoders call the number of tokens, or hypotheses, that they take at once."""
+
+NARROW = {"window": 5}
+"""Usual widths that are not a decoder's own default: of a window of 8, few drafts hold on a single sentence."""
+
+WEIGHED, WEIGHED_WIDTHS, ROUNDS = ("exact", "quantised", "clustered", "lexical"), (1, 2, 3, 4, 5, 8), 5
+"""Projections, widths and rounds of `Runner.weigh`."""
+
+SETTINGS = ("from", "to", "decoder", "width", "projection", "precision", "engine")
+
+
+def spec(decoder: str, width: int | None = None) -> str:
+    """A decoder of some width as the registry reads it: ``gauss_seidel:block=3``.
+
+    Parameters
+    ----------
+    decoder : str
+        A name of the registry.
+    width : int, optional
+        For decoders that have one; the usual one if left out.
+    """
+    if decoder not in registry.DECODERS:
+        raise ValueError(f"Unknown decoder: got {decoder!r}. {registry.nearest(decoder, registry.DECODERS)}")
+    option, usual = _width(decoder)
+    if not option:
+        if width is not None:
+            raise ValueError(f"The decoder {decoder} has no width: got width={width!r}. Leave width out.")
+        return decoder
+    chosen = usual if width is None else width
+    if type(chosen) is not int or chosen < 1:
+        raise ValueError(f"The width of {decoder} is a whole number from 1 on: got {width!r}. Example: {usual}.")
+    return f"{decoder}:{option}={chosen}"
+
+
+def _width(decoder: str) -> tuple[str, Any]:
+    """What the decoder calls its width, and the usual one; an empty name if it has none."""
+    defaults: dict[str, Any] = {option.name: option.default for option in fields(registry.DECODERS[decoder])}
+    option = next((name for name in WIDTHS if name in defaults), "")
+    return option, NARROW.get(decoder) or defaults.get(option)
+
+
+def _decoders(model: TranslationModel) -> list[str]:
+    names = registry.fitting(model.network)
+    return sorted(names, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+
+
+DECODERS = tuple(spec(name) for name in USUAL)
+"""Each usual decoder at its usual width."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A model behind the three calls a live picture makes."""
+
+    model: TranslationModel
+    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _loaded: dict[tuple[str, str], TranslationModel] = field(default_factory=dict, repr=False, compare=False)
+
+    def choices(self) -> dict[str, Any]:
+        """What each control may offer, the usual value first.
+
+        Returns
+        -------
+        dict
+            Lists for ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; under ``directions``
+            the pairs that exist, as ``en-de``; under ``width`` the usual width of each decoder that has one.
+        """
+        directions = self.model.directions
+        widths = {name: _width(name) for name in _decoders(self.model)}
+        return {
+            "from": list(dict.fromkeys(a for a, _ in directions)),
+            "to": list(dict.fromkeys(b for _, b in directions)),
+            "directions": [f"{a}-{b}" for a, b in directions],
+            "decoder": list(widths),
+            "width": {name: usual for name, (option, usual) in widths.items() if option},
+            "projection": [
+                *registry.PROJECTIONS,
+                *registry.fitted(Path(self.model.checkpoint.folder)),
+                *(registry.OF_WORDS if self._has_lexicon() else ()),
+            ],
+            "precision": list(
+                dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
+            ),
+            "engine": ["auto", *self._numbers()],
+        }
+
+    def run(
+        self, text: str, settings: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[dict[str, Any]]:
+        """The events of ``docs/trace.md`` for one sentence, greedy decoding's answer beside them at the end.
+
+        Parameters
+        ----------
+        text : str
+        settings : mapping
+            Values from `choices`; what is left out is the usual one.
+        stop : callable
+            Asked after every pass; once it is true the trace ends as interrupted.
+
+        Raises
+        ------
+        ValueError
+            If a setting or its value is unknown.
+        """
+        chosen = self._complete(settings)
+        session = Session.of(
+            self._model(chosen["engine"], chosen["precision"]),
+            chosen["from"],
+            chosen["to"],
+            spec(chosen["decoder"], chosen["width"]),
+            chosen["projection"],
+        )
+        yield from session.events(text, verify=True, stop=stop)
+
+    def weigh(
+        self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
+    ) -> list[dict[str, Any]]:
+        """Time windows of some widths under the projections that are at hand on one sentence, in turns.
+
+        Parameters
+        ----------
+        text : str
+        stop : callable
+            Asked between rounds; once it is true nothing is returned.
+        told : callable
+            Is given the share that is done.
+
+        Returns
+        -------
+        list of dict
+            ``width`` (1 is greedy decoding), ``projection``, ``decoder``; ``speedup`` over greedy decoding with the exact
+            projection, with its interval over rounds, ``passes``, ``kept`` (share of greedy decoding's tokens), whether the
+            projection has ``clusters``, and the ``settings`` of `run`.
+
+        Raises
+        ------
+        ValueError
+            If the sentence has no content, or the model is not decoded token by token from the left.
+        """
+        source, target = next(iter(self.model.directions), (None, None))
+        names = [name for name in WEIGHED if name in self.choices()["projection"]]
+        settings: list[dict[str, Any]] = [
+            {"decoder": "window", "width": width, "projection": name}
+            if width > 1
+            else {"decoder": "greedy", "projection": name}
+            for name in names
+            for width in WEIGHED_WIDTHS
+        ]
+        sessions = [
+            Session.of(self.model, source, target, spec(one["decoder"], one.get("width")), one["projection"])
+            for one in settings
+        ]
+        if not sessions[0].has_content(text):
+            raise ValueError(f"A sentence with content is needed: got {text!r}. Type some words.")
+        batch = self.model.encode([text], source, target)
+        counted = [decoder_system(session) for session in sessions]
+        systems = [System(system.name, system.decode) for system in counted]
+        wait, rounds = synchroniser(self.model.device), []
+        for number in range(ROUNDS + 1):  # the first warms up
+            if stop():
+                return []
+            found = measure(systems, [batch], runs=1, warm_up=0, synchronise=wait)
+            rounds.append([float(m.seconds[0]) for m in found])
+            told((number + 1) / (ROUNDS + 1))
+        seconds = np.array(rounds[1:]).T
+        return [
+            one
+            | {"settings": one}
+            | {"width": one.get("width", 1)}
+            | {"passes": system.count(batch).passes}
+            | _weighed(session, sessions[0], batch, own, seconds[0])
+            for one, system, session, own in zip(settings, counted, sessions, seconds, strict=True)
+            if system.count is not None
+        ]
+
+    def code(self, settings: Mapping[str, Any]) -> str:
+        """Python that reproduces a run.
+
+        Parameters
+        ----------
+        settings : mapping
+            As for `run`, with the sentence as ``text`` and, where two runs are compared, the other's settings as
+            ``against``.
+        """
+        text, against = settings.get("text", ""), settings.get("against")
+        chosen = self._complete({key: value for key, value in settings.items() if key not in ("text", "against")})
+        lines = [
+            "import ddgviz",
+            "import fastdecode_lib",
+            "",
+            f"model = fastdecode_lib.load({self.model.name!r}{self._options(chosen['engine'], chosen['precision'])})",
+            f"text = {text!r}",
+        ]
+        if against is None:
+            lines += [f"result = {_call(chosen)}", "ddgviz.show(result)"]
+        else:
+            lines += [f"a = {_call(chosen)}", f"b = {_call(self._complete(against))}", "ddgviz.compare(a, b)"]
+        return "\n".join([*lines, ""])
+
+    def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, checked, with usual values for those left out."""
+        for name in settings:
+            if name not in SETTINGS:
+                raise ValueError(f"Unknown setting: got {name!r}. {registry.nearest(name, SETTINGS)}")
+        choices = self.choices()
+        chosen: dict[str, Any] = {"width": settings.get("width")}
+        for name in ("decoder", "projection", "precision", "engine"):
+            value = chosen[name] = settings.get(name) or choices[name][0]
+            if value not in choices[name]:
+                raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
+        return chosen | {name: settings.get(name) for name in ("from", "to")}
+
+    def _has_lexicon(self) -> bool:
+        """Whether there are candidate lists: of the words, or by draft tables."""
+        checkpoint = self.model.checkpoint
+        places = Path(checkpoint.folder) / "draft-tables", cache_folder(checkpoint.fingerprint)
+        tables = (table for place in places for table in place.glob("*.safetensors"))
+        return getattr(self.model.tokenizer, "lexicon", None) is not None or any(tables)
+
+    def _numbers(self) -> dict[str, tuple[str, ...]]:
+        """The engines that run this model where it is, and the numbers each computes in."""
+        torch_numbers = tuple(
+            dict.fromkeys((*(() if self.model.engine == "compiled" else (self.model.dtype,)), "float32", "float64"))
+        )
+        on_cpu = self.model.device == "cpu" and self.model.checkpoint.family in (*TRANSFORMERS, RECURRENT)
+        return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
+
+    def _engine(self, engine: str, precision: str) -> str:
+        """The engine meant: of those that compute in these numbers the model's own, or the first.
+
+        Raises
+        ------
+        ValueError
+            If the engine does not compute in them.
+        """
+        able = [name for name, numbers in self._numbers().items() if precision in numbers]
+        if engine == "auto":
+            return self.model.engine if self.model.engine in able else able[0]
+        if engine not in able:
+            raise ValueError(
+                f"The {engine} engine does not compute in {precision}. Use engine {' or '.join(able)}, or auto."
+            )
+        return engine
+
+    def _options(self, engine: str, precision: str) -> str:
+        """The arguments of `load` that give an engine and precision."""
+        chosen = self._engine(engine, precision)
+        numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
+        return "".join(f", {name}={value!r}" for name, value in ({"engine": chosen} | numbers).items())
+
+    def _model(self, engine: str, precision: str) -> TranslationModel:
+        """The model on another engine or in another precision, loaded once."""
+        chosen = self._engine(engine, precision)
+        if (chosen, precision) == (self.model.engine, self.model.dtype):
+            return self.model
+        with self._lock:
+            if (chosen, precision) not in self._loaded:
+                numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
+                folder = str(self.model.checkpoint.folder)
+                again = load(folder, device=self.model.device, engine=chosen, **numbers)
+                self._loaded[chosen, precision] = replace(again, name=self.model.name)
+            return self._loaded[chosen, precision]
+
+
+def _weighed(session: Session, plain: Session, batch: Source, own: np.ndarray, base: np.ndarray) -> dict[str, Any]:
+    """What came of one of the ways that are weighed."""
+    (found,), (wanted,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
+    kept = sum(a == b for a, b in zip(found.tokens, wanted.tokens, strict=False)) / max(
+        len(found.tokens), len(wanted.tokens)
+    )
+    low, high = bootstrap_ratio(base, own)
+    return {
+        "speedup": float(np.median(base) / np.median(own)),
+        "speedup_low": low,
+        "speedup_high": high,
+        "kept": kept,
+        "clusters": hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe"),
+    }
+
+
+def _call(chosen: Mapping[str, Any]) -> str:
+    projection = chosen["projection"]
+    options = {
+        "source": chosen["from"],
+        "target": chosen["to"],
+        "decoder": spec(chosen["decoder"], chosen["width"]),
+        "projection": None if projection == "exact" else projection,
+        "verify": None if chosen["decoder"].partition(":")[0] in ("double_token", "mask_predict") else True,
+    }
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
+    return f"fastdecode_lib.translate(model, text, {given})"
+
+
+def runner(model: TranslationModel) -> Runner:
+    """Make a runner for ``ddgviz.explore``."""
+    return Runner(model)

@@ -1,0 +1,403 @@
+"""Text to ids and back: SentencePiece directly for Marian models, Hugging Face tokenizers for all others."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import OWN, Checkpoint, CheckpointError, read_json
+from fastdecode_lib.core import Source
+
+Direction = tuple[str, str]
+
+# Marian's tags carry three letters where people type two.
+THREE_LETTERS = {
+    "ar": "ara", "bg": "bul", "ca": "cat", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa",
+    "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita",
+    "ja": "jpn", "ko": "kor", "lt": "lit", "lv": "lav", "nl": "nld", "no": "nor", "pl": "pol", "pt": "por", "ro": "ron",
+    "ru": "rus", "sk": "slk", "sl": "slv", "sv": "swe", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
+}  # fmt: skip
+TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
+
+
+class UnknownLanguage(ValueError):
+    """A direction the model does not translate."""
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back for one model."""
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The (source, target) pairs the model translates; empty if it does not say."""
+        ...
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Ids of some texts, with the language tags the model wants; rows padded on the right."""
+        ...
+
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts of the target language as the ids that a model puts out, without the end."""
+        ...
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of target ids; end, padding and other special ids leave no trace."""
+        ...
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The token of each id, as the vocabulary spells it (``▁`` starts a word)."""
+        ...
+
+    def source_tokens(self, ids: Iterable[int]) -> list[str]:
+        """As `pieces`, for source ids."""
+        ...
+
+    @property
+    def language_ids(self) -> frozenset[int]:
+        """Ids of all languages the tokenizer names."""
+        ...
+
+    def forced_language(self, target: str | None) -> tuple[int, ...]:
+        """Ids fed after the start symbol to name the target language; empty for most models."""
+        ...
+
+
+def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | None = None) -> Source:
+    """Rows of ids as a batch padded on the right."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max(initial=0))), padding, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return Source(ids, lengths, languages)
+
+
+def check_direction(directions: Sequence[Direction], source: str | None, target: str | None) -> Direction:
+    """Complete and check a direction; a language left out is filled in where only one choice remains, or the first.
+
+    Raises
+    ------
+    UnknownLanguage
+        If the model does not translate in that direction.
+    """
+    directions = [(source or a, b) if a == "any" else (a, b) for a, b in directions]
+    source = _known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
+    target = _known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))
+    fitting = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
+    if not fitting:
+        known_pairs = [f"{a}-{b}" for a, b in directions]
+        raise UnknownLanguage(f"This model does not translate {source}-{target}. It knows {_listed(known_pairs)}.")
+    return fitting[0]
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    """Refuse what no tokenizer can read: something else than text, or half a character from badly decoded bytes."""
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ValueError(f"Sentence {number} is no text: got {type(text).__name__}. Give a string.")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(
+                f"Sentence {number} is no valid Unicode: got {text[:40]!a}. Decode the bytes it came from as UTF-8."
+            )
+
+
+def short_code(code: str) -> str:
+    """Two letters where there are two: ``de`` for ``de_DE``, ``deu_Latn`` and ``deu``."""
+    head = code.partition("_")[0]
+    return TWO_LETTERS.get(head, head)
+
+
+def _known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
+    """A language as the model's directions spell it."""
+    if code is None or code in known:
+        return code
+    if short_code(code) in known:
+        return short_code(code)
+    near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {_listed(known)}.")
+
+
+def _listed(names: Sequence[str], most: int = 120) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+@dataclass(frozen=True)
+class MarianText:
+    """A Marian vocabulary over two SentencePiece models, read without transformers.
+
+    Ids equal `transformers.MarianTokenizer`'s without sacremoses, with one deliberate difference: text that looks like
+    a special token (``</s>``) or a language tag is text, and does not become that token.
+    """
+
+    source_pieces: Any
+    target_pieces: Any
+    vocabulary: dict[str, int]
+    target_vocabulary: dict[str, int]
+    directions: tuple[Direction, ...]
+    tags: dict[str, str]
+    """Target language -> tag in front of the source; empty for models of one target."""
+    backwards: bool = False
+    """Whether a model's output ids are the sentence's last first, as those of models that go from right to left."""
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint) -> "MarianText":
+        """Read ``source.spm``, ``target.spm``, ``vocab.json`` and, where present, ``fastdecode.json``.
+
+        Models of our own have one SentencePiece model for both sides, ``source.spm``, whose ids are theirs.
+
+        Raises
+        ------
+        CheckpointError
+            If a file is missing or the vocabulary does not fit the weights.
+        """
+        folder, own = checkpoint.folder, checkpoint.family == OWN
+        for name in ("source.spm", "fastdecode.json") if own else ("source.spm", "target.spm", "vocab.json"):
+            if not (folder / name).is_file():
+                raise CheckpointError(f"The tokenizer in {folder} is incomplete: {name} is missing. Copy it again.")
+        source_pieces = _pieces(folder / "source.spm")
+        target_pieces = source_pieces if own else _pieces(folder / "target.spm")
+        if own:
+            vocabulary = {source_pieces.id_to_piece(i): i for i in range(len(source_pieces))}
+        else:
+            vocabulary = read_json(folder / "vocab.json")
+        separate = folder / "target_vocab.json"
+        target_vocabulary = read_json(separate) if separate.is_file() else vocabulary
+        for side, found, expected in (
+            ("source", vocabulary, checkpoint.architecture.source_vocabulary),
+            ("target", target_vocabulary, checkpoint.architecture.vocabulary),
+        ):
+            if lacking := [token for token in ("</s>", "<unk>") if token not in found]:
+                raise CheckpointError(
+                    f"The {side} vocabulary lacks {' and '.join(lacking)}: got {len(found)} tokens. Use the tokenizer saved "
+                    "with the model."
+                )
+            if wrong := [i for i in found.values() if type(i) is not int or not 0 <= i < expected]:
+                raise CheckpointError(
+                    f"The {side} vocabulary does not fit the weights: got {len(found)} tokens, among them the id {wrong[0]!r}, "
+                    f"the model has ids from 0 to {expected - 1}. Use the tokenizer saved with the model."
+                )
+        tags, directions = _languages(folder, vocabulary)
+        backwards = checkpoint.architecture.order == "right_to_left"
+        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, backwards)
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {i: token for token, i in self.target_vocabulary.items()}
+
+    @cached_property
+    def _source_texts(self) -> dict[int, str]:
+        return {i: token for token, i in self.vocabulary.items()}
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Tag, pieces and end of each text."""
+        _check_texts(texts)
+        languages = check_direction(self.directions, source, target) if self.directions else None
+        tag = [self.vocabulary[self.tags[languages[1]]]] if languages and self.tags else []
+        unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
+        rows = [
+            [*tag, *(self.vocabulary.get(piece, unknown) for piece in row), end]
+            for row in self.source_pieces.encode(list(texts), out_type=str)
+        ]
+        return padded(rows, self.vocabulary.get("<pad>", end), languages)
+
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Tokenizer.output_ids`."""
+        known, pieces = self.target_vocabulary, self.target_pieces.encode(list(texts), out_type=str)
+        rows = [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
+        return [row[::-1] for row in rows] if self.backwards else rows
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of target ids, special ones and tags left out."""
+        hidden = {"</s>", "<unk>", "<pad>", *self.tags.values()}
+        pieces = [piece for piece in self.pieces(ids) if piece not in hidden]
+        pieces = pieces[::-1] if self.backwards else pieces
+        return str(self.target_pieces.decode_pieces(pieces)).replace("▁", " ").strip()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The vocabulary's spelling of each id."""
+        return [self._texts.get(int(i), "<unk>") for i in ids]
+
+    def source_tokens(self, ids: Iterable[int]) -> list[str]:
+        """As `pieces`, in the source's vocabulary."""
+        return [self._source_texts.get(int(i), "<unk>") for i in ids]
+
+    @property
+    def language_ids(self) -> frozenset[int]:
+        """None: a tag stands on the source side."""
+        return frozenset()
+
+    def forced_language(self, target: str | None) -> tuple[int, ...]:
+        """Nothing: Marian names the target on the source side."""
+        return ()
+
+
+def _pieces(file: Path) -> Any:
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(file))
+    except (RuntimeError, OSError) as error:
+        raise CheckpointError(f"The SentencePiece model {file} is unreadable: {error}. Copy it again.") from error
+
+
+def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
+    """Tags and directions of a Marian model: its own note, else its tags, else its tokenizer's settings."""
+    own = folder / "fastdecode.json"
+    if own.is_file():
+        return _noted_languages(own, vocabulary)
+    settings_file = folder / "tokenizer_config.json"
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    source, target = settings.get("source_lang"), settings.get("target_lang")
+    tagged = [token for token in vocabulary if token.startswith(">>") and token.endswith("<<")]
+    if not tagged:
+        return {}, ((source, target),) if source and target else ()
+    tags = {TWO_LETTERS.get(tag[2:-2], tag[2:-2]): tag for tag in tagged}
+    return tags, tuple((source or "any", code) for code in tags)
+
+
+def _noted_languages(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
+    note = read_json(file)
+    try:
+        tags, directions = dict(note["tags"]), tuple((str(a), str(b)) for a, b in note["directions"])
+        fits = all(tags[b] in vocabulary for _, b in directions) if tags else True
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise CheckpointError(
+            f"{file} does not fit the vocabulary: it needs directions, and a tag of vocab.json for each of their targets. "
+            "Copy it again."
+        )
+    return tags, directions
+
+
+class HuggingFaceText:
+    """A tokenizer of transformers, for mBART, M2M-100, NLLB, T5 and every other model.
+
+    Languages are given as two letters or as the tokenizer spells them (``de``, ``de_DE``, ``deu_Latn``).
+    """
+
+    def __init__(self, checkpoint: Checkpoint):
+        from transformers import AutoTokenizer
+
+        _check_vocabulary_file(checkpoint.folder)
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise CheckpointError(
+                f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
+            ) from error
+        self.codes = _language_tokens(self.tokenizer)
+        self.ids_of_languages = {token: _id(self.tokenizer, token) for token in self.codes.values()}
+        largest = max(len(self.tokenizer) - 1, *self.ids_of_languages.values(), 0)
+        size = checkpoint.config.get("vocab_size")
+        if size is not None and largest >= size:
+            raise CheckpointError(
+                f"The vocabulary does not fit the weights: got ids up to {largest}, the model has {size} rows. "
+                "Use the tokenizer saved with the model."
+            )
+        self.instructions = _instructions(checkpoint.config)
+
+    @cached_property
+    def language_ids(self) -> frozenset[int]:
+        """Ids of all languages the tokenizer names."""
+        return frozenset(self.ids_of_languages.values())
+
+    @cached_property
+    def directions(self) -> tuple[Direction, ...]:
+        """Every pair of the tokenizer's languages, or those the model has instructions for; empty if it names none."""
+        return tuple((a, b) for a in self.codes for b in self.codes if a != b) or tuple(self.instructions)
+
+    def _token(self, code: str | None, which: str) -> str | None:
+        """The tokenizer's own token for a language."""
+        if not self.codes:
+            return None
+        if code is None:
+            raise UnknownLanguage(
+                f"This model needs a {which} language: got none. Pass one of {_listed(list(self.codes))}."
+            )
+        return self.codes[str(_known_as(code, which, list(self.codes)))]
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""
+        _check_texts(texts)
+        token = self._token(source, "source")
+        if token is not None:
+            self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
+        languages = (source, target) if source and target else None
+        if self.instructions:
+            languages = check_direction(self.directions, source, target)
+            texts = [self.instructions[languages] + text for text in texts]
+        rows = self.tokenizer(list(texts))["input_ids"]
+        return padded(rows, self.tokenizer.pad_token_id or 0, languages)
+
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Tokenizer.output_ids`."""
+        rows: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return rows
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of target ids, special ones and languages left out."""
+        kept = [int(i) for i in ids if int(i) not in self.language_ids]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True)).strip()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The tokenizer's spelling of each id."""
+        return [str(piece) for piece in self.tokenizer.convert_ids_to_tokens(list(ids))]
+
+    source_tokens = pieces
+
+    def forced_language(self, target: str | None) -> tuple[int, ...]:
+        """The target language's id, for models that start with it."""
+        token = self._token(target, "target")
+        return () if token is None else (self.ids_of_languages[token],)
+
+
+def _check_vocabulary_file(folder: Path) -> None:
+    """Without one, transformers makes an empty tokenizer instead of failing."""
+    settings_file = folder / "tokenizer_config.json"
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    bytes_only = str(settings.get("tokenizer_class")).startswith("ByT5")
+    names = ("tokenizer.json", "vocab.json", "vocab.txt")
+    if not bytes_only and not any(p.name in names or p.suffix in (".model", ".spm") for p in folder.iterdir()):
+        raise CheckpointError(
+            f"The tokenizer in {folder} is missing: found no {', '.join(names)} and no SentencePiece model. "
+            "Save tokenizer and model together."
+        )
+
+
+def _id(tokenizer: Any, token: str) -> int:
+    return int(tokenizer.convert_tokens_to_ids(token))
+
+
+def _language_tokens(tokenizer: Any) -> dict[str, str]:
+    """The tokenizer's language tokens by short code, or by the whole code where a language has several scripts."""
+    extra = getattr(tokenizer, "extra_special_tokens", None) or []
+    named = getattr(tokenizer, "lang_code_to_token", None) or {}  # M2M-100 does not list its own as special
+    names = [*tokenizer.all_special_tokens, *(extra.values() if isinstance(extra, dict) else extra), *named.values()]
+    tokens = {code: token for token in dict.fromkeys(map(str, names)) if (code := _code_in(token))}
+    short = Counter(short_code(code) for code in tokens)
+    return {short_code(code) if short[short_code(code)] == 1 else code: token for code, token in tokens.items()}
+
+
+def _instructions(config: Mapping[str, Any]) -> dict[Direction, str]:
+    """What stands in front of the source, by direction: T5's ``translate English to German: ``."""
+    found = {}
+    tasks = config.get("task_specific_params")
+    for task, settings in (tasks if isinstance(tasks, dict) else {}).items():
+        source, _, target = task.removeprefix("translation_").partition("_to_")
+        if task.startswith("translation_") and source and target and isinstance(settings, dict):
+            found[source, target] = str(settings.get("prefix") or "")
+    return found
+
+
+def _code_in(token: str) -> str | None:
+    """The language code in ``__de__``, ``de_DE`` or ``deu_Latn``; None for other special tokens."""
+    if token.startswith("__") and token.endswith("__"):
+        return token[2:-2]
+    head, _, tail = token.partition("_")
+    return token if head.isalpha() and len(head) in (2, 3) and tail.isalpha() and len(tail) in (2, 4) else None

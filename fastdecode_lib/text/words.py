@@ -1,0 +1,448 @@
+"""Text as whole words: a tokenizer of words and punctuation, and vocabularies of the most frequent ones with their counts.
+
+Word-based models (paper 004, sec. 2) know only so many words of each language; the others are ``<unk>``, which
+`replace_unknown` replaces in the output by what the attention points at.
+"""
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.folder import CheckpointError, read_json
+from fastdecode_lib.core import Source
+from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.text.tokenizers import Direction, _check_texts, check_direction, padded
+
+END, UNKNOWN, START = range(3)
+SPECIAL = ("</s>", "<unk>", "<s>")
+
+GENERATION = {"decoder_start_token_id": START, "eos_token_id": END, "pad_token_id": END, "bad_words_ids": [[START]]}
+"""The ids' part of a checkpoint's settings."""
+
+JOINED, SPACED = "￭", "▁"
+"""In front of a token that stands without, or with, a space where the language's rules would have it otherwise."""
+
+CLOSING = {".", ",", ")", "]", "}", "..."}
+OPENING = {"(", "[", "{", "¿", "¡"}
+HIGH = {"?", "!", ":", ";", "»"}
+"""French sets a space before these, and after «."""
+
+_LETTERS = r"[^\W\d_]+"
+_REST = rf"(?<=\w)-{_LETTERS}|\d+(?:[.,:]\d+)*|{_LETTERS}|\.\.\.|."
+_TOKENS = {  # an apostrophe belongs to what follows in English, to what stands before it in French
+    True: re.compile(rf"{_LETTERS}'(?=\w)|{_REST}"),
+    False: re.compile(rf"{_LETTERS}?(?=n't\b)|n't\b|(?<=\w)'{_LETTERS}|{_REST}"),
+}
+
+
+def normalised(text: str) -> str:
+    """Text in composed characters, with straight apostrophes and single spaces: what the tokenizer gives back."""
+    return " ".join(unicodedata.normalize("NFC", text).replace("’", "'").split())
+
+
+def split_words(text: str, language: str) -> list[str]:
+    """The words and punctuation marks of a text; `join_words` undoes it, but for what `normalised` changes.
+
+    >>> split_words("Don't you see it?", "en")
+    ['Do', "n't", 'you', 'see', 'it', '?']
+    >>> split_words("N'iras-tu pas ?", "fr")
+    ["N'", 'iras', '-tu', 'pas', '?']
+    """
+    rules, tokens = _Spacing(language), []
+    for number, chunk in enumerate(normalised(text).split(" ")):
+        for place, found in enumerate(_TOKENS[rules.french].findall(chunk)):
+            if number == place == 0:
+                mark = ""
+            else:
+                mark = {(True, False): SPACED, (False, True): JOINED}.get((rules.joined(found), place > 0), "")
+            tokens.append(mark + found)
+            rules.seen(found)
+    return tokens
+
+
+def join_words(tokens: Iterable[str], language: str) -> str:
+    """The text of tokens, with spaces where the language sets them."""
+    rules, text = _Spacing(language), ""
+    for marked in tokens:
+        token = _unmarked(marked)
+        mark = marked[: len(marked) - len(token)]
+        joined = mark == JOINED or (mark != SPACED and rules.joined(token))
+        text += token if joined or not text else f" {token}"
+        rules.seen(token)
+    return text
+
+
+class _Spacing:
+    """Where a language sets no space, going through the tokens of one text."""
+
+    def __init__(self, language: str):
+        self.french = language == "fr"
+        self.before = ""
+        self.quotes = 0
+
+    def joined(self, token: str) -> bool:
+        """Whether no space stands before a token."""
+        before = self.before
+        if before in OPENING or (before == '"' and self.quotes % 2 == 1):
+            return True
+        if token in CLOSING or (token == '"' and self.quotes % 2 == 1):
+            return True
+        if self.french:
+            return (len(before) > 1 and before[-1] == "'") or _hangs(token, "-")
+        return token in HIGH or token == "n't" or before == "«" or _hangs(token, "-") or _hangs(token, "'")
+
+    def seen(self, token: str) -> None:
+        self.quotes += token == '"'
+        self.before = token
+
+
+def _hangs(token: str, mark: str) -> bool:
+    return len(token) > 1 and token[0] == mark
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words a model knows in one language, most frequent first, behind the special tokens.
+
+    Attributes
+    ----------
+    tokens : tuple of str
+        By id: ``</s>``, ``<unk>``, ``<s>``, then words by falling count.
+    counts : tuple of int
+        How often each stood in the training text; for ``<unk>``, all the words that are left out.
+    """
+
+    tokens: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def count(cls, sentences: Iterable[Sequence[str]], size: int) -> "Vocabulary":
+        """The `size` most frequent words, special tokens included; of equal counts, the first in order of characters."""
+        seen: Counter[str] = Counter()
+        number = 0
+        for sentence in sentences:
+            seen.update(sentence)
+            number += 1
+        if size <= len(SPECIAL) or not seen:
+            raise ValueError(
+                f"A vocabulary needs words and room for them: got {len(seen)} words and size={size}. Give sentences, and a "
+                f"size above {len(SPECIAL)}."
+            )
+        kept = sorted(seen.items(), key=lambda entry: (-entry[1], entry[0]))[: size - len(SPECIAL)]
+        left_out = seen.total() - sum(count for _, count in kept)
+        return cls((*SPECIAL, *(word for word, _ in kept)), (number, left_out, number, *(count for _, count in kept)))
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Word -> id."""
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    @property
+    def coverage(self) -> float:
+        """The share of the words of the training text that are in the vocabulary."""
+        words = sum(self.counts[len(SPECIAL) :])
+        return words / max(1, words + self.counts[UNKNOWN])
+
+    def encode(self, words: Sequence[str]) -> list[int]:
+        """Ids of words and the end; a token with a mark that is unknown is looked up without it."""
+        return [*map(self.id_of, words), END]
+
+    def id_of(self, word: str) -> int:
+        """The id of a word; one with a mark that is unknown is looked up without it."""
+        found = self.ids.get(word)
+        return self.ids.get(_unmarked(word), UNKNOWN) if found is None else found
+
+
+@dataclass(frozen=True)
+class WordText:
+    """Words of two languages as ids: the `tokenizers.Tokenizer` of a word-based model.
+
+    Attributes
+    ----------
+    direction : (source, target)
+    source, target : Vocabulary
+    lexicon : Lexicon or None
+        Translations of the source's words, best first, in the ids of the two vocabularies.
+    """
+
+    direction: Direction
+    source: Vocabulary
+    target: Vocabulary
+    lexicon: Lexicon | None = None
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The one direction."""
+        return (self.direction,)
+
+    @property
+    def language_ids(self) -> frozenset[int]:
+        """None: there is one language on each side."""
+        return frozenset()
+
+    def forced_language(self, target: str | None) -> tuple[int, ...]:
+        """Nothing: the model has one target language."""
+        return ()
+
+    def words(self, text: str) -> list[str]:
+        """The source's words as they stand in the text, one for each id that `encode` gives but the end."""
+        return split_words(text, self.direction[0])
+
+    def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
+        """Ids of the words and the end of each text."""
+        _check_texts(texts)
+        languages = check_direction(self.directions, source, target)
+        return padded([self.source.encode(self.words(text)) for text in texts], END, languages)
+
+    def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts of the target language as ids, without the end."""
+        return [[*map(self.target.id_of, split_words(text, self.direction[1]))] for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of target ids; unknown words and special ids leave no trace."""
+        return join_words((self._word(self.target, i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The target's word of each id, with ``▁`` before it where it begins a word of the text."""
+        return [_spelled(self._word(self.target, i), self.direction[1]) for i in ids]
+
+    def source_tokens(self, ids: Iterable[int]) -> list[str]:
+        """As `pieces`, in the source's vocabulary."""
+        return [_spelled(self._word(self.source, i), self.direction[0]) for i in ids]
+
+    @staticmethod
+    def _word(side: Vocabulary, i: int) -> str:
+        return side.tokens[int(i)] if 0 <= int(i) < len(side.tokens) else SPECIAL[UNKNOWN]
+
+    def replace_unknown(self, ids: Sequence[int], text: str, alignment: np.ndarray) -> str:
+        """Text of target ids in which each ``<unk>`` is what it is aligned to, as in Jean et al. (2015), sec. 3.3.
+
+        That is the best translation in the lexicon of the source word with the highest attention, or that word itself
+        where the lexicon does not have it.
+
+        Parameters
+        ----------
+        ids : sequence of int, T long
+        text : str
+            The source.
+        alignment : float array (T, S)
+            Attention over the source's ids, the end being the last; its column is not looked at.
+
+        Raises
+        ------
+        ValueError
+            If the alignment does not fit the ids and the text.
+        """
+        words = self.words(text)
+        if np.shape(alignment) != (len(ids), len(words) + 1):
+            raise ValueError(
+                f"The alignment does not fit: got {np.shape(alignment)} for {len(ids)} target ids and {len(words)} source words "
+                "with their end. Give the attention of this very translation."
+            )
+        tokens = []
+        for i, weights in zip(ids, alignment, strict=True):
+            if int(i) >= len(SPECIAL):
+                tokens.append(self._word(self.target, i))
+            elif int(i) == UNKNOWN and words:
+                tokens.append(self._translation(words[int(np.argmax(weights[:-1]))]))
+        return join_words(tokens, self.direction[1])
+
+    def texts(self, network: Any, texts: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
+        """Text of the outputs for some sources, with unknown words replaced by way of the network's own attention.
+
+        Parameters
+        ----------
+        network : Model with a method ``align``
+        texts : sequence of str
+        outputs : sequence of target ids, one for each text
+        """
+        found = []
+        for text, ids in zip(texts, outputs, strict=True):
+            if UNKNOWN in ids:
+                source = self.encode([text], *self.direction)
+                (alignment,) = network.align(source, np.array([ids]), np.array([START]))
+                found.append(self.replace_unknown(ids, text, alignment))
+            else:
+                found.append(self.decode(ids))
+        return found
+
+    def _translation(self, word: str) -> str:
+        known = self.source.id_of(word)
+        if self.lexicon is not None and known != UNKNOWN:
+            first, end = self.lexicon.offsets[known : known + 2]
+            best = [int(i) for i in self.lexicon.ids[first:end] if i >= len(SPECIAL)][:1]
+            if best:
+                return self.target.tokens[best[0]]
+        return _unmarked(word)
+
+    # -- on disk
+
+    def save(self, folder: Path) -> None:
+        """Write ``vocabulary.json`` and, where there is one, ``lexicon.safetensors``."""
+        content = {
+            "direction": list(self.direction),
+            "source": [list(entry) for entry in zip(self.source.tokens, self.source.counts, strict=True)],
+            "target": [list(entry) for entry in zip(self.target.tokens, self.target.counts, strict=True)],
+        }
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+        if self.lexicon is not None:
+            from safetensors.numpy import save_file
+
+            arrays = {
+                "counts": np.diff(self.lexicon.offsets).astype(np.uint16),
+                "ids": self.lexicon.ids.astype(np.uint32 if self.lexicon.vocabulary > 65_536 else np.uint16),
+                "probabilities": self.lexicon.probabilities.astype(np.float16),
+            }
+            save_file(arrays, folder / "lexicon.safetensors", {"vocabulary": str(self.lexicon.vocabulary)})
+
+    @classmethod
+    def load(cls, folder: Path, source_vocabulary: int | None = None, vocabulary: int | None = None) -> "WordText":
+        """Read what `save` wrote; with sizes given, check that it fits the weights.
+
+        Raises
+        ------
+        CheckpointError
+            If a file is missing, damaged or does not fit.
+        """
+        file = folder / "vocabulary.json"
+        if not file.is_file():
+            raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
+        content = read_json(file)
+        try:
+            source_language, target_language = map(str, content["direction"])
+            sides = _vocabulary(content["source"]), _vocabulary(content["target"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} is damaged: {error!r}. It needs a direction, and the words of both sides with their counts. "
+                "Copy it again."
+            ) from error
+        for side, found, expected in zip(
+            ("source", "target"), sides, (source_vocabulary or 0, vocabulary or 0), strict=True
+        ):
+            if expected and len(found.tokens) != expected:
+                raise CheckpointError(
+                    f"The {side} vocabulary does not fit the weights: got {len(found.tokens)} words, the model has {expected}. "
+                    "Use the vocabulary saved with the model."
+                )
+        lexicon = _lexicon(folder / "lexicon.safetensors", *sides)
+        return cls((source_language, target_language), *sides, lexicon)
+
+
+def _unmarked(word: str) -> str:
+    """A word as it is written, without a mark in front of it."""
+    return word[1:] if len(word) > 1 and word[0] in (JOINED, SPACED) else word
+
+
+def _spelled(token: str, language: str) -> str:
+    """A token as a piece: ``▁`` begins a word, and nothing stands before what a language joins to the word before."""
+    if token in SPECIAL or (len(token) > 1 and token[0] == SPACED):
+        return token
+    if len(token) > 1 and token[0] == JOINED:
+        return token[1:]
+    return token if _Spacing(language).joined(token) else SPACED + token
+
+
+def _vocabulary(entries: Any) -> Vocabulary:
+    tokens, counts = zip(*((str(token), int(count)) for token, count in entries), strict=True)
+    if tokens[: len(SPECIAL)] != SPECIAL or len(set(tokens)) != len(tokens) or not all(tokens):
+        raise ValueError(f"words must differ and begin with {', '.join(SPECIAL)}")
+    return Vocabulary(tokens, counts)
+
+
+def _lexicon(file: Path, source: Vocabulary, target: Vocabulary) -> Lexicon | None:
+    if not file.is_file():
+        return None
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as opened:
+            counts, ids, probabilities = (opened.get_tensor(name) for name in ("counts", "ids", "probabilities"))
+            vocabulary = int(opened.metadata()["vocabulary"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{file} is damaged: {error!r}. Copy it again.") from error
+    offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    fits = len(counts) == len(source.tokens) and vocabulary == len(target.tokens)
+    if not fits or not offsets[-1] == len(ids) == len(probabilities) or int(ids.max(initial=0)) >= vocabulary:
+        raise CheckpointError(
+            f"{file} does not fit the vocabularies: got {len(counts)} source words and {vocabulary} target words with "
+            f"{len(ids)} entries, there are {len(source.tokens)} and {len(target.tokens)}. Use the lexicon saved with the model."
+        )
+    return Lexicon(offsets, ids.astype(np.int64), probabilities.astype(np.float32), vocabulary)
+
+
+@dataclass(frozen=True)
+class LanguageText:
+    """Words of one language as ids: what a word-based language model reads.
+
+    Attributes
+    ----------
+    language : str
+    lower : bool
+        Whether text is lower-cased.
+    vocabulary : Vocabulary
+    """
+
+    language: str
+    lower: bool
+    vocabulary: Vocabulary
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, as the vocabulary has them."""
+        return split_words(text.lower() if self.lower else text, self.language)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Ids of the words and the end of each text, int64."""
+        _check_texts(texts)
+        return [np.array(self.vocabulary.encode(self.words(text)), dtype=np.int64) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; special ids leave no trace, but for unknown words."""
+        return join_words(
+            (WordText._word(self.vocabulary, i) for i in ids if int(i) not in (END, START)), self.language
+        )
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The word of each id, with ``▁`` before it where it begins a word of the text."""
+        return [_spelled(WordText._word(self.vocabulary, i), self.language) for i in ids]
+
+    def save(self, folder: Path) -> None:
+        """Write ``vocabulary.json``."""
+        entries = [list(entry) for entry in zip(self.vocabulary.tokens, self.vocabulary.counts, strict=True)]
+        content = {"language": self.language, "lower": self.lower, "words": entries}
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, size: int | None = None) -> "LanguageText":
+        """Read what `save` wrote; with a size given, check that it fits the weights.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is missing, damaged or does not fit.
+        """
+        file = folder / "vocabulary.json"
+        if not file.is_file():
+            raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
+        content = read_json(file)
+        try:
+            text = cls(str(content["language"]), bool(content["lower"]), _vocabulary(content["words"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} is damaged: {error!r}. It needs a language, and words with their counts. Copy it again."
+            ) from error
+        if size and len(text.vocabulary.tokens) != size:
+            raise CheckpointError(
+                f"The vocabulary does not fit the weights: got {len(text.vocabulary.tokens)} words, the model has {size}. "
+                "Use the vocabulary saved with the model."
+            )
+        return text

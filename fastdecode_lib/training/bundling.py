@@ -1,0 +1,151 @@
+"""Put a trained checkpoint among the assets: tidy its files, score it on the test split, write its model card."""
+
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.int8 import quantised
+from fastdecode_lib.language_model import load_language
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.comparing import quality, signatures, versions
+from fastdecode_lib.store import atomic_file, atomic_folder, write_table
+from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.text.words import UNKNOWN
+from fastdecode_lib.training import cards
+from fastdecode_lib.training.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
+from fastdecode_lib.translation import Session
+
+JOINED_SEED = 0
+"""Decides which test sentences are joined with which."""
+
+
+def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "build/train") -> Path:
+    """Score the best checkpoint of a preset and install it as a bundled model.
+
+    Returns
+    -------
+    Path
+        The folder among the assets.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or nothing has been trained yet.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"Unknown model to bundle: got {name!r}. Use one of {', '.join(PRESETS)}.")
+    best = Path(folder) / name / "best"
+    if not (best / "config.json").is_file():
+        raise ValueError(f"There is no trained checkpoint in {best}. Train one first: fastdecode train {name}")
+    corpus = corpus_folder(data)
+    preset: Any = PRESETS[name]
+    kinds: dict[str, tuple[Any, Any, Any]] = {
+        "marian": (_copy_tidied, _translation_scores, cards.marian_card),
+        "recurrent": (_copy_quantised, _translation_scores, cards.recurrent_card),
+        "language": (_copy_quantised, _language_scores, cards.language_card),
+        "group": (_copy_own, _translation_scores, cards.group_card),
+    }
+    if preset.kind not in kinds:
+        raise ValueError(f"{name} is trained to be measured, not to be bundled. Load it from its folder: {best}")
+    copy, scores, card = kinds[preset.kind]
+    root = Path(str(resources.files("fastdecode_lib")))
+    history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
+    seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
+    chosen = max(history, key=lambda entry: entry[preset.measure])
+    with atomic_folder(root / "assets" / name) as target:
+        copy(best, target, preset)
+        rows, how = scores(str(target), corpus)
+        (target / "README.md").write_text(card(preset, rows, chosen, seed), encoding="utf-8")
+    about = {
+        "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
+        "update": chosen["update"],
+        "seed": seed,
+        "versions": versions(),
+        "dtype": "float32",
+        **how,
+    }
+    write_table(root / "results" / f"{name}.scores.laptop.json", rows, about)
+    with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
+        temporary.write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
+    return root / "assets" / name
+
+
+def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:
+    for file in best.iterdir():
+        if file.suffix in {".json", ".safetensors", ".spm"}:
+            shutil.copyfile(file, target / file.name)
+    settings_file = target / "tokenizer_config.json"
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    for passing in ("is_local", "local_files_only"):
+        settings.pop(passing, None)
+    settings["model_max_length"] = preset.max_positions
+    settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    note = {"directions": preset.directions, "tags": LANGUAGE_TAGS}
+    (target / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+
+
+def _copy_own(best: Path, target: Path, preset: GroupPreset) -> None:
+    for name in ("config.json", "fastdecode.json", "source.spm", "model.safetensors"):
+        shutil.copyfile(best / name, target / name)
+
+
+def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    for name in ("config.json", "vocabulary.json", "lexicon.safetensors"):
+        if (best / name).exists():
+            shutil.copyfile(best / name, target / name)
+    save_file(quantised(load_file(best / "model.safetensors")), target / "model.safetensors")
+
+
+def _translation_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    model = load(folder)
+    decoder = registry.usual(model.network)
+    return score(model, Tatoeba(corpus)), {"decoder": decoder, "joined_seed": JOINED_SEED, **signatures()}
+
+
+def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Perplexity of the dev and test splits, and the share of their words that the vocabulary lacks."""
+    model, rows = load_language(folder), []
+    for split in ("dev", "test"):
+        texts = Novels(corpus).sentences(split)
+        texts = [t for t in texts if len(model.text.words(t)) < model.network.max_target]
+        ids = np.concatenate(model.text.encode(texts))
+        rows.append(
+            {
+                "name": split,
+                "count": len(texts),
+                "words": len(ids),
+                "unknown": float((ids == UNKNOWN).mean()),
+                "perplexity": model.perplexity(texts),
+            }
+        )
+    return rows, {}
+
+
+def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
+    """BLEU and chrF of the plainest decoding on the test split: a row per direction, single sentences and joined ones."""
+    rows = []
+    for source, target in model.directions:
+        session = Session.of(model, source, target)
+        single = corpus.pairs("test", source, target)
+        for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
+            found = session.decode([a for a, _ in pairs])
+            bleu, chrf = quality(model.texts([a for a, _ in pairs], [h.tokens for h in found]), [b for _, b in pairs])
+            ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
+            rows.append(
+                {
+                    "name": f"{source}-{target}",
+                    "sentences": kind,
+                    "count": len(pairs),
+                    "bleu": bleu,
+                    "chrf": chrf,
+                    "ended": ended,
+                }
+            )
+    return rows

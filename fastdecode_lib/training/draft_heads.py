@@ -1,0 +1,405 @@
+"""Training draft heads (`drafts.head`) on what a frozen model says itself: its translations of unlabelled text."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fastdecode_lib.core import Source, Vectors
+from fastdecode_lib.decoding.passes import row_batches
+from fastdecode_lib.drafts.head import ANY, FILE, HEADS, DraftHead, Shape
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.projections.shortlists import layer
+from fastdecode_lib.store import recover
+from fastdecode_lib.training.draft_tables import fitting, translations
+from fastdecode_lib.training.learner import Examples
+from fastdecode_lib.training.presets import Recipe
+from fastdecode_lib.training.run import Run, only_trainer
+from fastdecode_lib.translation import Session
+
+NOTHING = -1
+"""Fills the rows of a batch."""
+
+
+@dataclass(frozen=True)
+class HeadRecipe(Recipe):
+    """How a draft head is trained.
+
+    Attributes
+    ----------
+    drafts : int
+        Tokens drafted behind each position in training.
+    decay : float
+        The loss of each drafted token counts this much of the one before it.
+    vocabulary : int
+        The most frequent tokens of the model's outputs, in each target language, that drafts are taken from.
+    held_out : int
+        Sentences of each direction that are not trained on, by which the head is judged.
+    embedding, width, inner : int
+        As in `drafts.head.Shape`.
+    """
+
+    kind: ClassVar[str] = "head"
+    measure: ClassVar[str] = "tokens_per_pass"
+
+    drafts: int = 4
+    decay: float = 0.8
+    vocabulary: int = 2_000
+    held_out: int = 50
+    embedding: int = 64
+    width: int = 256
+    inner: int = 512
+
+
+RECIPE = HeadRecipe(
+    name="draft-head",
+    tokens_per_update=1_500,
+    peak_rate=2e-3,
+    warm_up=100,
+    average=0.99,
+    evaluate_every=100,
+    max_updates=1_200,
+)
+"""Half an hour on one processor core, translations included."""
+
+
+def forward(
+    weights: Mapping[str, Tensor], tokens: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of the head's equations behind positions (B, T): hidden vectors (B, T, D) and states (B, T, W).
+
+    Parameters
+    ----------
+    tokens : int64 tensor (B, T)
+    state : float32 tensor (B, T, W)
+    keys, values : float32 tensors (B, heads, S, W / heads)
+    mask : bool tensor (B, 1, 1, S)
+        Where sources have words.
+    """
+    size = state.shape[-1]
+    inputs = functional.linear(weights["embedding"][tokens], weights["token.weight"], weights["token.bias"])
+    before = functional.linear(state, weights["state.weight"])
+    update, reset = torch.sigmoid(inputs[..., : 2 * size] + before[..., : 2 * size]).chunk(2, -1)
+    candidate = torch.tanh(inputs[..., 2 * size :] + reset * before[..., 2 * size :])
+    state = candidate + update * (state - candidate)
+    queries = split(functional.linear(state, weights["query.weight"]))
+    seen = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask).transpose(1, 2).flatten(2)
+    inner = functional.linear(torch.cat([state, seen], -1), weights["inner.weight"], weights["inner.bias"])
+    return functional.linear(torch.relu(inner), weights["outer.weight"], weights["outer.bias"]), state
+
+
+def split(x: Tensor) -> Tensor:
+    """(B, T, W) -> (B, heads, T, W / heads)."""
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+def enter(weights: Mapping[str, Tensor], hidden: Tensor) -> Tensor:
+    """The head's first states (..., W) from the model's hidden vectors (..., D)."""
+    return torch.tanh(functional.linear(hidden, weights["enter.weight"], weights["enter.bias"]))
+
+
+@dataclass(frozen=True)
+class Features:
+    """Hidden vectors (B, T, D) of tokens (B, T), -1 behind them; source vectors (B, S, E) and their mask (B, 1, 1, S)."""
+
+    hidden: Tensor
+    vectors: Tensor
+    mask: Tensor
+    tokens: Tensor
+
+
+def sides(weights: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values (B, heads, S, W / heads) of source vectors (B, S, E)."""
+    keys, values = (split(functional.linear(vectors, weights[f"{name}.weight"])) for name in ("key", "value"))
+    return keys, values
+
+
+def unrolled(
+    weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each drafted token in turn, behind right drafts: the places of the right ones (N,) among `words`, and logits (N, words).
+
+    Parameters
+    ----------
+    words : int64 tensor (words,)
+        Ids of the draft vocabulary; tokens outside it are left out.
+    rows, bias : tensors (words, D), (words,)
+        The model's output rows of these.
+    drafts : int
+        How many tokens are drafted behind each position.
+    """
+    place = torch.full((int(weights["embedding"].shape[0]),), NOTHING, device=words.device)
+    place[words] = torch.arange(len(words), device=words.device)
+    keys, values = sides(weights, found.vectors)
+    state = enter(weights, found.hidden)
+    for ahead in range(min(drafts, found.tokens.shape[1] - 1)):
+        width = found.tokens.shape[1] - ahead - 1
+        fed, right = found.tokens[:, ahead : ahead + width], found.tokens[:, ahead + 1 :]
+        hidden, state = forward(weights, fed.clamp_min(0), state[:, :width], keys, values, found.mask)
+        places = torch.where(right >= 0, place[right.clamp_min(0)], NOTHING)
+        known = places >= 0
+        yield places[known], functional.linear(hidden[known], rows, bias)
+
+
+def summed(drafted: Iterable[tuple[Tensor, Tensor]], decay: float) -> tuple[Tensor, float]:
+    """Cross-entropy of drafts, each weighing `decay` times what the one before it does, and the sum of the weights."""
+    total, weight = torch.zeros(()), 0.0
+    for number, (places, logits) in enumerate(drafted):
+        share = decay**number
+        total = total + share * functional.cross_entropy(logits, places, reduction="sum")
+        weight += share * len(places)
+    return total, weight
+
+
+def accepted(
+    weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
+) -> Tensor:
+    """How many of the head's own drafts behind each position are right, (N,); as for `unrolled`."""
+    keys, values = sides(weights, found.vectors)
+    state, fed = enter(weights, found.hidden), found.tokens.clamp_min(0)
+    going = found.tokens >= 0
+    total = torch.zeros(going.shape, device=going.device)
+    for ahead in range(1, drafts + 1):
+        hidden, state = forward(weights, fed, state, keys, values, found.mask)
+        fed = words[functional.linear(hidden, rows, bias).argmax(-1)]
+        right = torch.full_like(found.tokens, NOTHING)
+        right[:, :-ahead] = found.tokens[:, ahead:]
+        going = going & (fed == right)
+        total += going
+    return total[found.tokens >= 0]
+
+
+def fresh(shape: Shape, rows: Tensor, seed: int) -> dict[str, Tensor]:
+    """Small random weights to begin with; embeddings begin as the principal components of the output rows (V, D)."""
+    random = torch.Generator().manual_seed(seed)
+    made = {}
+    for name, size in shape.tensors.items():
+        made[name] = torch.zeros(size)
+        if len(size) == 2:
+            made[name] = torch.randn(size, generator=random) / size[1] ** 0.5
+    centred = rows - rows.mean(0)
+    directions = torch.linalg.eigh(centred.T @ centred)[1].flip(1)[:, : shape.embedding]
+    components = centred @ directions
+    made["embedding"][:, : components.shape[1]] = components / components.std().clamp_min(1e-6)
+    return {name: tensor.requires_grad_() for name, tensor in made.items()}
+
+
+class HeadLearner:
+    """Trains the draft head of a model for some directions; satisfies `learner.Learner`."""
+
+    padding = NOTHING
+
+    def __init__(
+        self,
+        recipe: HeadRecipe,
+        sessions: Sequence[Session],
+        spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]],
+        seed: int,
+    ):
+        """`spoken` has, for each session (greedy, each of one direction), source ids and output ids of its sentences."""
+        self.recipe, self.sessions = recipe, list(sessions)
+        self.model = sessions[0].model
+        network = self.model.network
+        if not isinstance(network, Vectors):
+            raise ValueError(
+                f"A draft head needs a model that shows its source's vectors: got {type(network).__name__}."
+            )
+        self.vocabularies = self._vocabularies(spoken)
+        self.held_out, sources, outputs = [], [], []
+        for number, (own, said) in enumerate(spoken):
+            held = set(np.linspace(0, len(own) - 1, recipe.held_out).astype(int).tolist())
+            self.held_out.append(([own[i] for i in sorted(held)], [said[i] for i in sorted(held)]))
+            sources += [np.append(number, own[i]) for i in range(len(own)) if i not in held]
+            outputs += [said[i] for i in range(len(own)) if i not in held]
+        self.examples = Examples.of(sources, outputs, network.max_target)
+        weight, bias = output_layer(self.model)
+        self.rows, self.bias = torch.from_numpy(weight), torch.from_numpy(bias)
+        self.shape = Shape(
+            weight.shape[1], self._source_width(), len(weight), recipe.embedding, recipe.width, recipe.inner
+        )
+        self.parameters = fresh(self.shape, self.rows, seed)
+
+    def _vocabularies(self, spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]]) -> dict[str, np.ndarray]:
+        counts: dict[str, np.ndarray] = {}
+        for session, (_, outputs) in zip(self.sessions, spoken, strict=True):
+            found = np.bincount(np.concatenate(outputs), minlength=self.model.network.outputs[0].vocabulary)
+            language = session.target or ANY
+            counts[language] = counts.get(language, 0) + found
+        most = self.recipe.vocabulary
+        return {
+            language: np.sort(np.argsort(-found, kind="stable")[: min(most, int((found > 0).sum()))])
+            for language, found in counts.items()
+        }
+
+    def _source_width(self) -> int:
+        network: Any = self.model.network
+        sources, _ = self.held_out[0]
+        ids = sources[0].astype(np.int64)
+        return int(network.source_vectors(network.encode(Source(ids[None], np.array([len(ids)]))))[0].shape[1])
+
+    # -- learning
+
+    def features(self, direction: int, sources: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Features:
+        """What the frozen model makes of some sentences of a direction, as the head sees it."""
+        network: Any = self.model.network
+        prefix = self.sessions[direction].constraints.prefix
+        lengths = np.array([len(ids) for ids in sources])
+        ids = np.zeros((len(sources), int(lengths.max())), dtype=np.int64)
+        tokens = np.full((len(outputs), max(map(len, outputs))), NOTHING, dtype=np.int64)
+        for row, (own, said) in enumerate(zip(sources, outputs, strict=True)):
+            ids[row, : len(own)], tokens[row, : len(said)] = own, said
+        hidden, vectors = [], []
+        for first, source in row_batches(network, Source(ids, lengths)):
+            part = tokens[first : first + len(source)]
+            fed = np.where(part >= 0, np.roll(part, 1, 1), NOTHING)
+            fed[:, 0] = prefix[-1]
+            encoded = network.encode(source)
+            state = network.start(encoded, np.tile(np.array(prefix), (len(source), 1)), len(prefix) + fed.shape[1])
+            if len(source) == 1:
+                fed = fed[:, : int((fed >= 0).sum())]
+            found = torch.as_tensor(network.step(state, fed)).float().cpu()
+            hidden.append(functional.pad(found, (0, 0, 0, tokens.shape[1] - fed.shape[1])))
+            vectors += network.source_vectors(encoded)
+        padded = np.zeros((len(vectors), int(lengths.max()), vectors[0].shape[1]), dtype=np.float32)
+        for row, values in zip(padded, vectors, strict=True):
+            row[: len(values)] = values
+        mask = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])[:, None, None]
+        return Features(torch.cat(hidden).clone(), torch.from_numpy(padded), mask, torch.from_numpy(tokens))
+
+    def loss(self, source: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy of the drafts behind each position, within the draft vocabulary; a source's first id is its direction."""
+        total, weight = torch.zeros(()), 0.0
+        for direction in torch.unique(source[:, 0]).tolist():
+            own = source[:, 0] == direction
+            sources = [row[row >= 0][1:].numpy() for row in source[own]]
+            outputs = [row[row >= 0].numpy() for row in target[own]]
+            found = self.features(direction, sources, outputs)
+            words = self._words(direction)
+            drafted = unrolled(self.parameters, found, words, self.rows[words], self.bias[words], self.recipe.drafts)
+            own_total, own_weight = summed(drafted, self.recipe.decay)
+            total, weight = total + own_total, weight + own_weight
+        return total / max(weight, 1.0)
+
+    def _words(self, direction: int) -> Tensor:
+        return torch.from_numpy(self.vocabularies[self.sessions[direction].target or ANY])
+
+    def after_update(self) -> None:
+        """Nothing is held anywhere."""
+
+    # -- looking at the result
+
+    @torch.inference_mode()
+    def evaluate(self, weights: dict[str, Tensor]) -> dict[str, float]:
+        """Tokens a pass settles on held-out sentences, for each direction and ``tokens_per_pass``, their mean.
+
+        Of a window as wide as the drafts trained on, at every position and not only where windows begin.
+        """
+        scores = {}
+        for direction, (sources, outputs) in enumerate(self.held_out):
+            session = self.sessions[direction]
+            found = self.features(direction, sources, outputs)
+            name = f"{session.source}-{session.target}" if session.source else ANY
+            words = self._words(direction)
+            drafts = self.recipe.drafts
+            scores[name] = 1 + float(accepted(weights, found, words, self.rows[words], self.bias[words], drafts).mean())
+        return {"tokens_per_pass": float(np.mean(list(scores.values()))), **scores}
+
+    def head(self, weights: Mapping[str, Tensor], **about: Any) -> DraftHead:
+        """The head of these weights, as it is used."""
+        tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in weights.items()}
+        told = {
+            "fingerprint": self.model.checkpoint.fingerprint,
+            "model": self.model.name,
+            "directions": [[session.source, session.target] for session in self.sessions],
+            "sentences": len(self.examples.target_offsets) - 1,
+            "tokens": len(self.examples.target),
+            "recipe": asdict(self.recipe),
+        }
+        return DraftHead(self.shape, tensors, self.vocabularies, told | about)
+
+    def export(self, weights: dict[str, Tensor], folder: Path) -> None:
+        """Write the head of these weights."""
+        self.head(weights).save(folder / FILE)
+
+
+def output_layer(model: TranslationModel) -> tuple[np.ndarray, np.ndarray]:
+    """A model's output rows (V, D) and bias (V,) in float32."""
+    weight, bias = model.network.outputs[0].weight, model.network.outputs[0].bias
+    if hasattr(weight, "unpacked"):
+        return layer(weight.unpacked(), weight.bias[: weight.shape[0]])
+    return layer(weight, bias)
+
+
+def make_head(
+    sessions: Sequence[Session],
+    texts: Sequence[Sequence[str]],
+    recipe: HeadRecipe | None = None,
+    *,
+    seed: int = 1,
+    batch: int = 64,
+    folder: str | Path = "build/draft-head",
+    minutes_between_checkpoints: float = 2.0,
+    progress: bool = False,
+) -> DraftHead:
+    """Train the draft head of a model: translate text greedily, then learn what comes behind each token.
+
+    Translations and training are kept in `folder` as they come, so that a run that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+        Greedy, of one model, one for each direction.
+    texts : sequence of sequence of str
+        For each direction unlabelled text, like that to be translated later.
+    seed : int
+        Of the first weights and the order of the sentences.
+
+    Raises
+    ------
+    ValueError
+        If there is not enough text, or the model has no source to attend to.
+    """
+    recipe = recipe or RECIPE
+    recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.max_updates))
+    least = recipe.held_out + 1
+    output_layer(sessions[0].model)  # refused now rather than after all translations
+    spoken = []
+    for session, own in zip(sessions, texts, strict=True):
+        kept = fitting(session, own)
+        if len(kept) < least:
+            raise ValueError(
+                f"A draft head needs at least {least} sentences of a direction, {recipe.held_out} of them to be judged by: got "
+                f"{len(kept)} of {session.source}-{session.target} that fit the model. Give some thousand."
+            )
+        found = translations(session, kept, batch=batch, folder=Path(folder) / "translations", progress=progress)
+        spoken.append(found)
+    digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
+    for ids in (ids for pair in spoken for side in pair for ids in side):
+        digest.update(ids.astype(np.int32).tobytes())
+    model = sessions[0].model
+    work = Path(folder) / f"{model.checkpoint.fingerprint}-{digest.hexdigest()[:16]}"
+    work.mkdir(parents=True, exist_ok=True)
+    with only_trainer(Path(folder)):
+        recover(work)
+        run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed), work, "cpu", seed)
+        run.resume()
+        run.train(recipe.max_updates, minutes_between_checkpoints, progress)
+    head = DraftHead.load(work / "best" / FILE)
+    chosen = max(run.history, key=lambda entry: entry[recipe.measure])
+    return replace(
+        head,
+        about=head.about
+        | {
+            "seed": seed,
+            "update": chosen["update"],
+            "seconds": chosen["seconds"],
+            "held_out": {name: value for name, value in chosen.items() if name not in ("update", "epoch", "seconds")},
+        },
+    )

@@ -1,0 +1,153 @@
+"""Draft tables of a loaded model, made from its own translations of unlabelled text."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fastdecode_lib import registry
+from fastdecode_lib.drafts.table import DraftTable, cache_folder, table_name
+from fastdecode_lib.store import atomic_file
+from fastdecode_lib.translation import Session
+
+CHUNK = 2048
+"""Sentences translated between two savings."""
+
+
+def make_table(
+    session: Session,
+    texts: Sequence[str],
+    *,
+    least: int = 3,
+    batch: int = 64,
+    folder: str | Path = "build/draft-table",
+    progress: bool = False,
+) -> DraftTable:
+    """Translate text greedily and count: the draft table of a session's model and direction.
+
+    Translations are kept in `folder` as they come, so that a run that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Unlabelled text in the source language, in sentences or short paragraphs like those to be translated later; those
+        that are empty or too long for the model are left out.
+    least : int
+        N-grams seen less often are left out.
+
+    Raises
+    ------
+    ValueError
+        If no text has content and fits the model.
+    """
+    model = session.model
+    kept = fitting(session, texts)
+    if not kept:
+        raise ValueError(
+            f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
+            f"{model.network.max_source} tokens. Give some thousand."
+        )
+    sources, outputs = translations(session, kept, batch=batch, folder=folder, progress=progress)
+    return DraftTable.count(
+        sources,
+        outputs,
+        source_vocabulary=registry.source_vocabulary(model.network),
+        vocabulary=model.network.outputs[0].vocabulary,
+        start=session.constraints.prefix[-1],
+        least=least,
+        about={
+            "fingerprint": model.checkpoint.fingerprint,
+            "model": model.name,
+            "source": session.source,
+            "target": session.target,
+            "least": least,
+        },
+    )
+
+
+def fitting(session: Session, texts: Sequence[str]) -> list[str]:
+    """The texts that have content and fit the model."""
+    model = session.model
+    lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
+    fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
+    return [text for text, good in zip(texts, fits, strict=True) if good]
+
+
+def translations(
+    session: Session,
+    texts: Sequence[str],
+    *,
+    batch: int = 64,
+    folder: str | Path = "build/draft-table",
+    progress: bool = False,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Source ids and output ids of some texts, kept in `folder` as they come: a run that was stopped goes on where it was."""
+    from tqdm.auto import tqdm
+
+    chunks = Path(folder) / _key(session, texts)
+    sources: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
+    with tqdm(total=len(texts), desc="translating", unit="sentence", disable=not progress) as bar:
+        for start in range(0, len(texts), CHUNK):
+            part = texts[start : start + CHUNK]
+            pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
+            sources, outputs = sources + pairs[0], outputs + pairs[1]
+            bar.update(len(part))
+    return sources, outputs
+
+
+def unlabelled(data: str | Path | None, source: str | None, target: str | None) -> list[str]:
+    """The corpus's training sources of a direction, each used once, joined as the models of this project are trained."""
+    from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs
+
+    if source is None or target is None:
+        raise ValueError(
+            "The corpus has directions, this model names none: got no text. Give yours with --source FILE."
+        )
+    pairs = Tatoeba(corpus_folder(data)).pairs("train", source, target)
+    return [text for text, _ in join_pairs(pairs, seed=7)]
+
+
+def default_path(session: Session) -> Path:
+    """Where the table of a session is looked for, and written unless another place is named."""
+    return cache_folder(session.model.checkpoint.fingerprint) / table_name(session.source, session.target)
+
+
+def _key(session: Session, texts: Sequence[str]) -> str:
+    """A name for translations that follow from the same model, settings and texts."""
+    model = session.model
+    told = [model.checkpoint.fingerprint, session.constraints, model.dtype]
+    told += [session.decoder_name] if session.decoder_name != "greedy" else []
+    digest = hashlib.sha256(" ".join(map(str, told)).encode())
+    digest.update(f" {session.source} {session.target}\n".encode())
+    for text in texts:
+        digest.update(text.encode() + b"\n")
+    return f"{session.source}-{session.target}-{digest.hexdigest()[:16]}"
+
+
+def _translated(
+    session: Session, texts: Sequence[str], path: Path, batch: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Source and output ids of some texts, from the file if it is there."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file, save_file
+
+    if not path.is_file():
+        outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch)]
+        encoded = session.model.encode(texts, session.source, session.target)
+        sources = [encoded.ids[i, :length].astype(np.int32) for i, length in enumerate(encoded.lengths)]
+        tensors = {}
+        for name, side in (("source", sources), ("output", outputs)):
+            tensors[name] = np.concatenate(side)
+            tensors[f"{name}_lengths"] = np.array([len(ids) for ids in side], dtype=np.int32)
+        with atomic_file(path) as temporary:
+            save_file(tensors, temporary)
+    try:
+        found = load_file(path)
+        first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(
+            f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
+        ) from error
+    return first, second

@@ -1,0 +1,226 @@
+"""What every kind of training is made of: encoded examples in batches, a learner, and a smoothed loss."""
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fastdecode_lib.measuring.comparing import cpu_features
+from fastdecode_lib.models.lstm_layer import product_dtype
+from fastdecode_lib.store import atomic_file
+from fastdecode_lib.text.corpus import Tatoeba, join_pairs
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Encoded training pairs: all ids in one flat array each, with the offsets of the rows (N + 1,)."""
+
+    source: np.ndarray
+    source_offsets: np.ndarray
+    target: np.ndarray
+    target_offsets: np.ndarray
+
+    @classmethod
+    def of(cls, sources: list[np.ndarray], targets: list[np.ndarray], longest: int) -> "Examples":
+        """The pairs of which neither side has more ids than `longest`."""
+        fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
+        return cls(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
+
+    def batch(self, rows: np.ndarray, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Padded ids of some rows: source (B, S) and target (B, T), int64."""
+        return (
+            _padded(self.source, self.source_offsets, rows, padding),
+            _padded(self.target, self.target_offsets, rows, padding),
+        )
+
+
+def autocast(device: str) -> Any:
+    """Matrix products in bfloat16 where the hardware has it; elsewhere it is emulated, and many times slower than float32."""
+    kind = torch.device(device).type
+    able = kind != "cpu" or not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_features())
+    return torch.autocast(kind, torch.bfloat16, enabled=able)
+
+
+def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any:
+    """An untrained MarianMTModel of a preset's sizes, which padding starts and an end closes."""
+    from transformers import MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        vocab_size=preset.vocabulary,
+        max_position_embeddings=preset.max_positions,
+        encoder_layers=preset.encoder_layers,
+        decoder_layers=preset.decoder_layers,
+        encoder_attention_heads=preset.heads,
+        decoder_attention_heads=preset.heads,
+        encoder_ffn_dim=preset.feed_forward,
+        decoder_ffn_dim=preset.feed_forward,
+        d_model=preset.width,
+        dropout=dropout,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=padding,
+        eos_token_id=end,
+        decoder_start_token_id=padding,
+        forced_eos_token_id=end,
+    )
+    return MarianMTModel._from_config(config, attn_implementation="eager")
+
+
+class Learner(Protocol):
+    """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
+
+    Attributes
+    ----------
+    examples : Examples
+    padding : int
+        Fills the rows of a batch.
+    parameters : dict of name to tensor
+        What is trained, in place.
+    """
+
+    examples: Examples
+    padding: int
+    parameters: dict[str, Any]
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The loss per target token of a padded batch (B, S), (B, T), to be differentiated."""
+        ...
+
+    def after_update(self) -> None:
+        """Hold the parameters where they may be."""
+        ...
+
+    def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        """What a network of these weights reaches on the dev split; the preset's `measure` is among it, higher is better."""
+        ...
+
+    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write a checkpoint of these weights that `load` opens."""
+        ...
+
+
+class TranslationLearner:
+    """Base of learners of translation: chrF on dev sentences, single and joined."""
+
+    preset: Any
+    corpus: Tatoeba
+
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Greedy translations by a network of these weights."""
+        raise NotImplementedError
+
+    def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Score each direction by chrF, and ``dev_chrf``, their mean."""
+        import sacrebleu
+
+        scores = {}
+        for source, target in self.preset.directions:
+            pairs = self.corpus.pairs("dev", source, target)
+            chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
+            chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
+            outputs = self.translate(weights, [a for a, _ in chosen], source, target)
+            scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
+        return {"dev_chrf": float(np.mean(list(scores.values()))), **scores}
+
+
+def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
+    lengths = offsets[rows + 1] - offsets[rows]
+    ids = np.full((len(rows), lengths.max()), padding, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : lengths[i]] = flat[offsets[row] : offsets[row + 1]]
+    return torch.from_numpy(ids)
+
+
+def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate(rows), np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+
+
+def kept_examples(work: Path, make: Callable[[], Examples]) -> Examples:
+    """The encoded training examples, made once and then read from `work`."""
+    encoded = work / "examples.npz"
+    if not encoded.exists():
+        arrays = asdict(make())
+        with atomic_file(encoded) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
+    try:
+        with np.load(encoded) as arrays:
+            return Examples(**arrays)
+    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
+
+
+def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """One epoch's batches: rows of like length together, at most `tokens` padded target tokens, in random order."""
+    random = np.random.default_rng((seed, epoch))
+    target = np.diff(examples.target_offsets)
+    source = np.diff(examples.source_offsets)
+    order = np.lexsort((random.random(len(target)), source, target))
+    cuts, start, longest = [], 0, 0
+    for position, row in enumerate(order):
+        longest = max(longest, int(target[row]), int(source[row]))
+        if (position - start + 1) * longest > tokens:
+            cuts.append(order[start:position])
+            start, longest = position, max(int(target[row]), int(source[row]))
+    cuts.append(order[start:])
+    random.shuffle(cuts)
+    return [rows for rows in cuts if len(rows)]
+
+
+# ----------------------------------------------------------------------------------------------------- training
+
+
+class SmoothedLoss(torch.autograd.Function):
+    """Label-smoothed cross-entropy of an output matrix; softmax a few rows at a time, which stay in cache.
+
+    The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
+    the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
+    with which decoding starts, stays the zero vector. Under autocast products are in its precision. The gradient of all scores
+    (N, V) is kept until its products are taken, both at once.
+    """
+
+    ROWS = 512
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        target: torch.Tensor,
+        classes: int,
+        smoothing: float,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Hidden (N, D), weight (V, D), target (N,), bias (V,) -> mean negative log-likelihood, a scalar."""
+        kind = product_dtype(hidden)
+        rows, matrix = hidden.to(kind), weight[:classes].to(kind)
+        gradients = rows.new_empty(len(hidden), classes)
+        grad_bias = None if bias is None else torch.zeros_like(bias)
+        total = hidden.new_zeros((), dtype=torch.float32)
+        for start in range(0, len(hidden), SmoothedLoss.ROWS):
+            some = slice(start, start + SmoothedLoss.ROWS)
+            gold = target[some, None]
+            scores = functional.linear(rows[some], matrix, bias)
+            gradient = torch.softmax(scores, -1, torch.promote_types(kind, torch.float32))
+            total -= gradient.gather(1, gold).clamp_min(1e-30).log().sum()
+            gradient -= smoothing / classes
+            gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
+            gradients[some] = gradient
+            if grad_bias is not None:
+                grad_bias += gradient.sum(0)
+        grad_weight = torch.zeros_like(weight)
+        grad_weight[:classes] = gradients.T @ rows
+        grad_hidden = (gradients @ matrix).to(hidden.dtype)
+        ctx.save_for_backward(*(None if g is None else g / len(hidden) for g in (grad_hidden, grad_weight, grad_bias)))
+        return total / len(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The gradients computed in `forward`, scaled."""
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        by_bias = None if grad_bias is None else grad_bias * grad
+        return grad_hidden * grad, grad_weight * grad, None, None, None, by_bias

@@ -1,0 +1,349 @@
+"""Training the systems of paper 002: several tokens a step, in any order, and masked targets for Mask-Predict."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import OWN, Architecture, Checkpoint, find_checkpoint
+from fastdecode_lib.checkpoints.int8 import quantised
+from fastdecode_lib.core import Constraints, drain
+from fastdecode_lib.decoding.folding import folded
+from fastdecode_lib.models.transformer import Transformer
+from fastdecode_lib.store import atomic_file
+from fastdecode_lib.text.corpus import Tatoeba, join_pairs
+from fastdecode_lib.text.tokenizers import padded
+from fastdecode_lib.training.learner import (
+    Examples,
+    SmoothedLoss,
+    TranslationLearner,
+    autocast,
+    kept_examples,
+    new_marian,
+)
+from fastdecode_lib.training.presets import GroupPreset, place_of
+
+END, UNKNOWN, PADDING = range(3)
+"""Special ids of the joint SentencePiece model; padding starts every slot of the first group, and masks."""
+LONGEST_ON_DEV = 129
+LENGTH_WEIGHT = 0.1
+"""Of the length's loss beside the tokens'."""
+TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+"""The names of the one embedding, stored as ``model.shared.weight``."""
+
+
+class GroupLearner(TranslationLearner):
+    """Trains a `GroupPreset`: transformers' MarianMTModel with other masks, in bfloat16 where that is fast."""
+
+    padding = PADDING
+
+    def __init__(self, preset: GroupPreset, corpus: Tatoeba, work: Path, device: str, seed: int):
+        self.preset, self.corpus, self.device = preset, corpus, device
+        self.pieces_file = _kept_pieces(preset, corpus, work, seed)
+        self.pieces = load_pieces(self.pieces_file.read_bytes())
+        self.examples = kept_examples(work, lambda: _encoded(preset, corpus, self.pieces, work, seed))
+        self.architecture = architecture_of(preset)
+        torch.manual_seed(seed)
+        self.model = _new_model(preset).to(device)
+        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        if preset.stacked_from:
+            self._stack(find_checkpoint(preset.stacked_from))
+        groups = torch.arange(preset.max_positions, device=device) // preset.tokens_per_step
+        self.hidden_groups = torch.zeros(len(groups), len(groups), device=device).masked_fill(
+            groups[:, None] < groups, torch.finfo(torch.float32).min
+        )
+        """Added to attention scores: the lowest number where a slot must not look (T, T)."""
+
+    @torch.no_grad()
+    def _stack(self, base: Checkpoint) -> None:
+        """Begin as another model, its layers spread over ours; see `GroupPreset.stacked_from`."""
+        if (base.folder / "source.spm").read_bytes() != self.pieces_file.read_bytes():
+            raise ValueError(
+                f"{self.preset.name} begins as {base.name}, whose vocabulary is another than that of this text: got "
+                f"{self.pieces_file}. Train on the text that {base.name} was trained on, with the same seed."
+            )
+        tensors = base.tensors()
+        tensors["model.shared.weight"] = tensors[TIED[0]]
+        layers = {side: getattr(base.architecture, f"{side}_layers") for side in ("encoder", "decoder")}
+        ours = {side: getattr(self.architecture, f"{side}_layers") for side in layers}
+        for name, parameter in self.parameters.items():
+            parts = name.split(".")
+            if parts[2:3] == ["layers"]:
+                parts[3] = str(int(parts[3]) * layers[parts[1]] // ours[parts[1]])
+            parameter.copy_(tensors[".".join(parts)])
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Smoothed cross-entropy per target token: of all in their groups, or of those masked."""
+        self.model.train()
+        with autocast(self.device):
+            return self._masked_loss(source, target) if self.preset.masked else self._group_loss(source, target)
+
+    def _group_loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Every group is fed the true one before it (sec. 3.2); the first is fed the start symbol in all its slots."""
+        start, slots = torch.full_like(target[:, : self.preset.tokens_per_step], PADDING), target.shape[1]
+        fed = torch.cat([start, target[:, : -self.preset.tokens_per_step]], 1)
+        hidden, _ = self._hidden(source, fed, self.hidden_groups[None, None, :slots, :slots])
+        real = target != PADDING
+        return self._smoothed(hidden[real], target[real])
+
+    def _masked_loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """From 1 to all tokens of each target are masked, and predicted from the others; so is the target's length."""
+        real = target != PADDING
+        lengths = real.sum(1)
+        order = torch.rand(target.shape, device=target.device).masked_fill(~real, 2.0).argsort(1).argsort(1)
+        counts = (torch.rand(len(lengths), device=target.device) * lengths).long() + 1
+        masked = order < counts[:, None]
+        lowest = torch.finfo(torch.float32).min
+        unseen = torch.zeros(target.shape, device=target.device).masked_fill(~real, lowest)[:, None, None]
+        unseen = unseen.expand(-1, 1, target.shape[1], -1)
+        hidden, memory = self._hidden(source, target.masked_fill(masked, PADDING), unseen)
+        shown = (source != PADDING).unsqueeze(-1)
+        mean = (memory * shown).sum(1) / shown.sum(1)
+        of_length = functional.cross_entropy(functional.linear(mean, self.model.length.weight).float(), lengths - 1)
+        return self._smoothed(hidden[masked], target[masked]) + LENGTH_WEIGHT * of_length
+
+    def _hidden(self, source: torch.Tensor, fed: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden vectors (B, T, D) of the decoder and (B, S, D) of the encoder."""
+        found = self.model.model(
+            input_ids=source,
+            attention_mask=source != PADDING,
+            decoder_input_ids=fed,
+            decoder_attention_mask=mask,
+            use_cache=False,
+        )
+        return found.last_hidden_state, found.encoder_last_hidden_state
+
+    def _smoothed(self, hidden: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        matrix = self.model.lm_head.weight
+        loss: torch.Tensor = SmoothedLoss.apply(hidden, matrix, target, len(matrix), self.preset.label_smoothing)
+        return loss
+
+    def after_update(self) -> None:
+        """Nothing: its weights are free."""
+
+    @torch.no_grad()
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Translations by the plainest decoder of the model, in batches of like length."""
+        model = Transformer(self.architecture, _named(weights), self.device)
+        projection, decoder = registry.projection("exact", model), registry.decoder(registry.usual(model))
+        group = self.preset.tokens_per_step
+        longest = min(LONGEST_ON_DEV, self.preset.max_positions - group + 1)
+        rules = Constraints(
+            (PADDING,) * group,
+            (END,),
+            longest,
+            PADDING,
+            banned=(PADDING,),
+            forced_end=True,
+        )
+        order, outputs = sorted(range(len(texts)), key=lambda i: len(texts[i])), [""] * len(texts)
+        for start in range(0, len(order), 64):
+            rows = order[start : start + 64]
+            ids = [[*row, END] for row in self.pieces.encode([texts[i] for i in rows])]
+            for i, found in zip(
+                rows, drain(decoder.iterate(model, projection, padded(ids, PADDING), rules)), strict=True
+            ):
+                tokens = [token for token in found.tokens if token > PADDING]
+                outputs[i] = self.pieces.decode(tokens[::-1] if self._backwards else tokens)
+        return outputs
+
+    @property
+    def _backwards(self) -> bool:
+        return self.preset.order == "right_to_left"
+
+    @property
+    def _longest(self) -> int:
+        """Slots of the start and of all targets but the longest of a thousand: later positions have hardly been trained."""
+        group = self.preset.tokens_per_step
+        seen = int(np.quantile(np.diff(self.examples.target_offsets), 0.999))
+        seen += self.preset.masked  # whose targets are without their end
+        return min(self.preset.max_positions, group * (2 + (seen - 1) // group))
+
+    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write the checkpoint's own directory; matrices as int8 with a scale for each row."""
+        write_checkpoint(folder, self.architecture, _named(weights), self.preset.directions, self._longest)
+        (folder / "source.spm").write_bytes(self.pieces_file.read_bytes())
+
+
+def write_checkpoint(
+    folder: Path,
+    architecture: Architecture,
+    tensors: Mapping[str, Any],
+    directions: Sequence[tuple[str, str]],
+    longest: int | None = None,
+) -> None:
+    """A checkpoint of our own but for its ``source.spm``: settings, rules of generation, directions and weights.
+
+    `longest` is the most slots of an output, those of the start included; all that there are positions for otherwise.
+    """
+    from safetensors.numpy import save_file
+
+    once = [name for name in architecture.tensors if name not in TIED]
+    stored = {name: _array(tensors[name]) for name in (*once, "model.shared.weight")}
+    settings = {
+        "eos_token_id": END,
+        "decoder_start_token_id": [PADDING] * architecture.group,
+        "forced_eos_token_id": END,
+        "bad_words_ids": [[PADDING]],
+        "max_length": longest or architecture.max_positions,
+    }
+    save_file(quantised(stored), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(architecture.config | settings, indent=2) + "\n", encoding="utf-8")
+    note = {"directions": directions, "tags": {}}
+    (folder / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+
+
+def _array(tensor: Any) -> np.ndarray:
+    array: np.ndarray = tensor.detach().float().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+    return array
+
+
+def architecture_of(preset: GroupPreset) -> Architecture:
+    """The shape of a preset's model."""
+    return Architecture(
+        family=OWN,
+        source_vocabulary=preset.vocabulary,
+        vocabulary=preset.vocabulary,
+        width=preset.width,
+        encoder_layers=preset.encoder_layers,
+        decoder_layers=preset.decoder_layers,
+        encoder_heads=preset.heads,
+        decoder_heads=preset.heads,
+        encoder_feed_forward=preset.feed_forward,
+        decoder_feed_forward=preset.feed_forward,
+        max_positions=preset.max_positions,
+        activation="swish",
+        scaled_embeddings=True,
+        padding=PADDING,
+        shared_embeddings=True,
+        tied_output=True,
+        group=preset.tokens_per_step,
+        order=preset.order,
+        masked=preset.masked,
+    )
+
+
+class _Positions(nn.Embedding):
+    """Learned positions in the place of Marian's sinusoids: an embedding for each slot (sec. 3.1)."""
+
+    def forward(self, shape: Any, past: int = 0, position_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Embeddings (T, D) of the positions."""
+        assert position_ids is not None
+        return super().forward(position_ids)
+
+
+def _new_model(preset: GroupPreset) -> Any:
+    model = new_marian(preset, PADDING, END)
+    positions = _Positions(preset.max_positions, preset.width)
+    with torch.no_grad():
+        positions.weight.normal_(0.0, preset.width**-0.5)
+    model.model.decoder.embed_positions = positions
+    # What starts a target, and masks it, is an input like any other: torch would leave the row of a padding id as it is.
+    for embedding in (model.model.shared, model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+        embedding.padding_idx = None
+    if preset.masked:
+        model.length = nn.Linear(preset.width, preset.max_positions, bias=False)
+    return model
+
+
+def _named(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights under every name that an architecture reads them by: tied embeddings are trained once."""
+    return weights | dict.fromkeys(TIED, weights["model.shared.weight"])
+
+
+def _kept_pieces(preset: GroupPreset, corpus: Tatoeba, work: Path, seed: int) -> Path:
+    """The joint SentencePiece model, trained once; those of presets that differ by their order alone are the same."""
+    file = work / "source.spm"
+    if not file.exists():
+        seen: dict[str, None] = {}
+        for source, target in preset.directions:
+            for pair in corpus.pairs("train", source, target):
+                seen.update(dict.fromkeys(pair))
+        with atomic_file(file) as temporary:
+            temporary.write_bytes(trained_pieces(list(seen), preset.vocabulary, seed))
+    return file
+
+
+def trained_pieces(texts: Sequence[str], vocabulary: int, seed: int, hard: bool = True) -> bytes:
+    """A SentencePiece model of some texts with our special ids; with fewer pieces than asked where it is not `hard`."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        vocab_size=vocabulary,
+        character_coverage=1.0,
+        hard_vocab_limit=hard,
+        bos_id=-1,
+        eos_id=END,
+        unk_id=UNKNOWN,
+        pad_id=PADDING,
+        num_threads=2,
+        minloglevel=1,
+    )
+    return model.getvalue()
+
+
+def load_pieces(model: bytes) -> Any:
+    """A SentencePiece model from what `trained_pieces` made."""
+    import sentencepiece
+
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int) -> Examples:
+    """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without.
+
+    Pairs for which a teacher puts out nothing are left out.
+    """
+    sources: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    for number, (source, target) in enumerate(preset.directions):
+        pairs = corpus.pairs("train", source, target)
+        joined = int(len(pairs) * preset.joined_share)
+        pairs += join_pairs(pairs, seed=seed + number, count=joined, sizes=preset.joined_sizes)
+        texts, outputs = [a for a, _ in pairs], pieces.encode([b for _, b in pairs])
+        if preset.teacher:
+            outputs = _taught(preset.teacher, texts, (source, target), pieces, work)
+        for row, output in zip(pieces.encode(texts), outputs, strict=True):
+            if output:
+                sources.append(np.array([*row, END], dtype=np.uint16))
+                targets.append(np.array(_slots(preset, output), dtype=np.uint16))
+    return Examples.of(sources, targets, preset.max_positions)
+
+
+def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
+    """Translations of some texts by the model trained beside this one, or else the bundled one, as ids; kept as they come."""
+    from fastdecode_lib.loading import load
+    from fastdecode_lib.training.draft_tables import translations
+    from fastdecode_lib.translation import Session
+
+    place = place_of(teacher, work.parent)
+    if place is None:
+        raise ValueError(
+            f"The teacher {teacher} has not been trained to its end: got {work.parent / teacher}. Train it first: fastdecode train "
+            f"{teacher} --data DIR --folder {work.parent}"
+        )
+    model = load(place, device="cpu")
+    session = Session.of(model, *direction)
+    _, outputs = translations(session, texts, folder=work / "taught", progress=True)
+    said = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
+    found: list[list[int]] = pieces.encode(said)
+    return found
+
+
+def _slots(preset: GroupPreset, tokens: list[int]) -> list[int]:
+    if preset.masked:
+        return tokens
+    tokens = tokens[::-1] if preset.order == "right_to_left" else tokens
+    return folded(tokens, END, preset.tokens_per_step, preset.order == "both_ends")

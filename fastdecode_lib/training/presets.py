@@ -1,0 +1,340 @@
+"""What each bundled model is made of and how it is trained: one frozen record per model, read by `training.train`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fastdecode_lib.checkpoints.folder import bundled
+from fastdecode_lib.checkpoints.language import LanguageShape
+from fastdecode_lib.checkpoints.recurrent import SYSTEMS, RecurrentShape, system
+from fastdecode_lib.text.corpus import DIRECTIONS
+
+LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model of any kind is trained.
+
+    Attributes
+    ----------
+    directions : tuple of (source, target)
+        Language pairs translated by the one model.
+    seed : int
+        Where the command names none; presets that differ by it alone make an ensemble.
+    joined_share : float
+        Joined examples (two to four pairs each) per single pair.
+    tokens_per_update : int
+        Padded target tokens in one batch, at most.
+    peak_rate, warm_up : float, int
+        The learning rate rises linearly to its peak, then falls with the inverse square root of the update.
+    average : float
+        Decay of the running average of the weights; the average is what is evaluated and shipped.
+    """
+
+    kind: ClassVar[str]
+    """Which learner trains it."""
+    corpus: ClassVar[str] = "tatoeba"
+    """The part of the corpus it is trained on."""
+    measure: ClassVar[str] = "dev_chrf"
+    """What the best checkpoint is chosen by; higher is better."""
+
+    name: str
+    directions: tuple[tuple[str, str], ...] = DIRECTIONS
+    seed: int = 1
+    joined_share: float = 0.5
+    label_smoothing: float = 0.1
+    tokens_per_update: int = 3_000
+    peak_rate: float = 1e-3
+    warm_up: int = 2_000
+    average: float = 0.999
+    evaluate_every: int = 1_000
+    patience: int = 3
+    max_updates: int = 200_000
+    dev_single: int = 100
+    dev_joined: int = 40
+
+    def is_over(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a run with these evaluations came to its end: all updates made, or no gain for `patience` evaluations."""
+        if not history:
+            return False
+        scores = [entry[self.measure] for entry in history]
+        best = scores.index(max(scores))
+        return history[-1]["update"] >= self.max_updates or best < len(scores) - self.patience
+
+    def trained(self, folder: str | Path = "build/train") -> Path | None:
+        """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
+        work = Path(folder) / self.name
+        best, history = work / "best", work / "history.json"
+        if not (best / "config.json").is_file() or not history.is_file():
+            return None
+        return best if self.is_over(json.loads(history.read_text(encoding="utf-8"))) else None
+
+
+@dataclass(frozen=True)
+class Preset(Recipe):
+    """A Marian-shaped translation model and its training recipe.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Size of the joint SentencePiece vocabulary with end, unknown, tags and padding; the target language is told by
+        its tag in front of the source.
+    """
+
+    kind = "marian"
+
+    vocabulary: int = 16_000
+    encoder_layers: int = 4
+    decoder_layers: int = 2
+    width: int = 256
+    heads: int = 4
+    feed_forward: int = 1024
+    max_positions: int = 256
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class DraftingPreset(Preset):
+    """A trained Marian-shaped model that is trained on for parallel decoding, in one direction.
+
+    Attributes
+    ----------
+    base : str
+        The bundled model it begins as.
+    objective : str
+        Beside the ordinary loss on references: ``"head"``, a draft head's loss with the trunk's gradient;
+        ``"consistency"``, from states of Jacobi iteration to its solution; ``"none"``, a control.
+    weight : float
+        Of the objective, the ordinary loss having 1.
+    own_sentences : int
+        Translations by the base that the objective is computed on.
+    drafts, decay, draft_vocabulary : int, float, int
+        As a draft head's; for consistency, states have gone through fewer iterations than `drafts`.
+    block : int
+        Slots of a Jacobi block.
+    """
+
+    kind = "drafting"
+
+    base: str = "tatoeba-small"
+    objective: str = "head"
+    weight: float = 1.0
+    own_sentences: int = 12_000
+    drafts: int = 4
+    decay: float = 0.8
+    draft_vocabulary: int = 2_000
+    block: int = 6
+    directions: tuple[tuple[str, str], ...] = (("en", "de"),)
+    tokens_per_update: int = 1_500
+    peak_rate: float = 2e-4
+    warm_up: int = 50
+    average: float = 0.98
+    evaluate_every: int = 100
+    patience: int = 100
+    max_updates: int = 500
+    dev_single: int = 250
+    dev_joined: int = 50
+
+    @property
+    def measure(self) -> str:  # type: ignore[override]
+        """A head is chosen by what it drafts; the others by chrF, as always."""
+        return "tokens_per_pass" if self.objective == "head" else "dev_chrf"
+
+
+@dataclass(frozen=True)
+class GroupPreset(Recipe):
+    """A system of paper 002, table 2, and its training recipe: Marian's shape with learned positions of the decoder.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Size of the joint SentencePiece vocabulary with end, unknown and padding.
+    tokens_per_step, order, masked
+        As in `checkpoints.folder.Architecture`.
+    joined_sizes : (int, int)
+        Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
+    teacher : str
+        A preset, trained or bundled, whose greedy translations of the training sources are the targets (distillation); the
+        references if empty.
+    stacked_from : str
+        A bundled model of the same width and vocabulary that it begins as, each layer a copy of the one at its relative depth
+        (progressive stacking, Gong et al. 2019); of fresh weights if empty.
+    """
+
+    kind = "group"
+
+    directions: tuple[tuple[str, str], ...] = (("en", "de"),)
+    warm_up: int = 400
+    evaluate_every: int = 300
+    patience: int = 100
+    max_updates: int = 6_000
+    joined_sizes: tuple[int, int] = (2, 8)
+    teacher: str = ""
+    stacked_from: str = ""
+    dev_single: int = 250
+    dev_joined: int = 50
+    vocabulary: int = 8_000
+    encoder_layers: int = 3
+    decoder_layers: int = 3
+    width: int = 256
+    heads: int = 4
+    feed_forward: int = 896
+    max_positions: int = 256
+    tokens_per_step: int = 1
+    order: str = "left_to_right"
+    masked: bool = False
+
+
+@dataclass(frozen=True)
+class RecurrentPreset(Recipe):
+    """A word-based recurrent model and its training recipe.
+
+    Attributes
+    ----------
+    shape : RecurrentShape
+        Its vocabularies are the most words of each side, special tokens included.
+    translations : int
+        Entries of the lexicon for each source word; the paper's candidate lists have 20.
+    """
+
+    kind = "recurrent"
+
+    directions: tuple[tuple[str, str], ...] = (("en", "fr"),)
+    joined_share: float = 0.1
+    tokens_per_update: int = 1_500
+    peak_rate: float = 3e-3
+    warm_up: int = 200
+    average: float = 0.995
+    evaluate_every: int = 300
+    patience: int = 100
+    max_updates: int = 2_400
+    dev_single: int = 250
+    dev_joined: int = 50
+    shape: RecurrentShape = field(default_factory=RecurrentShape)
+    translations: int = 20
+
+
+@dataclass(frozen=True)
+class LanguagePreset(Recipe):
+    """A word-based LSTM language model and its training recipe.
+
+    Attributes
+    ----------
+    shape : LanguageShape
+        Its vocabulary is the most words, special tokens included.
+    lower : bool
+        Whether text is lower-cased, as the Penn Treebank's is.
+    """
+
+    kind = "language"
+    corpus = "novels"
+    measure = "dev_log_probability"
+
+    directions: tuple[tuple[str, str], ...] = ()
+    joined_share: float = 0.0
+    label_smoothing: float = 0.0
+    tokens_per_update: int = 2_000
+    peak_rate: float = 3e-3
+    warm_up: int = 300
+    average: float = 0.998
+    evaluate_every: int = 500
+    patience: int = 4
+    max_updates: int = 16_000
+    dev_single: int = 1_500
+    shape: LanguageShape = field(default_factory=LanguageShape)
+    lower: bool = True
+
+
+def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
+    """A system of paper 004, table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
+    own = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
+    return RecurrentPreset(name=own, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000))
+
+
+def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPreset:
+    """A two-layer LSTM translation model of paper 001, table 1, on our text: ``words-en-de``."""
+    shape = RecurrentShape(
+        source_vocabulary=16_000,
+        vocabulary=words,
+        embedding=width,
+        cell="lstm",
+        source_layers=2,
+        bidirectional_layers=2,
+        source_width=width // 2,
+        width=width,
+        attention=width,
+        extra_layers=1,
+        residual=True,
+    )
+    return RecurrentPreset(
+        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=1_500, patience=4
+    )
+
+
+_SHORT: Any = {"evaluate_every": 300, "max_updates": 1_200}
+"""Of the larger language models: two million words, some 40 minutes on a core that has products in bfloat16. Both still gain."""
+
+_BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
+"""Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
+
+_ON: Any = {"stacked_from": "single-l2r", "max_updates": 2_400}
+"""Of what goes on from single-token L2R."""
+
+_TAUGHT: Any = {"teacher": "single-l2r", "max_updates": 2_400}
+"""Of what learns from its translations; `fastdecode train NAME --updates N` goes on."""
+
+SYSTEMS_002 = {
+    "single-l2r": GroupPreset(name="single-l2r"),
+    "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
+    "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
+    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=18_000),
+    "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
+    "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
+    "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, **_ON),
+    "single-l2r-distilled": GroupPreset(name="single-l2r-distilled", **_TAUGHT),
+    "bidirectional-distilled": GroupPreset(
+        name="bidirectional-distilled", tokens_per_step=2, order="both_ends", **_TAUGHT
+    ),
+    "mask-predict-distilled": GroupPreset(
+        name="mask-predict-distilled", masked=True, **_TAUGHT | {"max_updates": 7_200}
+    ),
+    "bidirectional-from-l2r": GroupPreset(name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", **_ON),
+    "single-l2r-on": GroupPreset(name="single-l2r-on", **_ON),
+    "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),
+    "quadruple": GroupPreset(name="quadruple", tokens_per_step=4, order="both_ends"),
+    "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
+    "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
+}
+"""Those of paper 002, in the order of their training, a fast baseline, three that learn from a teacher, one that goes on from a
+single-token model and that model trained on for as long, and more tokens a step; last two of the paper's base width, which are
+for a GPU."""
+
+PRESETS: dict[str, Recipe] = {
+    preset.name: preset
+    for preset in (
+        Preset(name="tatoeba-small"),
+        DraftingPreset(name="tatoeba-drafting"),
+        DraftingPreset(name="tatoeba-consistent", objective="consistency"),
+        DraftingPreset(name="tatoeba-continued", objective="none"),
+        *SYSTEMS_002.values(),
+        *map(_sharp, SYSTEMS),
+        _sharp("S4", 2),
+        _sharp("S4", 3),
+        LanguagePreset(name="novels-small"),
+        _words(("en", "de"), 24_725, 500),
+        _words(("en", "fr"), 22_749, 200),
+        LanguagePreset(name="novels-large", shape=LanguageShape(width=1_500), peak_rate=1e-3, **_SHORT),
+        LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False, **_SHORT),
+    )
+}
+
+
+def place_of(name: str, folder: str | Path = "build/train") -> str | None:
+    """A preset's model as `load` takes it: the folder where it was trained to its end, or its name if it is bundled."""
+    best = PRESETS[name].trained(folder)
+    if best is not None:
+        return str(best)
+    return name if name in bundled() else None

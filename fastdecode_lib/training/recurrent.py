@@ -1,0 +1,139 @@
+"""Training the word-based recurrent models of paper 004: their vocabularies, lexicon, loss and checkpoint."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastdecode_lib.core import Constraints, drain
+from fastdecode_lib.decoding.autoregressive import Greedy
+from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.models.recurrent import WEIGHT_LIMIT, Network, Recurrent, first_weights
+from fastdecode_lib.projections.exact_torch import Exact
+from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.text import words
+from fastdecode_lib.text.corpus import Pair, Tatoeba, join_pairs
+from fastdecode_lib.text.words import Vocabulary, WordText, split_words
+from fastdecode_lib.training.learner import Examples, SmoothedLoss, TranslationLearner, autocast, kept_examples
+from fastdecode_lib.training.presets import RecurrentPreset
+
+LONGEST_ON_DEV = 120
+"""Words of a dev translation, at most: an untrained model does not stop."""
+
+
+class RecurrentLearner(TranslationLearner):
+    """Trains a `RecurrentPreset` in float32, but for the output's products, which are in bfloat16 where that is fast.
+
+    Weights are clipped to [-1, 1] after every update (sec. 4.1).
+    """
+
+    padding = -1
+
+    def __init__(self, preset: RecurrentPreset, corpus: Tatoeba, work: Path, device: str, seed: int):
+        self.preset, self.corpus, self.device = preset, corpus, device
+        self.text, self.examples = prepare_words(preset, corpus, work, seed)
+        self.shape = replace(
+            preset.shape,
+            source_vocabulary=len(self.text.source.tokens),
+            vocabulary=len(self.text.target.tokens),
+        )
+        self.parameters = {
+            name: tensor.to(device).requires_grad_() for name, tensor in first_weights(self.shape, seed).items()
+        }
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Smoothed cross-entropy per target token, every word of the target being fed the true one before it."""
+        network, real = Network(self.shape, self.parameters), target >= 0
+        fed = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
+        memory = network.encode(source.clamp_min(0), (source >= 0).sum(1))
+        hidden, _, _ = network.decode(memory, fed, network.first_states(len(fed)))
+        matrix = self.parameters["output.V"]
+        with autocast(self.device):
+            return SmoothedLoss.apply(hidden[real], matrix, target[real], len(matrix), self.preset.label_smoothing)
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        """Clip every weight."""
+        weights = list(self.parameters.values())
+        torch._foreach_clamp_min_(weights, -WEIGHT_LIMIT)
+        torch._foreach_clamp_max_(weights, WEIGHT_LIMIT)
+
+    def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
+        """Greedy translations with unknown words replaced, in batches of like length."""
+        model = Recurrent(self.shape, weights, self.device)
+        projection = Exact.of(model)
+        longest = min(LONGEST_ON_DEV, self.shape.max_positions)
+        rules = Constraints((words.START,), (words.END,), longest, banned=(words.START,))
+        order, outputs = sorted(range(len(texts)), key=lambda i: len(texts[i])), [""] * len(texts)
+        for start in range(0, len(order), 64):
+            rows = order[start : start + 64]
+            sentences = [texts[i] for i in rows]
+            found = drain(Greedy().iterate(model, projection, self.text.encode(sentences, source, target), rules))
+            for i, text in zip(rows, self.text.texts(model, sentences, [best.tokens for best in found]), strict=True):
+                outputs[i] = text
+        return outputs
+
+    def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write the checkpoint's own directory."""
+        from safetensors.torch import save_file
+
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, folder / "model.safetensors"
+        )
+        config: dict[str, Any] = {**self.shape.config, **words.GENERATION, "max_length": self.shape.max_positions}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        self.text.save(folder)
+
+
+def prepare_words(preset: RecurrentPreset, corpus: Tatoeba, work: Path, seed: int) -> tuple[WordText, Examples]:
+    """Vocabularies, lexicon and encoded training examples, made once and then read from `work`.
+
+    The vocabularies and the lexicon are counted on the single pairs, so that models of other seeds share them.
+    """
+    (direction,) = preset.directions
+    single: list[Pair] = []
+    if not (work / "words").exists() or not (work / "examples.npz").exists():
+        single = corpus.pairs("train", *direction)
+    if not (work / "words").exists():
+        with atomic_folder(work / "words") as temporary:
+            _count(preset, single).save(temporary)
+    text = WordText.load(work / "words")
+
+    def encode() -> Examples:
+        joined = join_pairs(single, seed=seed, count=int(len(single) * preset.joined_share))
+        sources, targets = _ids(text, [*single, *joined])
+        return Examples.of(sources, targets, preset.shape.max_positions)
+
+    return text, kept_examples(work, encode)
+
+
+def _count(preset: RecurrentPreset, pairs: Sequence[Pair]) -> WordText:
+    """The most frequent words of both sides, and the best translations of each source word by IBM model 1."""
+    (direction,) = preset.directions
+    source, target = (
+        Vocabulary.count((split_words(pair[side], direction[side]) for pair in pairs), size)
+        for side, size in enumerate((preset.shape.source_vocabulary, preset.shape.vocabulary))
+    )
+    text = WordText(direction, source, target)
+    sizes = {"source_vocabulary": len(source.tokens), "vocabulary": len(target.tokens)}
+    sources, targets = _ids(text, pairs)
+    found = Lexicon.fit([row[:-1] for row in sources], [row[:-1] for row in targets], **sizes)
+    words_only = (found.owners >= len(words.SPECIAL)) & (found.ids >= len(words.SPECIAL))
+    lexicon = Lexicon.of_entries(
+        found.owners[words_only], found.ids[words_only], found.probabilities[words_only], **sizes
+    ).pruned(preset.translations)
+    return replace(text, lexicon=lexicon)
+
+
+def _ids(text: WordText, pairs: Sequence[Pair]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Ids of both sides of some pairs, each with its end."""
+    sides = ((text.source, text.direction[0]), (text.target, text.direction[1]))
+    source, target = (
+        [np.array(vocabulary.encode(split_words(pair[side], language)), dtype=np.uint16) for pair in pairs]
+        for side, (vocabulary, language) in enumerate(sides)
+    )
+    return source, target

@@ -1,0 +1,243 @@
+"""The referee: turns are fair, warm-up does not count, and nothing is left changed."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+import torch
+
+from fastdecode_lib import compare, load
+from fastdecode_lib.core import Constraints, Measurement, Source, Usage
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.baselines import baseline, until_end
+from fastdecode_lib.measuring.comparing import (
+    COLUMNS,
+    System,
+    bootstrap_ratio,
+    decoder_system,
+    measure,
+    noisy,
+    provenance,
+    quality,
+    signatures,
+    spread,
+)
+from fastdecode_lib.translation import Session
+
+SOURCES = [Source(np.array([[i, i + 1]]), np.array([2])) for i in (3, 5, 7)]
+
+
+def logging_system(name: str, log: list[str]) -> System:
+    def decode(source: Source) -> tuple[int, ...]:
+        log.append(name)
+        return (int(source.ids[0, 0]),)
+
+    return System(name, decode)
+
+
+def test_systems_run_in_turn() -> None:
+    log: list[str] = []
+    found = measure([logging_system("A", log), logging_system("B", log)], SOURCES, runs=3, warm_up=2)
+    assert "".join(log) == "AAABBB" * 5
+    assert [m.name for m in found] == ["A", "B"]
+    assert all(m.seconds.shape == (3,) and (m.seconds > 0).all() for m in found)
+    assert found[0].outputs == ((3,), (5,), (7,))
+    assert found[0].usage is None
+
+
+def test_warm_up_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], [0]
+
+    def decode(_: Source) -> tuple[int, ...]:
+        calls[0] += 1
+        clock[0] += 100.0 if calls[0] <= 2 else 1.0
+        return ()
+
+    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", lambda: clock[0])
+    (found,) = measure([System("slow start", decode)], SOURCES[:1], runs=4, warm_up=2)
+    assert found.seconds.tolist() == [1.0] * 4
+
+
+def test_the_device_is_waited_for_before_each_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    def clock() -> float:
+        log.append("clock")
+        return float(len(log))
+
+    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", clock)
+    measure([logging_system("A", log)], SOURCES[:1], runs=1, warm_up=0, synchronise=lambda: log.append("wait"))
+    assert log == ["wait", "clock", "A", "wait", "clock"]
+
+
+def test_counting_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def slow(*_: object) -> Any:
+        clock[0] += 1000.0
+        return Usage(passes=2)
+
+    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", lambda: clock[0])
+    (found,) = measure([System("A", lambda _: (1, 2), slow)], SOURCES, runs=2)
+    assert found.seconds.tolist() == [0.0, 0.0] and found.usage == Usage(passes=6)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_leaves_threads_and_garbage_collection_as_they_were(fails: bool) -> None:
+    seen: list[tuple[int, bool, bool]] = []
+
+    def decode(_: Source) -> tuple[int, ...]:
+        seen.append((torch.get_num_threads(), gc.isenabled(), gc.get_freeze_count() > 0))
+        if fails:
+            raise RuntimeError("broken")
+        return ()
+
+    before = torch.get_num_threads()
+    gc.unfreeze()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for enabled in (True, False):
+                (gc.enable if enabled else gc.disable)()
+                seen.clear()
+                if fails:
+                    with pytest.raises(RuntimeError):
+                        measure([System("A", decode)], SOURCES, runs=1, threads=3 - threads)
+                else:
+                    measure([System("A", decode)], SOURCES, runs=1, threads=3 - threads)
+                assert set(seen) == {(3 - threads, False, True)}
+                assert torch.get_num_threads() == threads and gc.isenabled() == enabled
+                assert gc.get_freeze_count() == 0
+    finally:
+        gc.enable()
+        gc.freeze()
+        torch.set_num_threads(before)
+
+
+def test_runs_must_be_some() -> None:
+    with pytest.raises(ValueError, match=r"A measurement needs runs >= 1, got 0\. Use runs=5"):
+        measure([], SOURCES, runs=0)
+
+
+def test_bootstrap_ratio() -> None:
+    fast, slow = np.full(5, 1.0), np.full(5, 2.5)
+    assert bootstrap_ratio(slow, fast) == (2.5, 2.5)
+    random = np.random.default_rng(0)
+    baseline_seconds = 2 + 0.1 * random.random(15)
+    method_seconds = 1 + 0.1 * random.random(15)
+    low, high = bootstrap_ratio(baseline_seconds, method_seconds, seed=3)
+    middle = float(np.median(baseline_seconds) / np.median(method_seconds))
+    assert low < middle < high and low > 1.7 and high < 2.2
+    assert (low, high) == bootstrap_ratio(baseline_seconds, method_seconds, seed=3)
+    with pytest.raises(ValueError, match="Both need the same rounds: got 5 and 4 times"):
+        bootstrap_ratio(slow, fast[:4])
+
+
+def test_bootstrap_keeps_rounds_together() -> None:
+    """A machine that is slow in some rounds is slow for both: their ratio does not vary."""
+    rounds = np.array([1.0, 3.0, 1.0, 7.0, 2.0])
+    assert bootstrap_ratio(2 * rounds, rounds) == (2.0, 2.0)
+
+
+def test_spread() -> None:
+    assert spread(np.full(4, 0.3)) == 0
+    assert spread(np.array([1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(2 / 3)
+    assert spread(np.array([1.0])) == 0
+
+
+def test_quality_and_signatures() -> None:
+    texts = fakes.own_sentences()["de"][:5]
+    assert quality(texts, texts) == (pytest.approx(100), pytest.approx(100))
+    assert max(quality(["x"] * 5, texts)) < 10
+    assert signatures(False) == {}
+    assert all("version:" in signature for signature in signatures().values())
+
+
+def test_provenance_says_how(marian: TranslationModel) -> None:
+    about = provenance(marian, threads=2, seed=7)
+    assert about["fingerprint"] == marian.checkpoint.fingerprint and about["dtype"] == "float64"
+    assert (about["threads"], about["seed"], about["engine"], about["device"]) == (2, 7, "torch", "cpu")
+    assert {"torch", "transformers", "numpy", "sacrebleu"} <= about["versions"].keys()
+    assert about["cpu"] and about["cores"] and isinstance(about["cpu_flags"], list)
+
+
+def test_compare(marian: TranslationModel) -> None:
+    sentences, references = ([*fakes.own_sentences()[code][:2], ""] for code in ("en", "de"))
+    frame = compare(
+        marian, sentences, source="en", target="de", references=references, runs=2, progress=False,
+        decoders=("jacobi", "greedy", "gauss_seidel:block=2", "jacobi"), baselines=("hf",),
+    )  # fmt: skip
+    assert tuple(frame.columns) == (*COLUMNS, "note")
+    assert list(frame["name"]) == ["greedy", "jacobi", "gauss_seidel:block=2", "hf"]
+    assert (frame["agreement"] == 1.0).all()
+    greedy = frame.iloc[0]
+    tokens = [len(Session.of(marian, "en", "de").translate(text).tokens) for text in sentences[:2]]
+    assert greedy["calls"] == greedy["positions"] == sum(tokens) and greedy["speedup"] == 1.0
+    assert frame["chrf"].nunique() == 1
+    assert np.isnan(frame.iloc[3]["calls"]) and np.isnan(frame.iloc[3]["positions"])
+    assert frame.attrs["provenance"]["sentences"] == 2 and len(frame.attrs["seconds"]["hf"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["mbart50", "nllb"])
+def test_the_first_direction_is_compared_where_none_is_named(kind: str, multilingual: Callable[[str], Path]) -> None:
+    """Models that need languages to encode at all."""
+    model = load(str(multilingual(kind)), device="cpu")
+    frame = compare(model, ["Hello."], decoders=("jacobi",), runs=1, progress=False, max_length=6)
+    assert list(frame["name"]) == ["jacobi"] and (frame["agreement"] == 1).all()
+
+
+def test_a_ratio_is_noisy_if_either_of_its_times_is() -> None:
+    quiet, loud = (Measurement("x", np.array(times), ()) for times in ([1.0, 1.0, 1.01], [1.0, 1.3, 1.7]))
+    assert [noisy(quiet), noisy(loud, quiet), noisy(quiet, loud), noisy(quiet, quiet)] == [False, True, True, False]
+
+
+def test_a_lossy_system_shows(marian: TranslationModel) -> None:
+    beam = decoder_system(Session.of(marian, "en", "de", "beam:size=4"))
+    greedy = decoder_system(Session.of(marian, "en", "de"))
+    sources = [marian.encode([text], "en", "de") for text in fakes.own_sentences()["en"][:6]]
+    assert beam.name == "beam:size=4"
+    assert [beam.decode(s) for s in sources] != [greedy.decode(s) for s in sources]
+    assert beam.count is not None and beam.count(sources[0]).positions > beam.count(sources[0]).passes
+
+
+def test_references_that_do_not_match(marian: TranslationModel) -> None:
+    message = (
+        r"Each sentence needs one reference: got 2 sentences and 1 references\. Check that the files have the same"
+    )
+    with pytest.raises(ValueError, match=message):
+        compare(marian, ["a", "b"], references=["c"])
+    with pytest.raises(ValueError, match=r"nothing to compare on: got no sentence with content\. Give at least one"):
+        compare(marian, ["", " \u200b"])
+
+
+def test_unknown_baseline(marian: TranslationModel) -> None:
+    with pytest.raises(ValueError, match=r"Unknown baseline: got 'hff'\. Use one of hf, ctranslate2"):
+        compare(marian, ["a"], baselines=("hff",))
+
+
+def test_huggingface_baseline_obeys_the_constraints(marian: TranslationModel) -> None:
+    for limits in ({"max_length": 5}, {"min_length": 9}, {"max_length": 1}):
+        session = Session.of(marian, "en", "de", **limits)
+        decode = baseline("hf", marian, session.constraints, 1)
+        for text in fakes.own_sentences()["en"][:3]:
+            (ours,) = session.decode([text])
+            source = marian.encode([text], "en", "de")
+            assert decode(source) == until_end(list(ours.tokens), session.constraints)
+
+
+def test_until_end() -> None:
+    rules = Constraints(prefix=(1,), end=(0, 9), max_length=5)
+    assert until_end([3, 4, 9, 5], rules) == (3, 4)
+    assert until_end(np.array([3, 4]), rules) == (3, 4)
+    assert until_end([], rules) == ()
+
+
+def test_a_baseline_that_does_not_run_the_model_says_so() -> None:
+    model = load("sharp-s4")
+    for name in ("hf", "ctranslate2"):
+        with pytest.raises(ValueError, match=r"fastdecode_recurrent model.*Leave (it|out)"):
+            compare(model, ["Hello."], baselines=[name], runs=1, progress=False)

@@ -1,0 +1,117 @@
+"""The width chooser: its table, its advice, and what it refuses. Times are not tested; that they are read is."""
+
+import fakes
+import numpy as np
+import pytest
+
+from fastdecode_lib import cli, tune
+from fastdecode_lib.core import Measurement
+from fastdecode_lib.measuring import widths
+
+TEXTS = sorted(fakes.own_sentences()["en"], key=len)[:3]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A referee whose times follow from what is run: `costs` for a pass of each width, the rest by the numbers of passes."""
+
+    def install(costs, seconds):
+        def measure(systems, sources, **_):
+            made = []
+            for system in systems:
+                kind, _, width = system.name.partition("pass of ")
+                each = costs[int(width)] * len(sources) if width else seconds[kind.split(":")[0]]
+                made.append(Measurement(system.name, np.full(5, float(each)), ()))
+            return made
+
+        monkeypatch.setattr(widths, "measure", measure)
+
+    return install
+
+
+def test_a_flat_cost_makes_the_window_pay(marian, clock):
+    clock({1: 1.0, 2: 1.0, 4: 1.0}, {"greedy": 300.0, "encoder": 3.0, "window": 200.0})
+    found = tune(marian, TEXTS, source="en", target="de", widths=(2, 4), draft="recycled/pad", max_length=12)
+    table = found.table
+    assert table.width.tolist() == [1, 2, 4] and table.cost.tolist() == [1.0, 1.0, 1.0]
+    assert table.passes.is_monotonic_decreasing and table.tokens_per_pass[0] == 1
+    assert table.predicted[0] == pytest.approx(1.0)
+    assert found.decoder.startswith("window:width=") and found.speedup == 1.5
+    assert table.speedup.notna().sum() == 1, "only the width that was chosen is checked"
+    assert "1.50 times as fast as greedy" in str(found)
+    assert found.provenance["sentences"] == 3
+
+
+def test_a_steep_cost_leaves_greedy(marian, clock):
+    clock({1: 1.0, 4: 4.0}, {"greedy": 36.0, "encoder": 0.0, "window": 1.0})
+    found = tune(marian, TEXTS, source="en", target="de", widths=(4,), draft="recycled/pad", max_length=12)
+    assert found.decoder == "greedy" and found.speedup == 1.0 and found.table.speedup.isna().all()
+    assert str(found).startswith("Use greedy decoding here: no width pays.")
+
+
+def test_a_prediction_that_fails_leaves_greedy(marian, clock):
+    clock({1: 1.0, 4: 1.0}, {"greedy": 36.0, "encoder": 0.0, "window": 40.0})
+    found = tune(marian, TEXTS, source="en", target="de", widths=(4,), draft="recycled/pad", max_length=12)
+    assert found.decoder == "greedy" and "came to 0.90" in str(found)
+
+
+def test_bad_input(marian):
+    with pytest.raises(ValueError, match="nothing to tune on: got no sentence with content"):
+        tune(marian, ["", " "], source="en", target="de")
+    with pytest.raises(ValueError, match="width >= 1, got -1"):
+        tune(marian, TEXTS, source="en", target="de", widths=(-1, 2))
+
+
+def test_command(marian_folder, capsys, tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(TEXTS), encoding="utf-8")
+    model = ("--model", str(marian_folder), "--from", "en", "--to", "de", "--max-length", "8")
+    status = cli.main(["tune", *model, "--source", str(source), "--runs", "1", "--json", str(tmp_path / "t.json")])
+    output = capsys.readouterr().out
+    assert status == 0 and "tokens_per_pass" in output and "Use " in output
+    assert (tmp_path / "t.json").is_file()
+    assert cli.main(["tune", "--model", str(marian_folder), "--from", "de", "--to", "en"]) == 2
+    assert "Our own sentences are English: got --from de. Give yours" in capsys.readouterr().err
+
+
+def test_draft_table_command(marian_folder, capsys, tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(TEXTS), encoding="utf-8")
+    model = ("--model", str(marian_folder), "--from", "en", "--to", "de", "--max-length", "8", "--least", "1")
+    out, work = tmp_path / "out", tmp_path / "work"
+    arguments = ["draft-table", *model, "--source", str(source), "--out", str(out), "--folder", str(work)]
+    assert cli.main([*arguments, "--vmap", str(tmp_path / "vmap.txt"), "--json", str(tmp_path / "t.json")]) == 0
+    assert "3 translations" in capsys.readouterr().out
+    assert (out / "en-de.safetensors").is_file() and (tmp_path / "vmap.txt").is_file()
+    spec = f"window:width=4,table={out / 'en-de.safetensors'}"
+    assert cli.main(["translate", *model[:-2], "--decoder", spec, TEXTS[0]]) == 0
+    windowed = capsys.readouterr().out
+    assert cli.main(["translate", *model[:-2], TEXTS[0]]) == 0
+    assert capsys.readouterr().out == windowed
+    assert cli.main(["draft-table", *model, "--source", str(tmp_path / "none")]) == 2
+    assert cli.main(["draft-table", *model, "--source", str(source), "--sentences", "0"]) == 2
+
+
+def test_greedy_predicts_itself(marian, clock):
+    clock({1: 1.0, 4: 1.0}, {"greedy": 1.0, "encoder": 0.1, "window": 1.0})
+    found = tune(marian, TEXTS, source="en", target="de", widths=(4,), draft="recycled/pad", max_length=12)
+    assert found.table.predicted[0] == pytest.approx(1.0), "also where passes are cheaper than those measured"
+
+
+def test_wrong_sentences_and_widths(marian):
+    with pytest.raises(ValueError, match="tune needs several sentences: got one text, 'Hello there'"):
+        tune(marian, "Hello there", source="en", target="de")
+    with pytest.raises(ValueError, match=r"A width is too large .*: got 300, at most \d+ fit"):
+        tune(marian, TEXTS, source="en", target="de", widths=(300,))
+
+
+def test_separate_vocabularies():
+    from dataclasses import replace
+
+    from fastdecode_lib.laws.running import random_tensors, tiny_architecture
+    from fastdecode_lib.models.transformer import Transformer
+
+    shape = replace(tiny_architecture("marian", 30), source_vocabulary=7, shared_embeddings=False)
+    network = Transformer(shape, random_tensors(shape, 1))
+    for system in widths.pass_systems(network, (1, 3)):
+        assert len(system.decode(None)) == int(system.name.split()[-1])

@@ -1,0 +1,400 @@
+"""Training: resumable to the bit, one trainer at a time, and what it exports is an ordinary model."""
+
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.training import marian
+from fastdecode_lib.training import run as training_run
+from fastdecode_lib.training.learner import Examples, SmoothedLoss, batches
+from fastdecode_lib.training.presets import PRESETS, Preset
+from fastdecode_lib.training.train import train
+
+NAME = "micro"
+MICRO = Preset(
+    name=NAME,
+    directions=(("en", "de"), ("de", "en")),
+    vocabulary=60,
+    encoder_layers=1,
+    decoder_layers=1,
+    width=16,
+    heads=2,
+    feed_forward=24,
+    max_positions=48,
+    dropout=0.1,
+    tokens_per_update=400,
+    peak_rate=0.02,
+    warm_up=8,
+    evaluate_every=1000,
+    dev_single=4,
+    dev_joined=2,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fakes.write_corpus(tmp_path_factory.mktemp("corpus") / "data")
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests keep their priority and their threads."""
+    monkeypatch.setitem(PRESETS, NAME, MICRO)
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+
+
+def run(folder: Path, corpus: Path, updates: int, **settings: Any) -> Path:
+    return train(NAME, data=corpus, folder=folder, updates=updates, progress=False, **settings)
+
+
+def checkpoint(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / NAME / "checkpoint.safetensors")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def test_resumed_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "whole", corpus, 6)
+    run(tmp_path / "parts", corpus, 3)
+    assert not same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+
+    step = training_run.Run.step
+
+    def killed(self: Any, rows: np.ndarray) -> tuple[float, int]:
+        if self.update == 5:
+            raise KeyboardInterrupt
+        return step(self, rows)
+
+    monkeypatch.setattr(training_run.Run, "step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", corpus, 6)
+    monkeypatch.setattr(training_run.Run, "step", step)
+    torch.manual_seed(99)
+    run(tmp_path / "parts", corpus, 6)
+    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+
+
+def test_resuming_across_the_end_of_an_epoch(corpus: Path, tmp_path: Path) -> None:
+    examples, _ = marian.prepare(MICRO, Tatoeba(corpus), _made(tmp_path / "one" / NAME), 1)
+    epoch = len(batches(examples, MICRO.tokens_per_update, 1, 0))
+    assert 5 < epoch < 120
+    run(tmp_path / "one", corpus, epoch + 2)
+    run(tmp_path / "two", corpus, epoch)
+    run(tmp_path / "two", corpus, epoch + 2)
+    assert same(checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two"))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_run_that_is_done_stays_as_it_is(corpus: Path, tmp_path: Path) -> None:
+    run(tmp_path, corpus, 2)
+    before = checkpoint(tmp_path)
+    run(tmp_path, corpus, 2)
+    assert same(before, checkpoint(tmp_path))
+
+
+def test_the_seed_decides(corpus: Path, tmp_path: Path) -> None:
+    run(tmp_path / "a", corpus, 1, seed=1)
+    run(tmp_path / "b", corpus, 1, seed=2)
+    assert not same(checkpoint(tmp_path / "a"), checkpoint(tmp_path / "b"))
+
+
+def test_loss_falls_and_the_export_is_an_ordinary_model(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import MarianMTModel, MarianTokenizer
+
+    from fastdecode_lib import load, translate
+
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, evaluate_every=60, dropout=0.0, average=0.9))
+    losses: list[float] = []
+    step = training_run.Run.step
+
+    def noted(self: Any, rows: np.ndarray) -> tuple[float, int]:
+        loss, tokens = step(self, rows)
+        losses.append(loss)
+        return loss, tokens
+
+    monkeypatch.setattr(training_run.Run, "step", noted)
+    best = run(tmp_path, corpus, 60)
+    assert len(losses) == 60 and np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+
+    module = MarianMTModel.from_pretrained(best)
+    tokenizer = MarianTokenizer.from_pretrained(best)
+    assert module.dtype == torch.float32 and tokenizer.pad_token_id == MICRO.vocabulary - 1
+    assert (module.get_input_embeddings().weight[tokenizer.pad_token_id] == 0).all()
+    assert (module.final_logits_bias == 0).all()
+    assert all(t.dtype in (torch.float16,) for t in load_file(best / "model.safetensors").values())
+    assert not list(best.glob("*.bin"))
+
+    model = load(str(best), device="cpu")
+    text = Tatoeba(corpus).pairs("dev", "en", "de")[0][0]
+    inputs = tokenizer(f">>deu<< {text}", return_tensors="pt")
+    expected = module.generate(**inputs)[0, 1:].tolist()
+    assert list(translate(model, text, target="de").tokens) == expected
+    history = (tmp_path / NAME / "history.json").read_text()
+    assert '"update": 60' in history and '"dev_chrf"' in history and '"en-de"' in history
+
+
+def test_a_second_trainer_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"Another trainer is running in .*\. Wait for it, or stop it first"):
+            run(tmp_path, corpus, 1)
+    assert not (tmp_path / NAME / "checkpoint.safetensors").exists()
+    run(tmp_path, corpus, 1)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors.torch
+
+    run(tmp_path, corpus, 2)
+    before, files = checkpoint(tmp_path), sorted(os.listdir(tmp_path / NAME))
+
+    def full(_: object, path: Path, **__: object) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path, corpus, 4)
+    monkeypatch.undo()
+    monkeypatch.setitem(PRESETS, NAME, MICRO)
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    assert same(before, checkpoint(tmp_path)) and sorted(os.listdir(tmp_path / NAME)) == files
+    run(tmp_path, corpus, 3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "finished"),
+    [
+        ([], False),
+        ([5.0], False),
+        ([5.0, 4.0, 3.0], False),
+        ([5.0, 4.0, 3.0, 2.0], True),
+        ([5.0, 4.0, 3.0, 6.0], False),
+        ([5.0, 6.0, 5.0, 4.0], False),
+        ([5.0, 6.0, 5.0, 4.0, 3.0], True),
+        ([5.0, 5.0, 5.0, 5.0], True),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], False),
+    ],
+)
+def test_it_stops_after_three_evaluations_without_a_rise(scores: list[float], finished: bool) -> None:
+    history = [{"update": 1 + i, "dev_chrf": score} for i, score in enumerate(scores)]
+    assert MICRO.is_over(history) is finished
+    assert not MICRO.is_over([]) and MICRO.is_over([{"update": MICRO.max_updates, "dev_chrf": 1.0}])
+
+
+def test_a_run_that_is_not_over_is_not_called_trained(tmp_path: Path) -> None:
+    best = tmp_path / MICRO.name / "best"
+    assert MICRO.trained(tmp_path) is None
+    best.mkdir(parents=True)
+    (best / "config.json").write_text("{}")
+    for update, found in ((5, None), (MICRO.max_updates, best)):
+        (best.parent / "history.json").write_text(json.dumps([{"update": update, "dev_chrf": 1.0}]))
+        assert MICRO.trained(tmp_path) == found
+
+
+def test_training_stops_when_it_is_finished(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, evaluate_every=2))
+    scores = iter([5.0, 4.0, 4.5, 4.9, 9.0])
+
+    def evaluate(self: Any) -> None:
+        self.history.append({"update": self.update, "dev_chrf": next(scores)})
+
+    monkeypatch.setattr(training_run.Run, "evaluate", evaluate)
+    run(tmp_path, corpus, 100)
+    assert next(scores) == 9.0, "four evaluations, then no more"
+    run(tmp_path, corpus, 100)
+
+
+def test_a_run_goes_on_beyond_its_recipe_where_that_is_asked(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, max_updates=4, evaluate_every=2))
+    history = tmp_path / NAME / "history.json"
+    for asked, made in ((None, 4), (6, 6), (None, 6)):
+        train(NAME, data=corpus, folder=tmp_path, updates=asked, progress=False)
+        assert json.loads(history.read_text())[-1]["update"] == made
+    assert PRESETS[NAME].trained(tmp_path)
+
+
+def test_bad_input(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FASTDECODE_DATA", raising=False)
+    with pytest.raises(ValueError, match="Unknown model to train: got 'x'. Use one of tatoeba-small"):
+        train("x", folder=tmp_path)
+    with pytest.raises(ValueError, match="needs updates >= 1, got 0. Leave it out"):
+        run(tmp_path, corpus, 0)
+    with pytest.raises(ValueError, match="Unsupported device: got 'meta'"):
+        run(tmp_path, corpus, 1, device="meta")
+    assert not (tmp_path / NAME / "tokenizer").exists() and not list(tmp_path.rglob("*.safetensors"))
+    with pytest.raises(CorpusNotFound, match="no folder was named. Pass --data DIR or set FASTDECODE_DATA"):
+        corpus_folder()
+    with pytest.raises(CorpusNotFound, match="does not exist: got '.*none'. Pass an existing --data"):
+        corpus_folder(tmp_path / "none")
+    with pytest.raises(CorpusNotFound, match=r"A corpus file is missing: .*train.en-de.tsv.gz. Check --data"):
+        Tatoeba(tmp_path).pairs("train", "en", "de")
+    with pytest.raises(ValueError, match="Unknown split: got 'valid'. Use one of train, dev, test"):
+        Tatoeba(corpus).pairs("valid", "en", "de")
+    with pytest.raises(ValueError, match="no direction de-fr. Use one of en-de"):
+        Tatoeba(corpus).pairs("dev", "de", "fr")
+
+
+def test_a_damaged_corpus(tmp_path: Path) -> None:
+    import gzip
+
+    (tmp_path / "tatoeba").mkdir()
+    with gzip.open(tmp_path / "tatoeba" / "dev.en-de.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("one\teins\ntwo\n")
+    with pytest.raises(ValueError, match=r"dev.en-de.tsv.gz, line 2: expected source<TAB>target, got 1 fields"):
+        Tatoeba(tmp_path).pairs("dev", "en", "de")
+
+
+def test_pairs_turn_round(corpus: Path) -> None:
+    forward, back = (Tatoeba(corpus).pairs("test", *d) for d in (("en", "fr"), ("fr", "en")))
+    assert back == [(b, a) for a, b in forward] and len(forward) == 8
+
+
+# ------------------------------------------------------------------------------------------------------------- batches
+
+
+def random_examples(seed: int, number: int) -> Examples:
+    random = np.random.default_rng(seed)
+
+    def side() -> tuple[np.ndarray, np.ndarray]:
+        lengths = random.integers(1, 30, size=number)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return random.integers(0, 50, size=offsets[-1]).astype(np.uint16), offsets
+
+    return Examples(*side(), *side())
+
+
+@pytest.mark.parametrize(("number", "limit"), [(1, 100), (257, 60), (400, 1000)])
+def test_batches_cover_every_row_once(number: int, limit: int) -> None:
+    examples = random_examples(number, number)
+    for epoch in (0, 1):
+        found = batches(examples, limit, 3, epoch)
+        assert sorted(np.concatenate(found)) == list(range(number))
+        for rows in found:
+            source, target = examples.batch(rows, 99)
+            assert target.numel() <= limit and source.numel() <= limit
+            assert target.shape[0] == source.shape[0] == len(rows)
+            for i, row in enumerate(rows):
+                start, end = examples.target_offsets[row : row + 2]
+                assert target[i, : end - start].tolist() == examples.target[start:end].tolist()
+                assert (target[i, end - start :] == 99).all()
+    if number > 1:
+        again, other = batches(examples, limit, 3, 0), batches(examples, limit, 3, 1)
+        assert all(np.array_equal(a, b) for a, b in zip(batches(examples, limit, 3, 0), again, strict=True))
+        assert not all(len(a) == len(b) and (a == b).all() for a, b in zip(again, other, strict=False))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 7, 50, 101])
+@pytest.mark.parametrize("seed", range(5))
+def test_joined_pairs_use_every_pair_once(number: int, seed: int) -> None:
+    pairs = [(f"s{i}", f"t{i}") for i in range(number)]
+    joined = join_pairs(pairs, seed=seed)
+    used: Counter[str] = Counter()
+    for source, target in joined:
+        sources, targets = source.split(), target.split()
+        assert 2 <= len(sources) <= 4, "two to four pairs"
+        assert [s[1:] for s in sources] == [t[1:] for t in targets], "both sides in the same order"
+        used.update(sources)
+    assert used == Counter({f"s{i}": 1 for i in range(number)})
+    assert joined == join_pairs(pairs, seed=seed)
+
+
+def test_joined_pairs_by_count() -> None:
+    pairs = [(f"s{i}", f"t{i}") for i in range(9)]
+    assert join_pairs(pairs, seed=1, count=0) == [] == join_pairs([], seed=1, count=3)
+    joined = join_pairs(pairs, seed=1, count=50)
+    assert len(joined) == 50
+    used = Counter(s for source, _ in joined for s in source.split())
+    assert len(used) == 9 and max(used.values()) - min(used.values()) <= 1 + 50 // 9
+    assert join_pairs(pairs, seed=2, count=50) != joined
+
+
+# ---------------------------------------------------------------------------------------------------------------- loss
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 37, 1100])
+def test_gradient_equals_cross_entropy_with_label_smoothing(dtype: torch.dtype, smoothing: float, rows: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    classes = 23
+    hidden = torch.randn(rows, 8, generator=generator, dtype=dtype).requires_grad_()
+    weight = torch.randn(classes + 1, 8, generator=generator, dtype=dtype).requires_grad_()
+    target = torch.randint(0, classes, (rows,), generator=generator)
+    loss = SmoothedLoss.apply(hidden, weight, target, classes, smoothing)
+    (3 * loss).backward()
+    found = hidden.grad, weight.grad
+    assert found[0] is not None and found[1] is not None
+    assert (found[1][classes:] == 0).all(), "padding is no class and learns nothing"
+    expected_hidden, expected_weight = hidden.detach().clone(), weight.detach().clone()
+    expected_hidden.requires_grad_(), expected_weight.requires_grad_()
+    logits = expected_hidden @ expected_weight[:classes].T
+    smoothed = torch.nn.functional.cross_entropy(logits, target, label_smoothing=smoothing)
+    (3 * smoothed).backward()
+    tolerance = 1e-6
+    assert torch.allclose(found[0], expected_hidden.grad, atol=1e-12 if dtype == torch.float64 else tolerance)
+    assert torch.allclose(found[1], expected_weight.grad, atol=tolerance, rtol=1e-5)
+    plain = torch.nn.functional.cross_entropy(logits, target)
+    assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_smoothed_loss_in_half_precision_stays_near(with_bias: bool) -> None:
+    """Under autocast products are rounded; the loss and its gradients keep the parameters' precision."""
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight, bias = (
+        torch.randn(size, generator=generator).requires_grad_() for size in ((700, 16), (23, 16), (23,))
+    )
+    given = [hidden, weight, *([bias] if with_bias else [])]
+    target = torch.randint(0, 23, (700,), generator=generator)
+    found = []
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = SmoothedLoss.apply(hidden, weight, target, 23, 0.1, *given[2:])
+        found.append((loss.item(), torch.autograd.grad(loss, given)))
+    (exact, wanted), (rounded, own) = found
+    assert exact != rounded and rounded == pytest.approx(exact, rel=0.01)
+    for one, other in zip(own, wanted, strict=True):
+        assert one.dtype == torch.float32
+        assert torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), 0) > 0.99
+
+
+def test_smoothed_loss_with_a_bias() -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight, bias = (
+        torch.randn(size, generator=generator).requires_grad_() for size in ((600, 8), (7, 8), (7,))
+    )
+    target = torch.randint(0, 7, (600,), generator=generator)
+    SmoothedLoss.apply(hidden, weight, target, 7, 0.1, bias).backward()
+    found = [part.grad.clone() for part in (hidden, weight, bias) if part.grad is not None]
+    for part in (hidden, weight, bias):
+        part.grad = None
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    torch.nn.functional.cross_entropy(logits, target, label_smoothing=0.1).backward()
+    for own, part in zip(found, (hidden, weight, bias), strict=True):
+        assert part.grad is not None and torch.allclose(own, part.grad, atol=1e-6)

@@ -378,7 +378,7 @@ def test_what_cannot_be_fitted_is_refused_before_any_work(
     method: Any, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     knobs: dict[str, Any] = {"clusters": 3} if method == "clustered" else {"budget": 60, "learning": LEARNING}
-    for module in ("clustered", "screened"):
+    for module in ("clustering", "learning_to_screen"):
         monkeypatch.setattr(f"fastdecode_lib.projections.{module}.kmeans", lambda *_, **__: pytest.fail("it has begun"))
     with pytest.raises(ValueError, match=r"no contexts to fit de-en, en-fr on: got [0-9,]+, of en-de\. Record more"):
         fit_screens(contexts.where(direction=["en-de"]), method, **knobs)

@@ -1,5 +1,6 @@
 """For each law a broken implementation that it must catch: a law that cannot fail proves nothing."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -441,4 +442,4 @@ def test_every_law_has_a_twin():
     """The names of the laws that the tests above break."""
     source = Path(__file__).read_text(encoding="utf-8")
     for law in (*running.MODEL_LAWS, *running.DECODER_LAWS):
-        assert f"caught(checks.{law.__name__}" in source or f"(checks.{law.__name__}, " in source, law.__name__
+        assert re.search(rf"(caught)?\(\w+\.{law.__name__}[,)]", source), law.__name__

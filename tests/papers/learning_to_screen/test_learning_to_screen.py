@@ -365,7 +365,7 @@ def test_the_bench_measures_what_it_can_and_ends_well(
 
     monkeypatch.setattr(projections, "frontiers", missing)
     for table in ("lossless", "zcode"):
-        monkeypatch.setattr(projections.geometry_runs, table, missing)
+        monkeypatch.setattr(projections.geometry, table, missing)
     assert projections.main(["--out", str(tmp_path)]) == 0
     written = json.loads((tmp_path / "projections.json").read_text(encoding="utf-8"))
     rows = {row["name"]: row for row in written["rows"]}
@@ -382,7 +382,7 @@ def test_a_quick_bench_measures_the_bundled_language_model_alone(
     long = "a long run has begun"
     monkeypatch.setattr(projections, "frontiers", lambda *_, **__: pytest.fail(long))
     for table in ("lossless", "zcode"):
-        monkeypatch.setattr(projections.geometry_runs, table, lambda *_, **__: pytest.fail(long))
+        monkeypatch.setattr(projections.geometry, table, lambda *_, **__: pytest.fail(long))
     assert projections.main(["--quick", "--scale", "tiny", "--out", str(tmp_path)]) == 0
     written = json.loads((tmp_path / "projections.json").read_text(encoding="utf-8"))
     given = f"--quick --scale tiny --out {tmp_path}"

@@ -18,7 +18,7 @@ _HOMES = {
     "tune": "measuring.widths",
     "runner": "runners",
     "decoder": "registry",
-    "Trace": "core",
+    "Trace": "trace",
     "Constraints": "core",
 }
 
@@ -26,12 +26,12 @@ __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from fastdecode_lib.core import Constraints as Constraints
-    from fastdecode_lib.core import Trace as Trace
     from fastdecode_lib.loading import load as load
     from fastdecode_lib.measuring.comparing import compare as compare
     from fastdecode_lib.measuring.widths import tune as tune
     from fastdecode_lib.registry import decoder as decoder
     from fastdecode_lib.runners import runner as runner
+    from fastdecode_lib.trace import Trace as Trace
     from fastdecode_lib.translation import Translation as Translation
     from fastdecode_lib.translation import translate as translate
 

@@ -11,18 +11,7 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.folder import find_checkpoint
-from fastdecode_lib.core import (
-    Constraints,
-    Decoder,
-    Hypothesis,
-    Iteration,
-    Model,
-    Projection,
-    Source,
-    Trace,
-    Usage,
-    drain,
-)
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, Usage, drain
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.window import Window
@@ -30,6 +19,7 @@ from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.text.tokenizers import check_direction
+from fastdecode_lib.trace import Trace
 
 SHOWN = 64
 """Tokens of an active set that a trace names."""

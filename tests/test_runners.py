@@ -6,9 +6,9 @@ import fakes
 import pytest
 
 from fastdecode_lib import load, registry
-from fastdecode_lib.core import Trace
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.runners import DECODERS, SETTINGS, WEIGHED, WEIGHED_WIDTHS, Runner, runner, spec
+from fastdecode_lib.trace import Trace
 
 TEXTS = fakes.own_sentences()["en"][:6]
 CHOSEN = {"from": "en", "to": "de", "decoder": "window", "width": 3}

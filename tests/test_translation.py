@@ -11,10 +11,11 @@ import pytest
 
 import fastdecode_lib
 from fastdecode_lib import compare, load, registry, translate
-from fastdecode_lib.core import Constraints, Trace
+from fastdecode_lib.core import Constraints
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.text.tokenizers import UnknownLanguage
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Counted, Session, Translation
 
 TEXTS = fakes.own_sentences()["en"][:6]

@@ -15,18 +15,7 @@ import torch
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.folder import FAMILIES, ORDERS, OWN, Architecture
-from fastdecode_lib.core import (
-    Constraints,
-    Decoder,
-    Hypothesis,
-    Iteration,
-    Model,
-    Output,
-    Projection,
-    Source,
-    Trace,
-    drain,
-)
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Output, Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -41,6 +30,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.models.transformer import Transformer
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Counted
 
 TOLERANCE = 1e-9

@@ -15,10 +15,11 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.folder import FAMILIES
-from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, Trace, drain
+from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, drain
 from fastdecode_lib.decoding.choosing import choose
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Dependencies:
         return ~np.diagonal(self.changed, 1)
 
     def edges(self, least: float = 0.25) -> list[dict[str, Any]]:
-        """The dependencies of at least that strength, as `core.Trace` has them: ``from``, ``to`` and ``strength``.
+        """The dependencies of at least that strength, as `trace.Trace` has them: ``from``, ``to`` and ``strength``.
 
         Where two tokens are nearly as good, many replacements tip the choice, and weak edges crowd the picture.
         """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.core import Trace
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.presets import place_of
 
 if TYPE_CHECKING:

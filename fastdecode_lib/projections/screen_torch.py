@@ -174,7 +174,7 @@ class TorchScreenScorer:
 
     @torch.inference_mode()
     def describe(self, cluster: int, most: int) -> dict[str, Any]:
-        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `core.Trace` has them."""
+        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `trace.Trace` has them."""
         tokens = self.screen.sets[cluster]
         scores = self._scores(self._points[cluster][None].to(self.weight.dtype), self._everything[tokens], None)[0]
         return {"size": len(tokens), "tokens": tokens[np.argsort(-scores.cpu().numpy(), kind="stable")[:most]].tolist()}

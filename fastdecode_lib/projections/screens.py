@@ -388,7 +388,7 @@ class ScreenScorer:
         return ids, found
 
     def describe(self, cluster: int, most: int) -> dict[str, Any]:
-        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `core.Trace` has them."""
+        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `trace.Trace` has them."""
         tokens = self.screen.sets[cluster]
         scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
         return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}

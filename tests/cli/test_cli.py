@@ -12,7 +12,7 @@ import fakes
 import pytest
 
 from fastdecode_lib import cli
-from fastdecode_lib.core import Trace
+from fastdecode_lib.trace import Trace
 
 SENTENCES = fakes.own_sentences()
 DIRECTION = ("--from", "en", "--to", "de")

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.folder import OWN, Architecture
-from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Trace, Usage, drain
+from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
@@ -25,6 +25,7 @@ from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.presets import SYSTEMS_002
 from fastdecode_lib.translation import Counted, Session
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.checkpoints.folder import FAMILIES
-from fastdecode_lib.core import Trace
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import parse
 from fastdecode_lib.loading import TranslationModel, load
@@ -34,6 +33,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
 from fastdecode_lib.papers.start_here import SENTENCES
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, TECHNICAL
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session, translate
 
 if TYPE_CHECKING:

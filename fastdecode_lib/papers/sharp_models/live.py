@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.core import Lane, Measurement, Trace
+from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import bootstrap_ratio, decoder_system, measure, provenance
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
+from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:

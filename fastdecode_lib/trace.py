@@ -1,0 +1,136 @@
+"""The trace of a decoded sentence: every pass, as JSON that pictures read."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastdecode_lib.core import Hypothesis, Iteration, finite
+
+TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
+
+
+@dataclass
+class Trace:
+    """Everything that is known about the decoding of one sentence; the only thing pictures are made of.
+
+    Its JSON form is specified in ``docs/trace.md``.
+
+    Attributes
+    ----------
+    source : dict
+        ``text``, ``language``, ``pieces`` (the source as the model saw it).
+    target : dict
+        ``text`` (empty while decoding runs) and ``language``.
+    settings : dict
+        ``model``, ``decoder``, ``projection``, ``engine``, ``dtype``, ``device``.
+    pieces : dict of int to str
+        Text of every token id that occurs.
+    end : tuple of int
+        Ids that end a sentence.
+    greedy : dict or None
+        ``calls`` and ``identical``: what greedy decoding needed for the same sentence, and whether the tokens agree.
+    edges : list of dict
+        Known dependencies between slots: ``from``, ``to``, ``strength`` (0 to 1). Empty if none were measured.
+    clusters : dict of int to dict
+        Active sets by number of their cluster: ``size`` and ``tokens`` (the best known first, not all where there are
+        many). Empty for a projection without clusters.
+    """
+
+    source: dict[str, Any]
+    target: dict[str, Any]
+    settings: dict[str, Any]
+    end: tuple[int, ...]
+    pieces: dict[int, str] = field(default_factory=dict)
+    iterations: list[Iteration] = field(default_factory=list)
+    hypotheses: tuple[Hypothesis, ...] = ()
+    greedy: dict[str, Any] | None = None
+    edges: list[dict[str, Any]] = field(default_factory=list)
+    clusters: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> int:
+        """Passes of the decoder network."""
+        return self.iterations[-1].call + 1 if self.iterations else 0
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens of the best hypothesis, the end included; empty while decoding runs."""
+        return self.hypotheses[0].tokens if self.hypotheses else ()
+
+    def header(self) -> dict[str, Any]:
+        """Everything that is known before the first pass."""
+        return {
+            "format": TRACE_FORMAT,
+            "version": TRACE_VERSION,
+            "source": self.source,
+            "target": self.target,
+            "settings": self.settings,
+            "end": list(self.end),
+        }
+
+    def footer(self) -> dict[str, Any]:
+        """What is known once decoding has ended."""
+        return {
+            "target": self.target,
+            "pieces": {str(i): piece for i, piece in sorted(self.pieces.items())},
+            "hypotheses": [
+                {"tokens": list(h.tokens), "score": finite(h.score), "stop": h.stop} for h in self.hypotheses
+            ],
+            "greedy": self.greedy,
+            "edges": self.edges,
+        } | ({"clusters": {str(n): known for n, known in sorted(self.clusters.items())}} if self.clusters else {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as specified in ``docs/trace.md``."""
+        return self.header() | self.footer() | {"iterations": [i.to_dict() for i in self.iterations]}
+
+    def to_json(self) -> str:
+        """The trace as a JSON text; equal traces give equal text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Trace":
+        """The inverse of `to_dict`.
+
+        Raises
+        ------
+        ValueError
+            If this is no trace, or one of a newer version.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != TRACE_FORMAT:
+            got = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+            raise ValueError(
+                f'Not a decoding trace: expected "format": "{TRACE_FORMAT}", got {got!r}. See docs/trace.md.'
+            )
+        if data.get("version") != TRACE_VERSION:
+            raise ValueError(
+                f"This trace has version {data.get('version')!r}, this fastdecode reads version {TRACE_VERSION}. "
+                "Update fastdecode, or record the trace again."
+            )
+        try:
+            return cls(
+                source=dict(data["source"]),
+                target=dict(data["target"]),
+                settings=dict(data["settings"]),
+                end=tuple(data["end"]),
+                pieces={int(i): piece for i, piece in data["pieces"].items()},
+                iterations=[Iteration.from_dict(i) for i in data["iterations"]],
+                hypotheses=tuple(Hypothesis(tuple(h["tokens"]), h["score"], h["stop"]) for h in data["hypotheses"]),
+                greedy=data.get("greedy"),
+                edges=list(data.get("edges") or []),
+                clusters={int(number): known for number, known in (data.get("clusters") or {}).items()},
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"The trace is damaged: {error!r}. Record it again; its form is in docs/trace.md."
+            ) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """The inverse of `to_json`."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"The trace is not JSON: {error}. It may be cut short; record it again.") from error
+        return cls.from_dict(data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import NoResult, Scale, committed
 from fastdecode_lib.papers.sharp_models.engines import (
     FOLDER,
@@ -149,7 +149,7 @@ def _ratio(goal: Goal, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> di
     """The ratio with its interval: of medians, from the raw seconds where they are there."""
     import numpy as np
 
-    from fastdecode_lib.measuring.comparing import bootstrap_ratio
+    from fastdecode_lib.measuring.referee import bootstrap_ratio
 
     if "seconds_each" in theirs and "seconds_each" in ours:
         times = [np.array(row["seconds_each"]) / row.get("steps", 1) for row in (theirs, ours)]

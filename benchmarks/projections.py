@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cpu import show
-from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import NoResult, Scale, committed
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, distinct, front, frontiers

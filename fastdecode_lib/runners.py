@@ -14,7 +14,8 @@ from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.table import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, decoder_system, measure, synchroniser
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
 from fastdecode_lib.translation import Session
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")

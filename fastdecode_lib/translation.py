@@ -11,57 +11,17 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.folder import find_checkpoint
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, Usage, drain
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.text.tokenizers import check_direction
 from fastdecode_lib.trace import Trace
 
 SHOWN = 64
 """Tokens of an active set that a trace names."""
-
-
-class Counted:
-    """A model that counts its own use; every decoder is driven through it, so none can be counted wrongly."""
-
-    def __init__(self, model: Model):
-        self.model, self.usage = model, Usage()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    def encode(self, source: Source) -> Any:
-        """Count one encoder call."""
-        self.usage.encoder_calls += 1
-        return self.model.encode(source)
-
-    def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
-        """Count the prefix's positions, if it feeds any."""
-        before = fed_before(prefix, self.model.group)
-        if before.shape[1]:
-            self._count(before)
-        return self.model.start(encoded, prefix, capacity)
-
-    def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
-        """Count one pass and its positions."""
-        self._count(tokens)
-        return self.model.step(state, tokens, visible)
-
-    def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Any:
-        """Count one pass and its positions."""
-        self._count(tokens)
-        masked: Any = self.model
-        return masked.refine(encoded, tokens, rows)
-
-    def _count(self, tokens: np.ndarray) -> None:
-        feeding = tokens >= 0
-        self.usage.passes += 1
-        self.usage.positions += int(feeding.sum())
-        self.usage.rows += int(feeding.any(1).sum())
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from fastdecode_lib import compare, load, registry, translate
 from fastdecode_lib.core import Constraints
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.text.tokenizers import UnknownLanguage
 from fastdecode_lib.trace import Trace
-from fastdecode_lib.translation import Counted, Session, Translation
+from fastdecode_lib.translation import Session, Translation
 
 TEXTS = fakes.own_sentences()["en"][:6]
 DECODERS = ("greedy", "beam:size=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3,length=5")

@@ -79,7 +79,7 @@ def _record(options: argparse.Namespace) -> int:
     from fastdecode_lib.checkpoints.folder import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.feeding import References, Translations
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
     from fastdecode_lib.text.tokenizers import check_direction
 
@@ -131,7 +131,7 @@ def _record_language(options: argparse.Namespace) -> int:
 
     from fastdecode_lib.contexts.feeding import language_rows
     from fastdecode_lib.language_model import RECORDED, load_language
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
 
     if not options.source or options.reference:
         raise UsageError(f"{options.model} is a language model, which reads one text: give --source FILE alone.")

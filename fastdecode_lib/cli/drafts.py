@@ -57,7 +57,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
 
 
 def _draft_table(options: argparse.Namespace) -> int:
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over
     from fastdecode_lib.training.draft_tables import default_path, make_table, unlabelled
@@ -115,7 +115,7 @@ def _draft_head(options: argparse.Namespace) -> int:
     import torch
 
     from fastdecode_lib.drafts.head import default_path
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over
     from fastdecode_lib.training.draft_heads import RECIPE, make_head

@@ -89,7 +89,7 @@ def _experiment(options: argparse.Namespace) -> int:
 
 
 def _list_experiments(stem: str, json_file: str | None) -> int:
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.papers.catalogue import INVENTORY
     from fastdecode_lib.papers.experiment import experiments
     from fastdecode_lib.store import write_table

@@ -231,7 +231,7 @@ def _check_part(part: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any
 
 def _translate(options: argparse.Namespace) -> int:
     from fastdecode_lib.batching import cores
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import atomic_file, write_table
     from fastdecode_lib.translation import Session
 
@@ -402,7 +402,7 @@ def _check(options: argparse.Namespace) -> int:
     from fastdecode_lib import registry
     from fastdecode_lib.laws import generate
     from fastdecode_lib.laws.running import DECODER_LAWS, GROUP_LAWS, MODEL_LAWS, NUMBERS, run_laws
-    from fastdecode_lib.measuring.comparing import provenance
+    from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
 
     if options.cases < 1:
@@ -459,7 +459,7 @@ def _machine() -> list[str]:
     import torch
 
     from ddgviz.browser import find_browser
-    from fastdecode_lib.measuring.comparing import cpu_features, provenance
+    from fastdecode_lib.measuring.provenance import cpu_features, provenance
 
     about = provenance()
     try:

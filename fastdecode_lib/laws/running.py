@@ -27,11 +27,11 @@ from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.trace import Trace
-from fastdecode_lib.translation import Counted
 
 TOLERANCE = 1e-9
 """Largest difference of hidden vectors in float64 that counts as equal."""

@@ -14,16 +14,11 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Scorer, Source
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    count,
-    decoder_system,
-    measure,
-    provenance,
-    same_share,
-    synchroniser,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import same_share
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
 from fastdecode_lib.measuring.widths import contents
 from fastdecode_lib.translation import Session
 

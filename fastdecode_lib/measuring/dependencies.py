@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints.folder import FAMILIES
 from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, drain
 from fastdecode_lib.decoding.choosing import choose
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.comparing import provenance
+from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 

@@ -15,7 +15,9 @@ from fastdecode_lib.checkpoints.folder import bundled, find_checkpoint
 from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
 from fastdecode_lib.drafts.table import cache_folder
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import count, provenance, quality, same_share, signatures
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.translation import Session
 from fastdecode_lib.workers import check_workers, over

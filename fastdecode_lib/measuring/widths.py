@@ -10,15 +10,10 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    count,
-    decoder_system,
-    measure,
-    provenance,
-    synchroniser,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:

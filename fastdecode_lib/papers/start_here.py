@@ -37,7 +37,7 @@ def comparison(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Agreement, passes, positions, speedup and quality of six decoders; see `measuring.comparing.compare`."""
+    """Agreement, passes, positions, speedup and quality of six decoders; see `comparing.compare`."""
     chosen = SENTENCES[:3] if scale is Scale.TINY else SENTENCES
     return compare(
         model or load(),

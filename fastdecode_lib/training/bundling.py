@@ -12,7 +12,8 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.int8 import quantised
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import quality, signatures, versions
+from fastdecode_lib.measuring.provenance import versions
+from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.words import UNKNOWN

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastdecode_lib.measuring.comparing import signatures
+from fastdecode_lib.measuring.quality import signatures
 from fastdecode_lib.training.presets import GroupPreset, LanguagePreset, Preset, RecurrentPreset
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fastdecode_lib.measuring.comparing import cpu_features
+from fastdecode_lib.measuring.provenance import cpu_features
 from fastdecode_lib.models.lstm_layer import product_dtype
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.text.corpus import Tatoeba, join_pairs

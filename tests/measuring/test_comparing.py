@@ -14,18 +14,10 @@ from fastdecode_lib import compare, load
 from fastdecode_lib.core import Constraints, Measurement, Source, Usage
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import baseline, until_end
-from fastdecode_lib.measuring.comparing import (
-    COLUMNS,
-    System,
-    bootstrap_ratio,
-    decoder_system,
-    measure,
-    noisy,
-    provenance,
-    quality,
-    signatures,
-    spread,
-)
+from fastdecode_lib.measuring.comparing import COLUMNS, decoder_system
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, spread
 from fastdecode_lib.translation import Session
 
 SOURCES = [Source(np.array([[i, i + 1]]), np.array([2])) for i in (3, 5, 7)]
@@ -57,7 +49,7 @@ def test_warm_up_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
         clock[0] += 100.0 if calls[0] <= 2 else 1.0
         return ()
 
-    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fastdecode_lib.measuring.referee.perf_counter", lambda: clock[0])
     (found,) = measure([System("slow start", decode)], SOURCES[:1], runs=4, warm_up=2)
     assert found.seconds.tolist() == [1.0] * 4
 
@@ -69,7 +61,7 @@ def test_the_device_is_waited_for_before_each_reading(monkeypatch: pytest.Monkey
         log.append("clock")
         return float(len(log))
 
-    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", clock)
+    monkeypatch.setattr("fastdecode_lib.measuring.referee.perf_counter", clock)
     measure([logging_system("A", log)], SOURCES[:1], runs=1, warm_up=0, synchronise=lambda: log.append("wait"))
     assert log == ["wait", "clock", "A", "wait", "clock"]
 
@@ -81,7 +73,7 @@ def test_counting_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         clock[0] += 1000.0
         return Usage(passes=2)
 
-    monkeypatch.setattr("fastdecode_lib.measuring.comparing.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fastdecode_lib.measuring.referee.perf_counter", lambda: clock[0])
     (found,) = measure([System("A", lambda _: (1, 2), slow)], SOURCES, runs=2)
     assert found.seconds.tolist() == [0.0, 0.0] and found.usage == Usage(passes=6)
 

@@ -18,7 +18,7 @@ from fastdecode_lib.contexts.feeding import Translations
 from fastdecode_lib.contexts.fitting import fit_screens
 from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.measuring import evaluation
-from fastdecode_lib.measuring.comparing import count
+from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.evaluation import evaluate
 from fastdecode_lib.projections.screens import save_screens
 from fastdecode_lib.translation import Session

@@ -15,17 +15,11 @@ from fastdecode_lib.checkpoints.folder import find_checkpoint
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.combinations import Combination, Costs, combinations, costs, known_projections, named
-from fastdecode_lib.measuring.comparing import (
-    bootstrap_ratio,
-    count,
-    decoder_system,
-    measure,
-    noisy,
-    provenance,
-    quality,
-    same_share,
-    signatures,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import NoResult, Scale, trained
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs

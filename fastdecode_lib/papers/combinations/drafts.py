@@ -12,16 +12,11 @@ from fastdecode_lib.drafts.head import DraftHead, find_head
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs
-from fastdecode_lib.measuring.comparing import (
-    bootstrap_ratio,
-    count,
-    decoder_system,
-    measure,
-    noisy,
-    paired_quality,
-    provenance,
-    signatures,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import paired_quality, signatures
+from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.experiment import NoResult, Scale, trained
 from fastdecode_lib.papers.shared.random_models import OPUS

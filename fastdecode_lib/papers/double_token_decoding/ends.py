@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.measuring.comparing import count
+from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, told
 from fastdecode_lib.papers.double_token_decoding.systems import BEAM, LONG, SINGLE, SYSTEMS, each, pairs_of, session_of

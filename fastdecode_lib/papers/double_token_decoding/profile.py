@@ -11,7 +11,9 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
-from fastdecode_lib.measuring.comparing import System, Watched, WatchedModel, measure, provenance, stopwatch
+from fastdecode_lib.measuring.counting import Watched, WatchedModel
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, measure, stopwatch
 from fastdecode_lib.papers.double_token_decoding.quality import BATCH, BOTH, L2R
 from fastdecode_lib.papers.double_token_decoding.speed import RUNS
 from fastdecode_lib.papers.double_token_decoding.systems import (

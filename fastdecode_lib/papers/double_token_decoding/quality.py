@@ -10,16 +10,11 @@ from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.comparing import (
-    System,
-    count,
-    decoder_system,
-    measure,
-    paired_quality,
-    provenance,
-    quality,
-    signatures,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import paired_quality, quality, signatures
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.measuring.comparing import provenance, quality, signatures
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,

@@ -18,7 +18,8 @@ from fastdecode_lib.checkpoints.folder import OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.counting import Counted
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.papers.experiment import NoResult, Scale, trained, untrained
 from fastdecode_lib.store import atomic_folder
@@ -27,7 +28,7 @@ from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.presets import SYSTEMS_002
-from fastdecode_lib.translation import Counted, Session
+from fastdecode_lib.translation import Session
 
 DIRECTION = ("en", "de")
 BEAM = 10

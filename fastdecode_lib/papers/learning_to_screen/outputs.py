@@ -14,15 +14,9 @@ import numpy as np
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    decoder_system,
-    measure,
-    noisy,
-    quality,
-    signatures,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import NoResult, Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, told, trained_of

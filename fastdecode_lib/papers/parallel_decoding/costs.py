@@ -11,7 +11,10 @@ import numpy as np
 from fastdecode_lib.checkpoints.folder import Architecture
 from fastdecode_lib.core import Source, Usage, drain
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, decoder_system, noisy, provenance
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import Counted
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding import printed
@@ -24,7 +27,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     speedup_row,
     take_turns,
 )
-from fastdecode_lib.translation import Counted, Session
+from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd

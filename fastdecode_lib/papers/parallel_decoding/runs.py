@@ -16,18 +16,11 @@ from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    count,
-    decoder_system,
-    measure,
-    noisy,
-    provenance,
-    quality,
-    signatures,
-    synchroniser,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.papers.start_here import SENTENCES
@@ -230,7 +223,7 @@ def count_by_length(
     lengths: Sequence[int],
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """`measuring.comparing.count` with a decoder that is told the true length of each target, where its spec asks for it."""
+    """`counting.count` with a decoder that is told the true length of each target, where its spec asks for it."""
     import pandas as pd
 
     if "{" not in spec:

@@ -16,7 +16,8 @@ from fastdecode_lib.checkpoints.folder import FAMILIES
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import parse
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import count, provenance
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding import printed as paper_003
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
 from fastdecode_lib.projections.active_sets import sampled

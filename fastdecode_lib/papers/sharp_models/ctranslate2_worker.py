@@ -8,7 +8,7 @@ from typing import Any
 from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import ctranslate2_limits, until_end
-from fastdecode_lib.measuring.comparing import System, stopwatch
+from fastdecode_lib.measuring.referee import System, stopwatch
 
 BACKENDS: Mapping[str, Mapping[str, str]] = {
     "onednn": {"CT2_USE_MKL": "0"},
@@ -88,7 +88,7 @@ class Worker:
         return self._asked([[self._tokens(source, row) for row in range(len(source))]], {"max_batch_size": batch})
 
     def system(self, name: str) -> System:
-        """One sentence at a time, for `measuring.comparing.measure`."""
+        """One sentence at a time, for `referee.measure`."""
         return System(name, lambda source: self.one_by_one([source])[1][0], timed=self.one_by_one)
 
     def _tokens(self, source: Source, row: int) -> list[str]:

@@ -18,15 +18,9 @@ from fastdecode_lib.checkpoints.folder import Architecture
 from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted, until_end
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    decoder_system,
-    measure,
-    noisy,
-    provenance,
-    stopwatch,
-)
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, stopwatch
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint

@@ -7,7 +7,9 @@ import numpy as np
 
 from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
-from fastdecode_lib.measuring.comparing import largest_margin, provenance, quality, signatures
+from fastdecode_lib.measuring.comparing import largest_margin
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.sharp_models.engines import SMALL
 from fastdecode_lib.text.corpus import DIRECTIONS, CorpusNotFound, Pair, Tatoeba, corpus_folder

@@ -22,7 +22,8 @@ from fastdecode_lib.kernels.matrices import Matrix, Precision
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import until_end
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy, provenance
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import Scale
@@ -402,7 +403,7 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
 
 
 def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:
-    """Seconds of some calls, in turn; each call stands for a system of `measuring.comparing.measure`.
+    """Seconds of some calls, in turn; each call stands for a system of `referee.measure`.
 
     Parameters
     ----------

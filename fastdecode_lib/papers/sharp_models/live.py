@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.core import Lane, Measurement
-from fastdecode_lib.measuring.comparing import bootstrap_ratio, decoder_system, measure, provenance
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import bootstrap_ratio, measure
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.papers.sharp_models.engines import engines_of

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
 from fastdecode_lib.core import Projection, drain
-from fastdecode_lib.measuring.comparing import paired_quality, provenance, signatures
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import NoResult, Scale, committed

@@ -11,7 +11,9 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Projection, Source, drain
-from fastdecode_lib.measuring.comparing import System, Watched, bootstrap_ratio, measure, noisy, quality, same_share
+from fastdecode_lib.measuring.counting import Watched
+from fastdecode_lib.measuring.quality import quality, same_share
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen.outputs import reaching
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation

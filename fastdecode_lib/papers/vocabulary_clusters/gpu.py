@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastdecode_lib.measuring.comparing import (
-    System,
-    bootstrap_ratio,
-    device_name,
-    measure,
-    noisy,
-    provenance,
-    synchroniser,
-)
+from fastdecode_lib.measuring.provenance import device_name, provenance
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import counted

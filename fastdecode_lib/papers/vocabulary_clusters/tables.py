@@ -18,7 +18,9 @@ from fastdecode_lib.contexts.fitting import groups
 from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.comparing import System, bootstrap_ratio, measure, noisy, provenance, quality, same_share
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.quality import quality, same_share
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import Scale, trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted

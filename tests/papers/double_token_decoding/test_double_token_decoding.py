@@ -9,7 +9,7 @@ import pytest
 
 import ddgviz
 from fastdecode_lib import load, registry
-from fastdecode_lib.measuring.comparing import WatchedModel
+from fastdecode_lib.measuring.counting import WatchedModel
 from fastdecode_lib.papers import page as pages
 from fastdecode_lib.papers.double_token_decoding import ends, quality, speed, systems
 from fastdecode_lib.papers.double_token_decoding import page as page_002

@@ -15,7 +15,7 @@ from fastdecode_lib.cli.main import _curves, main
 from fastdecode_lib.core import drain
 from fastdecode_lib.laws.running import random_case, random_tensors, tiny_architecture
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.comparing import count
+from fastdecode_lib.measuring.counting import Counted, count
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.papers.experiment import Scale, experiments
 from fastdecode_lib.papers.parallel_decoding import costs, printed
@@ -24,7 +24,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import METHODS, count_by_lengt
 from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.text.corpus import CorpusNotFound
 from fastdecode_lib.text.sentences import TECHNICAL
-from fastdecode_lib.translation import Counted, Session
+from fastdecode_lib.translation import Session
 
 LOSSLESS = [method.name for method in METHODS if registry.decoder(method.name).lossless]
 TEXTS = [

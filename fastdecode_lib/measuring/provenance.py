@@ -1,0 +1,93 @@
+"""Provenance: how a number was made, on which machine, with which versions."""
+
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fastdecode_lib.loading import TranslationModel
+
+if TYPE_CHECKING:
+    pass
+
+
+def provenance(
+    model: TranslationModel | None = None, *, threads: int | None = None, seed: int | None = None
+) -> dict[str, Any]:
+    """How a number was made: machine, versions, command, and the model if there is one."""
+    about: dict[str, Any] = {
+        "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
+        "cpu": _cpu(),
+        "cpu_flags": cpu_features(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "seed": seed,
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+    if model is not None:
+        about |= {
+            "model": model.name,
+            "fingerprint": model.checkpoint.fingerprint,
+            "engine": model.engine,
+            "device": device_name(model.device),
+            "dtype": model.dtype,
+        }
+    return about
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that influence a number."""
+    from importlib import metadata
+
+    from fastdecode_lib import __version__
+
+    found = {"fastdecode": __version__}
+    packages = (
+        "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "hnswlib", "scann",
+    )  # fmt: skip
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: str) -> str:
+    """A device as its maker calls it."""
+    if device.startswith("cuda"):
+        import torch
+
+        return str(torch.cuda.get_device_name(device))
+    return device
+
+
+def cpu_features() -> list[str]:
+    """Instruction sets that matter for decoding, as the kernel names them; empty where it does not tell."""
+    wanted = (
+        "avx2",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx_vnni",
+        "amx_int8",
+        "amx_bf16",
+        "neon",
+        "asimd",
+        "bf16",
+    )
+    flags = _cpu_info("flags") or _cpu_info("Features")
+    return [flag for flag in wanted if flag in flags.split()]
+
+
+def _cpu() -> str:
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(key: str) -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
+    except OSError:
+        return ""

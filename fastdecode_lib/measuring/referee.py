@@ -1,0 +1,172 @@
+"""The referee: several systems on the same weights and sentences, in turn, in one process.
+
+Systems run interleaved (A B C A B C ...), after a warm-up that is thrown away, with the garbage collector off and the
+device synchronised; every raw time is kept. A speedup is the ratio of median times in one run, with a bootstrap interval.
+"""
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from fastdecode_lib.core import Measurement, Source, Usage
+
+if TYPE_CHECKING:
+    pass
+
+S = TypeVar("S")
+T = TypeVar("T")
+NOISY = 0.10
+"""Spread (interquartile range over median) above which a time is called noisy."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Something that decodes one sentence: ids in, ids out (without the end)."""
+
+    name: str
+    decode: Callable[[Source], tuple[int, ...]]
+    count: Callable[[Source], Usage] | None = None
+    timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[int, ...], ...]]] | None = None
+    """Where a system lives in another process: decodes all sentences there with `stopwatch`; seconds and outputs."""
+
+
+def measure(
+    systems: Sequence[System],
+    sources: Sequence[Source],
+    *,
+    runs: int = 5,
+    warm_up: int = 1,
+    threads: int = 1,
+    synchronise: Callable[[], None] = lambda: None,
+    progress: bool = False,
+) -> list[Measurement]:
+    """Time systems over all sentences, in turn.
+
+    Parameters
+    ----------
+    systems : sequence of System
+    sources : sequence of Source
+        One sentence each.
+    runs, warm_up : int
+        Rounds counted, and rounds before them that are not.
+    synchronise : callable
+        Waits for the device; called before each reading of the clock.
+
+    Returns
+    -------
+    list of Measurement, in the order of the systems
+    """
+    from tqdm.auto import tqdm
+
+    if runs < 1:
+        raise ValueError(f"A measurement needs runs >= 1, got {runs}. Use runs=5 for an interval worth printing.")
+    seconds: list[list[float]] = [[] for _ in systems]
+    outputs: list[tuple[tuple[int, ...], ...]] = [() for _ in systems]
+    with (
+        tqdm(total=(runs + warm_up) * len(systems), desc="measuring", unit="run", disable=not progress) as rounds,
+        _fixed_threads(threads),
+        _no_garbage_collection(),
+    ):
+        for number in range(warm_up + runs):
+            for i, system in enumerate(systems):
+                taken, decoded = (
+                    system.timed(sources) if system.timed else stopwatch(system.decode, sources, synchronise)
+                )
+                if number >= warm_up:
+                    seconds[i].append(taken)
+                outputs[i] = decoded
+                rounds.update()
+            gc.collect()
+    measurements = []
+    for system, taken_by, decoded in zip(systems, seconds, outputs, strict=True):
+        usage = None
+        if system.count is not None:
+            usage = sum((system.count(source) for source in sources), Usage())
+        measurements.append(Measurement(system.name, np.array(taken_by), decoded, usage))
+    return measurements
+
+
+def noisy(*found: Measurement) -> bool:
+    """Whether any of the measurements that a ratio is of spreads over more than `NOISY`."""
+    return any(spread(one.seconds) > NOISY for one in found)
+
+
+def stopwatch(
+    decode: Callable[[S], T], sources: Sequence[S], synchronise: Callable[[], None] = lambda: None
+) -> tuple[float, tuple[T, ...]]:
+    """Seconds that it takes to decode some sources one after another, and what comes of each."""
+    synchronise()
+    start = perf_counter()
+    decoded = tuple(decode(source) for source in sources)
+    synchronise()
+    return perf_counter() - start, decoded
+
+
+def spread(seconds: np.ndarray) -> float:
+    """Interquartile range over the median."""
+    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return float((high - low) / middle)
+
+
+def bootstrap_ratio(
+    baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
+) -> tuple[float, float]:
+    """A 95% interval of median(baseline) / median(method), resampling the rounds, in which both ran side by side.
+
+    Fewer than three rounds say nothing about their spread: NaN.
+    """
+    if len(baseline) < 3:
+        return math.nan, math.nan
+    if len(baseline) != len(method):
+        raise ValueError(f"Both need the same rounds: got {len(baseline)} and {len(method)} times.")
+    rounds = np.random.default_rng(seed).integers(0, len(baseline), (samples, len(baseline)))
+    ratios = np.median(baseline[rounds], axis=1) / np.median(method[rounds], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def synchroniser(device: str) -> Callable[[], None]:
+    """Waits for a device to finish; on the CPU there is nothing to wait for."""
+    if device.startswith("cuda"):
+        import torch
+
+        return lambda: torch.cuda.synchronize(device)
+    return lambda: None
+
+
+@contextmanager
+def _fixed_threads(threads: int) -> Iterator[None]:
+    """The same number of threads for torch and the linear algebra below numpy."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Nothing is collected but by hand, and then only what was made since: what is there already would be searched in vain."""
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
+    gc.collect()
+    if not frozen:
+        gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from fastdecode_lib.checkpoints.folder import Architecture
-from fastdecode_lib.laws.running import random_tensors
+from fastdecode_lib.laws.cases import random_tensors
 from fastdecode_lib.text.corpus import FOREIGN
 from fastdecode_lib.training.presets import LANGUAGE_TAGS
 

@@ -401,7 +401,10 @@ def _check(options: argparse.Namespace) -> int:
 
     from fastdecode_lib import registry
     from fastdecode_lib.laws import generate
-    from fastdecode_lib.laws.running import DECODER_LAWS, GROUP_LAWS, MODEL_LAWS, NUMBERS, run_laws
+    from fastdecode_lib.laws.cases import NUMBERS
+    from fastdecode_lib.laws.decoders import DECODER_LAWS
+    from fastdecode_lib.laws.models import GROUP_LAWS, MODEL_LAWS
+    from fastdecode_lib.laws.running import run_laws
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
 
@@ -427,7 +430,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_beam(options: argparse.Namespace) -> list[dict[str, Any]]:
-    from fastdecode_lib.laws.running import beam_equals_huggingface
+    from fastdecode_lib.laws.decoders import beam_equals_huggingface
     from fastdecode_lib.loading import load
     from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 

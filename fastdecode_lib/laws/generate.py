@@ -24,7 +24,8 @@ from transformers import (
 
 from fastdecode_lib import hf
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.laws.running import DRAFTS, LawBroken, random_decoder, tally
+from fastdecode_lib.laws.cases import DRAFTS, LawBroken, random_decoder
+from fastdecode_lib.laws.running import tally
 
 FUNCTIONAL = ("marian", "mbart", "m2m_100")
 KINDS = (*FUNCTIONAL, "t5", "bart")

@@ -23,7 +23,7 @@ from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.contexts.shards import NOTE, Contexts, ContextsError
 from fastdecode_lib.core import Model, Source, drain
 from fastdecode_lib.decoding.autoregressive import Greedy
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.registry import projection
 from fastdecode_lib.text.words import Vocabulary, WordText
@@ -89,7 +89,7 @@ class Sourceless:
 
 
 def language_model(seed: int = 0, numbers: str = "float32") -> IdRows:
-    network = Sourceless(running.random_case(seed, "marian", numbers).model)
+    network = Sourceless(cases.random_case(seed, "marian", numbers).model)
     return IdRows(network, projection("exact", network), (2,), fingerprint=f"seed {seed}", name="tiny language model")
 
 
@@ -109,11 +109,11 @@ def everything(contexts: Contexts) -> Any:
 # ----------------------------------------------------------------------------------------------------- what is recorded
 
 
-@pytest.mark.parametrize("numbers", running.NUMBERS)
+@pytest.mark.parametrize("numbers", cases.NUMBERS)
 @pytest.mark.parametrize("seed", range(12))
 def test_fed_at_once_equals_fed_one_at_a_time(seed: int, numbers: str) -> None:
     """The law behind a recording: a slot's vector and labels do not depend on how its output is fed."""
-    case = running.random_case(seed, numbers=numbers)
+    case = cases.random_case(seed, numbers=numbers)
     outputs = random_rows(seed, len(case.source))
     outputs[0] = outputs[0] if seed % 3 else []
     fed = Fed(case.source, case.constraints.prefix, outputs)
@@ -131,7 +131,7 @@ def test_fed_at_once_equals_fed_one_at_a_time(seed: int, numbers: str) -> None:
 
 
 def test_networks_that_run_row_by_row() -> None:
-    case = running.random_case(3)
+    case = cases.random_case(3)
     fed = Fed(case.source.rows(np.array([0, 0, 0])), (2,), [[3, 4, 5], [], [6]])
     together = hidden_and_labels(case.model, case.projection, fed, 2)
     alone = Spy(case.model)

@@ -12,7 +12,8 @@ from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import Window, WindowRow
 from fastdecode_lib.drafts import sources
 from fastdecode_lib.drafts.table import DraftTableError, table_name
-from fastdecode_lib.laws.running import decode, random_case, run_through
+from fastdecode_lib.laws.cases import decode, random_case
+from fastdecode_lib.laws.decoders import run_through
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.training import draft_tables
 from fastdecode_lib.translation import Session

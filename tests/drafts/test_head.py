@@ -18,7 +18,7 @@ from fastdecode_lib.drafts import scores as constants
 from fastdecode_lib.drafts.head import ANY, FORMAT, DraftHead, DraftHeadError, Shape, find_head
 from fastdecode_lib.drafts.scores import BoundHead, HeadReading, Scores
 from fastdecode_lib.drafts.table import DraftTable
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.training import draft_heads
 from fastdecode_lib.training.draft_heads import HeadLearner, HeadRecipe, enter, forward, split
@@ -350,10 +350,10 @@ def test_the_command(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_random_head_never_changes_an_output() -> None:
     """The law of `laws` on the drafts with a head, on a model that attends otherwise: it must hold for any weights."""
     for seed in range(30):
-        case = running.random_case(seed)
-        for draft in running.HEAD_DRAFTS:
-            running.lossless_equals_greedy(running.random_window(case.random, draft), case)
-    assert ANY in running.random_head(np.random.default_rng(0)).head.vocabularies
+        case = cases.random_case(seed)
+        for draft in cases.HEAD_DRAFTS:
+            decoders.lossless_equals_greedy(cases.random_window(case.random, draft), case)
+    assert ANY in cases.random_head(np.random.default_rng(0)).head.vocabularies
 
 
 def test_what_only_passes_calls_on_is_asked_for_vectors(model: Any) -> None:

@@ -14,17 +14,18 @@ from fastdecode_lib.decoding import double_token
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases as laws_cases
+from fastdecode_lib.laws import decoders, models, running
 from fastdecode_lib.models import compiled_transformer, transformer
 
 
-def caught(law, *arguments, cases=60, numbers="float64", draw=running.random_case) -> bool:
+def caught(law, *arguments, cases=60, numbers="float64", draw=laws_cases.random_case) -> bool:
     """Whether a law fails on at least one of some random cases."""
     for seed in range(cases):
         case = draw(seed, numbers=numbers)
         try:
             law(*(a(case) if callable(a) and not isinstance(a, type) else a for a in arguments), case)
-        except running.LawBroken:
+        except laws_cases.LawBroken:
             return True
     return False
 
@@ -179,18 +180,18 @@ def beside_another(case):
 @pytest.mark.parametrize(
     ("law", "broken"),
     [
-        (running.window_needs_no_more_passes, Timid(3, "pad")),
-        (running.positions_are_counted, beside_another),
-        (running.lossless_equals_greedy, Trusting(4, "recycled/pad")),
-        (running.lossless_equals_greedy, Trusting(4, "model")),
-        (running.lossless_equals_greedy, StopsEarly()),
-        (running.lossless_equals_greedy, Lossy()),
-        (running.batch_equals_single, LooksAtNeighbours()),
-        (running.constraints_hold, Unconstrained()),
-        (running.counter_sees_all, RoundTheCounter()),
-        (running.settled_stays, Boastful()),
-        (running.observing_changes_nothing, Shy()),
-        (running.jacobi_passes_bounded, Wasteful()),
+        (decoders.window_needs_no_more_passes, Timid(3, "pad")),
+        (decoders.positions_are_counted, beside_another),
+        (decoders.lossless_equals_greedy, Trusting(4, "recycled/pad")),
+        (decoders.lossless_equals_greedy, Trusting(4, "model")),
+        (decoders.lossless_equals_greedy, StopsEarly()),
+        (decoders.lossless_equals_greedy, Lossy()),
+        (decoders.batch_equals_single, LooksAtNeighbours()),
+        (decoders.constraints_hold, Unconstrained()),
+        (decoders.counter_sees_all, RoundTheCounter()),
+        (decoders.settled_stays, Boastful()),
+        (decoders.observing_changes_nothing, Shy()),
+        (decoders.jacobi_passes_bounded, Wasteful()),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
@@ -204,7 +205,7 @@ def test_trace_law_catches_a_lossy_reader(monkeypatch):
 
     original = Iteration.from_dict
     monkeypatch.setattr(Iteration, "from_dict", forgetful)
-    assert caught(running.trace_survives_json, Jacobi())
+    assert caught(decoders.trace_survives_json, Jacobi())
 
 
 def test_beam_law_catches_another_search(monkeypatch):
@@ -225,7 +226,7 @@ def test_beam_law_catches_another_search(monkeypatch):
         return original(self, model, Reversed(), source, constraints, observe=observe)
 
     monkeypatch.setattr(Beam, "iterate", iterate)
-    assert caught(running.beam_one_equals_greedy)
+    assert caught(decoders.beam_one_equals_greedy)
 
 
 # -------------------------------------------------------------------------------------------- broken algorithm 1
@@ -320,12 +321,12 @@ def test_wide_pass_law_catches_sight_of_the_future(monkeypatch):
         return replace(original(model, state, tokens, visible), mask=None)
 
     monkeypatch.setattr(transformer, "_place", place)
-    assert caught(running.wide_pass_equals_steps)
+    assert caught(models.wide_pass_equals_steps)
 
 
 def test_truncate_law_catches_a_state_that_remembers(monkeypatch):
     monkeypatch.setattr(transformer.TransformerState, "truncate", lambda self, lengths: None)
-    assert caught(running.truncate_forgets)
+    assert caught(models.truncate_forgets)
 
 
 def test_keep_law_catches_the_wrong_slots(monkeypatch):
@@ -335,7 +336,7 @@ def test_keep_law_catches_the_wrong_slots(monkeypatch):
         "keep",
         lambda self, slots: original(self, np.tile(np.arange(slots.shape[1]), (len(slots), 1))),
     )
-    assert caught(running.kept_candidate_equals_stepped)
+    assert caught(models.kept_candidate_equals_stepped)
 
 
 def test_mask_law_catches_a_leak(monkeypatch):
@@ -347,7 +348,7 @@ def test_mask_law_catches_a_leak(monkeypatch):
         return original(q, k, v, attn_mask=soft)
 
     monkeypatch.setattr(transformer.functional, "scaled_dot_product_attention", leaky)
-    assert caught(running.masked_slot_changes_nothing)
+    assert caught(models.masked_slot_changes_nothing)
 
 
 def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):
@@ -358,7 +359,7 @@ def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):
         return found if found.rows is None else replace(found, positions=found.positions * 0 + found.positions[:1])
 
     monkeypatch.setattr(transformer, "_place", place)
-    assert caught(running.ragged_equals_single)
+    assert caught(models.ragged_equals_single)
 
 
 def test_select_law_catches_shared_caches(monkeypatch):
@@ -370,7 +371,7 @@ def test_select_law_catches_shared_caches(monkeypatch):
         return state
 
     monkeypatch.setattr(transformer.TransformerState, "select", select)
-    assert caught(running.selected_rows_are_independent)
+    assert caught(models.selected_rows_are_independent)
 
 
 # ------------------------------------------------------------------------------------------------- broken kernels
@@ -403,20 +404,20 @@ def another_order_beside_others(monkeypatch):
 
 @pytest.mark.parametrize("numbers", running.PRECISIONS)
 @pytest.mark.parametrize(
-    "law", [running.wide_pass_equals_steps, running.ragged_equals_single, running.kept_candidate_equals_stepped]
+    "law", [models.wide_pass_equals_steps, models.ragged_equals_single, models.kept_candidate_equals_stepped]
 )
 @pytest.mark.usefixtures("one_scale_for_all_rows")
 def test_model_laws_catch_rows_that_depend_on_their_neighbours(law, numbers):
     assert caught(law, numbers=numbers)
 
 
-@pytest.mark.parametrize("law", [running.lossless_equals_greedy, running.batch_equals_single])
+@pytest.mark.parametrize("law", [decoders.lossless_equals_greedy, decoders.batch_equals_single])
 @pytest.mark.usefixtures("one_scale_for_all_rows")
 def test_decoder_laws_catch_rows_that_depend_on_their_neighbours(law):
     assert caught(law, GaussSeidel(block=4), numbers="int8")
 
 
-@pytest.mark.parametrize("law", [running.wide_pass_equals_steps, running.ragged_equals_single])
+@pytest.mark.parametrize("law", [models.wide_pass_equals_steps, models.ragged_equals_single])
 @pytest.mark.usefixtures("another_order_beside_others")
 def test_model_laws_catch_the_last_bit(law):
     assert caught(law, numbers="float32")
@@ -427,7 +428,7 @@ def test_keep_law_catches_the_wrong_slots_of_the_compiled_engine(monkeypatch):
     monkeypatch.setattr(
         compiled_transformer.CompiledState, "keep", lambda self, slots: original(self, slots - slots[:, :1])
     )
-    assert caught(running.kept_candidate_equals_stepped, numbers="float32")
+    assert caught(models.kept_candidate_equals_stepped, numbers="float32")
 
 
 def test_select_law_catches_a_state_that_is_not_copied(monkeypatch):
@@ -435,11 +436,11 @@ def test_select_law_catches_a_state_that_is_not_copied(monkeypatch):
     monkeypatch.setattr(
         compiled_transformer.CompiledState, "select", lambda self, rows: original(self, np.zeros_like(rows))
     )
-    assert caught(running.selected_rows_are_independent, numbers="float32")
+    assert caught(models.selected_rows_are_independent, numbers="float32")
 
 
 def test_every_law_has_a_twin():
     """The names of the laws that the tests above break."""
     source = Path(__file__).read_text(encoding="utf-8")
-    for law in (*running.MODEL_LAWS, *running.DECODER_LAWS):
+    for law in (*models.MODEL_LAWS, *decoders.DECODER_LAWS):
         assert re.search(rf"\(\w+\.{law.__name__}[,)]", source), law.__name__

@@ -21,7 +21,8 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.folder import ACTIVATIONS, FAMILIES
 from fastdecode_lib.core import Source
 from fastdecode_lib.kernels.matrices import PRECISIONS
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases, decoders
+from fastdecode_lib.laws import models as laws_models
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -36,8 +37,8 @@ seeds = st.integers(0, 2**31)
 
 def engines(seed: int, family: str, **changes: Any) -> tuple[Transformer, CompiledTransformer]:
     """The same tiny random model on both engines, torch's in float64."""
-    architecture = replace(running.tiny_architecture(family), **changes)
-    tensors = running.random_tensors(architecture, seed, scale=0.4)
+    architecture = replace(cases.tiny_architecture(family), **changes)
+    tensors = cases.random_tensors(architecture, seed, scale=0.4)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     return Transformer(architecture, tensors, dtype=torch.float64), CompiledTransformer(architecture, arrays)
 
@@ -171,7 +172,7 @@ def test_slots_that_are_not_fed_are_not_seen() -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_passes_without_slots_or_rows_give_nothing(precision: str) -> None:
-    case = running.random_case(0, "marian", precision)
+    case = cases.random_case(0, "marian", precision)
     model, rows = case.model, len(case.source)
     state = model.start(model.encode(case.source), np.full((rows, 1), 2))
     assert model.step(state, np.zeros((rows, 0), dtype=np.int64)).shape == (rows, 0, 8)
@@ -183,7 +184,7 @@ def test_passes_without_slots_or_rows_give_nothing(precision: str) -> None:
 
 
 def test_a_wide_pass_after_narrow_ones_finds_room() -> None:
-    case = running.random_case(2, "marian", "float32")
+    case = cases.random_case(2, "marian", "float32")
     state = case.model.start(case.model.encode(case.source.row(0)), np.array([[2]]))
     tokens = np.random.default_rng(1).integers(0, 13, size=(1, 35))
     parts = np.split(tokens, [1, 3, 4, 11, 12], axis=1)
@@ -274,12 +275,12 @@ def test_padding_of_a_source_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
-@pytest.mark.parametrize("law", running.MODEL_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", laws_models.MODEL_LAWS, ids=lambda law: law.__name__)
 def test_model_law_to_the_last_bit(law: Any, numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def holds(seed: int) -> None:
-        law(running.random_case(seed, numbers=numbers))
+        law(cases.random_case(seed, numbers=numbers))
 
     holds()
 
@@ -289,8 +290,8 @@ def test_model_laws_of_groups_to_the_last_bit(numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
-        case = running.random_case(seed, numbers=numbers, fits="double_token")
-        for law in running.GROUP_LAWS:
+        case = cases.random_case(seed, numbers=numbers, fits="double_token")
+        for law in laws_models.GROUP_LAWS:
             law(case)
 
     hold()
@@ -302,30 +303,30 @@ def test_decoder_laws(name: str, numbers: str) -> None:
     @settings(max_examples=12)
     @given(seeds)
     def hold(seed: int) -> None:
-        case = running.random_case(seed, numbers=numbers, fits=name)
-        decoder = running.random_decoder(name, case.random)
-        for law in running.DECODER_LAWS:
+        case = cases.random_case(seed, numbers=numbers, fits=name)
+        decoder = cases.random_decoder(name, case.random)
+        for law in decoders.DECODER_LAWS:
             law(decoder, case)
 
     hold()
 
 
 @pytest.mark.parametrize("numbers", PRECISIONS)
-@pytest.mark.parametrize("draft", running.DRAFTS + running.HEAD_DRAFTS + running.MODEL_DRAFTS)
+@pytest.mark.parametrize("draft", cases.DRAFTS + cases.HEAD_DRAFTS + cases.MODEL_DRAFTS)
 def test_every_draft_is_lossless(draft: str, numbers: str) -> None:
     @settings(max_examples=10)
     @given(seeds)
     def holds(seed: int) -> None:
-        case = running.random_case(seed, numbers=numbers)
-        running.lossless_equals_greedy(running.random_window(case.random, draft), case)
+        case = cases.random_case(seed, numbers=numbers)
+        decoders.lossless_equals_greedy(cases.random_window(case.random, draft), case)
 
     holds()
 
 
 def observed(spec: str, model: Any, projection: Any, source: Source, constraints: Any) -> list[dict[int, tuple]]:
     """By row and slot, the token settled there with its probability and margin."""
-    case = running.Case(0, model, projection, source, constraints)
-    iterations, _ = running.run_through(registry.decoder(spec), case, observe=True)
+    case = cases.Case(0, model, projection, source, constraints)
+    iterations, _ = decoders.run_through(registry.decoder(spec), case, observe=True)
     rows: list[dict[int, tuple]] = [{} for _ in range(len(source))]
     for i in iterations:
         assert i.probabilities is not None and i.margins is not None
@@ -341,7 +342,7 @@ def test_scores_are_greedys_bit_for_bit_alone_or_in_a_batch_in_a_chain_or_a_tree
     specs = ("jacobi", "gauss_seidel:block=4", "hybrid:block=3", "window:width=5,draft=recycled/pad",
              "window:width=4,draft=recycled|pool,candidates=3", "window:width=6,draft=source")  # fmt: skip
     for seed in range(6):
-        case = running.random_case(seed, family, numbers)
+        case = cases.random_case(seed, family, numbers)
         rest = (case.model, case.projection)
         expected = observed("greedy", *rest, case.source, case.constraints)
         for row in range(len(case.source)):

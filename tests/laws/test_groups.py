@@ -15,7 +15,7 @@ from fastdecode_lib.core import Candidates, Constraints, Source, drain
 from fastdecode_lib.decoding.double_token import DoubleToken, best_groups
 from fastdecode_lib.decoding.folding import folded, place, unfolded, whole
 from fastdecode_lib.decoding.mask_predict import MaskPredict
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.transformer import Transformer
 
@@ -125,7 +125,7 @@ def plainly(
     return (*unfolded(inside, model.both_ends), *([END] if END in best else [])), score
 
 
-def one_end(case: running.Case) -> Constraints:
+def one_end(case: cases.Case) -> Constraints:
     """A case's rules with a single end, and outputs short enough to search plainly."""
     rules = case.constraints
     most = min(rules.max_length, 9)
@@ -133,24 +133,24 @@ def one_end(case: running.Case) -> Constraints:
     return replace(rules, end=(END,), max_length=most, min_length=min(rules.min_length, most - 1), exact_length=exact)
 
 
-def several_ends(case: running.Case) -> Constraints:
+def several_ends(case: cases.Case) -> Constraints:
     """The same with as many ends as the case has."""
     return replace(one_end(case), end=case.constraints.end)
 
 
-def group_case(seed: int, numbers: str = "float64") -> running.Case:
+def group_case(seed: int, numbers: str = "float64") -> cases.Case:
     """A case for several tokens a step; in two of three, ends are likely."""
-    case = running.random_case(seed, numbers=numbers, fits="double_token")
+    case = cases.random_case(seed, numbers=numbers, fits="double_token")
     case.model.outputs[0].bias[..., END] += 2.0 * (seed % 3)
     return case
 
 
-def beam_of(case: running.Case) -> DoubleToken:
+def beam_of(case: cases.Case) -> DoubleToken:
     """A beam with random settings."""
     return DoubleToken(int(case.random.integers(2, 5)), length_penalty=float(case.random.choice([0.0, 0.8, 1.5])))
 
 
-def the_beam_is_algorithm_1(decoder: DoubleToken, case: running.Case) -> None:
+def the_beam_is_algorithm_1(decoder: DoubleToken, case: cases.Case) -> None:
     """Every row has the tokens and the score of the plain reading."""
     rules = several_ends(case)
     for row in range(len(case.source)):
@@ -159,7 +159,7 @@ def the_beam_is_algorithm_1(decoder: DoubleToken, case: running.Case) -> None:
         tokens, score = plainly(case.model, source, rules, decoder.size, decoder.length_penalty)
         assert found.score is not None
         if found.tokens != tokens or not np.isclose(found.score, score):
-            raise running.LawBroken(f"{decoder}, case {case.seed}, row {row}: {found} against {tokens} with {score}.")
+            raise cases.LawBroken(f"{decoder}, case {case.seed}, row {row}: {found} against {tokens} with {score}.")
 
 
 @settings(max_examples=50)
@@ -173,7 +173,7 @@ def test_the_beam_is_algorithm_1(seed: int) -> None:
 @given(seeds)
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     """The best token of each slot, everything computed anew at each step; behind an end nothing but ends."""
-    case = running.random_case(seed, fits="double_token")
+    case = cases.random_case(seed, fits="double_token")
     rules, model, output = one_end(case), case.model, case.model.outputs[0]
     for row in range(len(case.source)):
         source, slots = case.source.row(row), list[int]()
@@ -260,7 +260,7 @@ def test_groups_are_the_best_where_nothing_is_cut() -> None:
 def test_mask_predict_is_its_description() -> None:
     """One sentence, one length at a time, step by step, in float64."""
     for seed in range(40):
-        case = running.random_case(seed, fits="mask_predict")
+        case = cases.random_case(seed, fits="mask_predict")
         rules = Constraints((2,), (END,), 12, 1, (1,))
         decoder = MaskPredict(iterations=1 + seed % 5, lengths=1 + seed % 3)
         source = case.source.row(0)
@@ -307,7 +307,7 @@ class Blind:
 def test_a_group_of_which_a_slot_finds_nothing_ends_there(size: int) -> None:
     """Greedy and in a beam: what was found before it in the group stays, and is not had for nothing."""
     for seed in range(20):
-        case = running.random_case(seed, fits="double_token")
+        case = cases.random_case(seed, fits="double_token")
         rules = Constraints(case.constraints.prefix, (END,), 12, 1, (1, END))
         blind: Any = Blind(case.projection)
         (found,) = drain(DoubleToken(size).iterate(case.model, blind, case.source.row(0), rules))
@@ -321,7 +321,7 @@ def test_a_group_of_which_a_slot_finds_nothing_ends_there(size: int) -> None:
 
 def test_a_slot_at_which_nothing_is_found_stays_masked() -> None:
     for seed in range(20):
-        case = running.random_case(seed, fits="mask_predict")
+        case = cases.random_case(seed, fits="mask_predict")
         rules = Constraints((2,), (END,), 12, 1, (1,))
         for found in drain(MaskPredict(3, 2).iterate(case.model, Blind(case.projection), case.source, rules)):  # type: ignore[arg-type]
             assert min(found.tokens) >= 0 and found.tokens[-1] == END
@@ -330,7 +330,7 @@ def test_a_slot_at_which_nothing_is_found_stays_masked() -> None:
 
 @pytest.mark.parametrize("numbers", ["float64", "float32"])
 def test_a_masked_slot_sees_every_other(numbers: str) -> None:
-    case = running.random_case(3, fits="mask_predict", numbers=numbers)
+    case = cases.random_case(3, fits="mask_predict", numbers=numbers)
     encoded = case.model.encode(case.source.row(0))
     rows = np.zeros(1, dtype=np.int64)
     plain, changed = (np.asarray(case.model.refine(encoded, np.array([[4, 5, last]]), rows)) for last in (6, 7))
@@ -344,10 +344,10 @@ def test_a_masked_slot_sees_every_other(numbers: str) -> None:
 @given(seeds)
 def test_no_slot_of_a_trace_lies_outside_the_output(seed: int) -> None:
     """Also where a beam's best open hypothesis is longer than the output: ends are likely here."""
-    case = running.random_case(seed, fits="double_token")
+    case = cases.random_case(seed, fits="double_token")
     case.model.outputs[0].bias[..., END] += 2.0
     decoder = DoubleToken(int(case.random.integers(1, 5)))
-    iterations, outputs = running.run_through(decoder, case)
+    iterations, outputs = decoders.run_through(decoder, case)
     for iteration in iterations:
         length = len(outputs[iteration.row].tokens)
         columns = [slot if slot >= 0 else slot + length for slot in iteration.slots.tolist()]
@@ -358,9 +358,9 @@ def test_an_end_that_is_forced_is_shown_as_certain() -> None:
     """Also where the rules do not force it, but the model grows from both ends."""
     shown = 0
     for seed in range(60):
-        case = running.random_case(seed, fits="double_token")
+        case = cases.random_case(seed, fits="double_token")
         rules = replace(one_end(case), forced_end=False, exact_length=None)
-        iterations, outputs = running.run_through(DoubleToken(), replace(case, constraints=rules), observe=True)
+        iterations, outputs = decoders.run_through(DoubleToken(), replace(case, constraints=rules), observe=True)
         for iteration in iterations:
             assert iteration.probabilities is not None and iteration.margins is not None
             full = len(outputs[iteration.row].tokens) == rules.limit
@@ -376,7 +376,7 @@ def test_an_end_that_is_forced_is_shown_as_certain() -> None:
 @pytest.mark.parametrize("name", registry.DECODERS)
 @pytest.mark.parametrize("kind", ["greedy", "double_token", "mask_predict"])
 def test_a_decoder_that_does_not_fit_is_refused_before_any_work(name: str, kind: str) -> None:
-    case = running.random_case(1, fits=kind)
+    case = cases.random_case(1, fits=kind)
 
     class NoWork:
         def __getattr__(self, attribute: str) -> object:
@@ -397,14 +397,14 @@ def test_a_decoder_that_does_not_fit_is_refused_before_any_work(name: str, kind:
 
 
 def test_another_number_of_tokens_a_step_is_refused() -> None:
-    case = running.random_case(1, fits="double_token")
+    case = cases.random_case(1, fits="double_token")
     wrong = DoubleToken(tokens=case.model.group + 1)
     with pytest.raises(ValueError, match=f"trained for {case.model.group} tokens a step: got tokens={wrong.tokens}"):
         drain(wrong.iterate(case.model, case.projection, case.source, case.constraints))
 
 
 def test_lengths_beyond_what_is_allowed_are_refused() -> None:
-    case = running.random_case(1, fits="mask_predict")
+    case = cases.random_case(1, fits="mask_predict")
     rules = Constraints((2,), (END,), 60, 1, exact_length=60)
     with pytest.raises(
         ValueError,
@@ -432,8 +432,8 @@ def test_wrong_options_are_refused(spec: str, said: str) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_part_of_a_group_is_refused(compiled: bool) -> None:
-    shape = running.tiny_architecture("fastdecode_transformer", group=2, order="both_ends")
-    tensors = running.random_tensors(shape, 1)
+    shape = cases.tiny_architecture("fastdecode_transformer", group=2, order="both_ends")
+    tensors = cases.random_tensors(shape, 1)
     model = (
         CompiledTransformer(shape, {name: t.numpy() for name, t in tensors.items()})
         if compiled

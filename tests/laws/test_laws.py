@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.folder import FAMILIES
 from fastdecode_lib.core import drain
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases as laws_cases
+from fastdecode_lib.laws import decoders, models, running
 
 CASES = 24
 MANY = 60
@@ -17,70 +18,74 @@ seeds = st.integers(0, 2**31)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("law", running.MODEL_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", models.MODEL_LAWS, ids=lambda law: law.__name__)
 def test_model_law(law, family):
     @settings(max_examples=CASES // 2)
     @given(seeds)
     def holds(seed):
-        law(running.random_case(seed, family))
+        law(laws_cases.random_case(seed, family))
 
     holds()
 
 
-@pytest.mark.parametrize("law", running.GROUP_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", models.GROUP_LAWS, ids=lambda law: law.__name__)
 def test_model_law_of_groups(law):
     @settings(max_examples=CASES)
     @given(seeds)
     def holds(seed):
-        law(running.random_case(seed, fits="double_token"))
+        law(laws_cases.random_case(seed, fits="double_token"))
 
     holds()
 
 
 @pytest.mark.parametrize("name", registry.DECODERS)
-@pytest.mark.parametrize("law", running.DECODER_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", decoders.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law(law, name):
-    promised = law in (running.lossless_equals_greedy, running.batch_equals_single, running.window_needs_no_more_passes)
+    promised = law in (
+        decoders.lossless_equals_greedy,
+        decoders.batch_equals_single,
+        decoders.window_needs_no_more_passes,
+    )
 
     @settings(max_examples=MANY if promised and registry.DECODERS[name].lossless else CASES)
     @given(seeds)
     def holds(seed):
-        case = running.random_case(seed, fits=name)
-        law(running.random_decoder(name, case.random), case)
+        case = laws_cases.random_case(seed, fits=name)
+        law(laws_cases.random_decoder(name, case.random), case)
 
     holds()
 
 
 @pytest.mark.parametrize("name", registry.DECODERS)
 def test_a_batch_without_sentences_is_refused(name):
-    case = running.random_case(1, fits=name)
-    decoder = running.random_decoder(name, case.random)
+    case = laws_cases.random_case(1, fits=name)
+    decoder = laws_cases.random_decoder(name, case.random)
     nothing = case.source.rows(np.zeros(0, dtype=np.int64))
     with pytest.raises(ValueError, match="A batch without sentences cannot be decoded: got no rows. Leave it out"):
         drain(decoder.iterate(case.model, case.projection, nothing, case.constraints))
 
 
-@pytest.mark.parametrize("draft", running.DRAFTS + running.HEAD_DRAFTS + running.MODEL_DRAFTS)
+@pytest.mark.parametrize("draft", laws_cases.DRAFTS + laws_cases.HEAD_DRAFTS + laws_cases.MODEL_DRAFTS)
 def test_every_draft_is_lossless(draft):
     @settings(max_examples=MANY)
     @given(seeds)
     def holds(seed):
-        window = running.random_window(running.random_case(seed).random, draft)
-        running.lossless_equals_greedy(window, running.random_case(seed))
+        window = laws_cases.random_window(laws_cases.random_case(seed).random, draft)
+        decoders.lossless_equals_greedy(window, laws_cases.random_case(seed))
 
     holds()
 
 
-@pytest.mark.parametrize("draft", running.MODEL_DRAFTS)
-@pytest.mark.parametrize("law", running.DECODER_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("draft", laws_cases.MODEL_DRAFTS)
+@pytest.mark.parametrize("law", decoders.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law_where_another_model_drafts(law, draft):
     """The lossless mode of paper 002's models: one puts out a draft of the whole sentence, and a window verifies it."""
 
     @settings(max_examples=CASES // 2)
     @given(seeds)
     def holds(seed):
-        case = running.random_case(seed)
-        law(running.random_window(case.random, draft), case)
+        case = laws_cases.random_case(seed)
+        law(laws_cases.random_window(case.random, draft), case)
 
     holds()
 
@@ -88,9 +93,9 @@ def test_decoder_law_where_another_model_drafts(law, draft):
 def test_what_another_model_drafts_is_half_right():
     shares = []
     for seed in range(100):
-        case = running.random_case(seed)
+        case = laws_cases.random_case(seed)
         for greedy, draft in zip(
-            running.decode(running.Greedy(), case), running.half_right(case, case.source), strict=True
+            laws_cases.decode(running.Greedy(), case), laws_cases.half_right(case, case.source), strict=True
         ):
             pairs = zip(greedy.tokens, draft, strict=False)
             shares.append(np.mean([a == b for a, b in pairs]) if draft else 0.0)
@@ -99,18 +104,18 @@ def test_what_another_model_drafts_is_half_right():
 
 def test_cases_are_varied():
     """Laws over cases that are all alike would prove little."""
-    cases = [running.random_case(seed) for seed in range(200)]
-    outputs = [h for case in cases for h in running.decode(running.Greedy(), case)]
+    cases = [laws_cases.random_case(seed) for seed in range(200)]
+    outputs = [h for case in cases for h in laws_cases.decode(running.Greedy(), case)]
     assert {h.stop for h in outputs} == {"end", "length"}
     assert len({h.tokens for h in outputs}) > len(outputs) / 2
     assert max(len(h.tokens) for h in outputs) >= 15
     assert {case.model.architecture.family for case in cases} == set(FAMILIES)
-    depend = [len({tuple(h.tokens) for h in running.decode(running.Greedy(), case)}) > 1 for case in cases]
+    depend = [len({tuple(h.tokens) for h in laws_cases.decode(running.Greedy(), case)}) > 1 for case in cases]
     assert sum(depend) > 60, "outputs should depend on the source"
 
 
 def test_every_decoder_has_random_settings():
-    random = running.random_case(0).random
+    random = laws_cases.random_case(0).random
     for name in registry.DECODERS:
-        drawn = {repr(running.random_decoder(name, random)) for _ in range(30)}
+        drawn = {repr(laws_cases.random_decoder(name, random)) for _ in range(30)}
         assert len(drawn) > 3 or name == "greedy"

@@ -11,8 +11,9 @@ from fastdecode_lib.checkpoints.recurrent import SYSTEMS, system
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.laws import running
-from fastdecode_lib.laws.running import Case, LawBroken
+from fastdecode_lib.laws import cases as laws_cases
+from fastdecode_lib.laws import decoders, models
+from fastdecode_lib.laws.cases import Case, LawBroken
 from fastdecode_lib.models.compiled_recurrent import FASTEST, CompiledRecurrent
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent import Recurrent, RecurrentState
@@ -24,11 +25,11 @@ seeds = st.integers(0, 2**31)
 WIDTHS = {"embedding": 4, "source_width": 3, "width": 5, "attention": 4, "fc_width": 4, "max_positions": 40}
 PRODUCTS = ("float32", "int16", "int8")
 MODEL_LAWS = [
-    running.wide_pass_equals_steps,
-    running.truncate_forgets,
-    running.ragged_equals_single,
-    running.selected_rows_are_independent,
-    running.beam_one_equals_greedy,
+    models.wide_pass_equals_steps,
+    models.truncate_forgets,
+    models.ragged_equals_single,
+    models.selected_rows_are_independent,
+    decoders.beam_one_equals_greedy,
 ]
 DECODERS = [Greedy(), Beam(3), Beam(2, delta=1.0), Jacobi(), GaussSeidel(3), Hybrid(2), Window(4, "recycled")]
 
@@ -45,7 +46,7 @@ def network(name: str, seed: int, engine: str) -> Recurrent | CompiledRecurrent:
 
 def recurrent_case(seed: int, engine: str = "torch") -> Case:
     """A random case with one of the systems, or an ensemble of two, in the transformer's place."""
-    case = running.random_case(seed)
+    case = laws_cases.random_case(seed)
     if seed % 8 == 7:
         ensemble = Ensemble([network("S4", seed, engine), network("S1", seed + 3, engine)])
         return replace(case, model=ensemble, projection=Average.of(ensemble))
@@ -67,7 +68,7 @@ def test_model_law(law, engine):
 
 @pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("decoder", DECODERS, ids=str)
-@pytest.mark.parametrize("law", running.DECODER_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", decoders.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law(law, decoder, engine):
     @settings(max_examples=6)
     @given(seeds)
@@ -89,7 +90,7 @@ def test_a_state_that_selects_wrongly_is_caught(monkeypatch):
     broken = 0
     for seed in range(20):
         try:
-            running.selected_rows_are_independent(recurrent_case(seed))
+            models.selected_rows_are_independent(recurrent_case(seed))
         except LawBroken:
             broken += 1
     assert broken > 5
@@ -97,5 +98,5 @@ def test_a_state_that_selects_wrongly_is_caught(monkeypatch):
 
 def test_outputs_depend_on_source_and_prefix():
     cases = [recurrent_case(seed) for seed in range(60)]
-    outputs = [h.tokens for case in cases for h in running.decode(Greedy(), case)]
+    outputs = [h.tokens for case in cases for h in laws_cases.decode(Greedy(), case)]
     assert len(set(outputs)) > len(outputs) / 2

@@ -13,7 +13,7 @@ import fastdecode_lib
 from fastdecode_lib.core import Candidates, Constraints, Source, drain
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.choosing import choose
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring import dependencies as module
 from fastdecode_lib.measuring.dependencies import (
@@ -57,7 +57,7 @@ def session_of(model: Any, projection: Any, source: Source, constraints: Constra
 
 def session_of_case(seed: int) -> Session:
     """A random case as it is, or with a longer output: most random models say little that depends on anything."""
-    case = running.random_case(seed)
+    case = cases.random_case(seed)
     longer = dataclasses.replace(case.constraints, max_length=14, min_length=10, exact_length=None)
     return session_of(case.model, case.projection, case.source.row(0), longer if seed % 2 else case.constraints)
 

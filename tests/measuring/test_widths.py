@@ -108,7 +108,7 @@ def test_wrong_sentences_and_widths(marian):
 def test_separate_vocabularies():
     from dataclasses import replace
 
-    from fastdecode_lib.laws.running import random_tensors, tiny_architecture
+    from fastdecode_lib.laws.cases import random_tensors, tiny_architecture
     from fastdecode_lib.models.transformer import Transformer
 
     shape = replace(tiny_architecture("marian", 30), source_vocabulary=7, shared_embeddings=False)

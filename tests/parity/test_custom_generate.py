@@ -23,6 +23,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.streamers import BaseStreamer
 
 from fastdecode_lib import hf
+from fastdecode_lib.laws.cases import LawBroken
 from fastdecode_lib.laws.generate import (
     END,
     FUNCTIONAL,
@@ -36,7 +37,6 @@ from fastdecode_lib.laws.generate import (
     random_generate_case,
     random_module,
 )
-from fastdecode_lib.laws.running import LawBroken
 from fastdecode_lib.models.transformer import Transformer
 
 CASES = 250

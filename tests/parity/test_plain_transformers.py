@@ -7,7 +7,7 @@ import pytest
 
 import fastdecode_lib
 from fastdecode_lib.checkpoints.folder import find_checkpoint
-from fastdecode_lib.laws.running import beam_equals_huggingface
+from fastdecode_lib.laws.decoders import beam_equals_huggingface
 
 SENTENCES = Path(__file__).parents[1] / "sentences" / "sentences.tsv"
 DIRECTIONS = [("en", x) for x in ("de", "fr", "es")] + [(x, "en") for x in ("de", "fr", "es")]

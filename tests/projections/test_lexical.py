@@ -16,7 +16,7 @@ from fastdecode_lib.core import Output, Source
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.laws import running
+from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.models.recurrent import Recurrent
@@ -235,14 +235,14 @@ def test_an_ensemble_is_the_average_by_hand() -> None:
 
 def test_an_ensemble_of_one_network_twice_is_that_network() -> None:
     for seed in range(20):
-        case = running.random_case(seed)
+        case = cases.random_case(seed)
         one = network("S4", seed)
         twice = Ensemble([one, one])
         alone = replace(case, model=one, projection=Exact.of(one))
         together = replace(case, model=twice, projection=Average.of(twice))
         for decoder in (Greedy(), Beam(3)):
-            assert [h.tokens for h in running.decode(decoder, alone)] == [
-                h.tokens for h in running.decode(decoder, together)
+            assert [h.tokens for h in cases.decode(decoder, alone)] == [
+                h.tokens for h in cases.decode(decoder, together)
             ]
 
 
@@ -278,10 +278,10 @@ def test_networks_that_do_not_belong_together_are_refused() -> None:
 def test_delta_stops_early_and_none_changes_nothing() -> None:
     passes = {None: 0, 1e9: 0, 3.0: 0, 0.0: 0}
     for seed in range(20):
-        case = running.random_case(seed)
+        case = cases.random_case(seed)
         found = {}
         for delta in passes:
-            iterations, outputs = running.run_through(Beam(4, delta=delta), case)
+            iterations, outputs = decoders.run_through(Beam(4, delta=delta), case)
             passes[delta] += iterations[-1].call
             found[delta] = [(h.tokens, h.score) for h in outputs]
         assert found[None] == found[1e9]
@@ -292,9 +292,9 @@ def test_delta_stops_where_the_paper_says() -> None:
     """It goes on as long as the best partial hypothesis is within delta of the best completed one."""
     stopped = 0
     for seed in range(100):
-        case = running.random_case(seed)
+        case = cases.random_case(seed)
         case = replace(case, source=case.source.row(0))
-        iterations, _ = running.run_through(Beam(3, length_penalty=0.0, delta=1.0), case)
+        iterations, _ = decoders.run_through(Beam(3, length_penalty=0.0, delta=1.0), case)
         for number, iteration in enumerate(iterations):
             lanes = iteration.lanes or ()
             done, live = ([lane.score for lane in lanes if lane.finished is over] for over in (True, False))

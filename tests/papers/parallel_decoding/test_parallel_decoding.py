@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fastdecode_lib import load, registry
 from fastdecode_lib.cli.main import _curves, main
 from fastdecode_lib.core import drain
-from fastdecode_lib.laws.running import random_case, random_tensors, tiny_architecture
+from fastdecode_lib.laws.cases import random_case, random_tensors, tiny_architecture
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted, count
 from fastdecode_lib.models.transformer import Transformer

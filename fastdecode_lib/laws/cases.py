@@ -1,0 +1,218 @@
+"""Random cases of the laws: small models, batches of sources, constraints, decoders and drafts, each from a seed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.folder import FAMILIES, ORDERS, OWN, Architecture
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Projection, Source, drain
+from fastdecode_lib.decoding.autoregressive import Beam, Greedy
+from fastdecode_lib.decoding.double_token import DoubleToken
+from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.mask_predict import MaskPredict
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.head import ANY, DraftHead
+from fastdecode_lib.drafts.head import Shape as DraftHeadShape
+from fastdecode_lib.drafts.scores import BoundHead
+from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.kernels.matrices import PRECISIONS
+from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+from fastdecode_lib.models.transformer import Transformer
+
+TOLERANCE = 1e-9
+"""Largest difference of hidden vectors in float64 that counts as equal."""
+
+NUMBERS = ("float64", *PRECISIONS)
+"""What models compute with: float64 on the torch engine, the others on the compiled one."""
+
+
+class LawBroken(AssertionError):
+    """Something that must always hold does not; the message says where, and how to see it again."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One random situation.
+
+    Attributes
+    ----------
+    seed : int
+        Makes the same case again with `random_case`.
+    model : Model
+        Small and random.
+    projection : Projection
+    source : Source
+        A batch of a few sentences of different length.
+    constraints : Constraints
+    tolerance : float
+        Largest difference of the model's hidden vectors that counts as equal.
+    """
+
+    seed: int
+    model: Model
+    projection: Projection
+    source: Source
+    constraints: Constraints
+    tolerance: float = TOLERANCE
+
+    @property
+    def random(self) -> np.random.Generator:
+        """A fresh stream of random numbers that belongs to the case."""
+        return np.random.default_rng((self.seed, 1))
+
+
+def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40, **own: Any) -> Architecture:
+    """A two-layer model of a family, small enough for hundreds of cases a second; `own`: what only our own family has."""
+    return Architecture(
+        family=family,
+        source_vocabulary=vocabulary,
+        vocabulary=vocabulary,
+        width=8,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_heads=2,
+        decoder_heads=2,
+        encoder_feed_forward=12,
+        decoder_feed_forward=12,
+        max_positions=max_positions,
+        activation={"marian": "swish", "mbart": "gelu", "m2m_100": "relu", OWN: "swish"}[family],
+        scaled_embeddings=family != "mbart",
+        padding=1,
+        shared_embeddings=True,
+        tied_output=True,
+        **own,
+    )
+
+
+def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) -> dict[str, torch.Tensor]:
+    """Weights large enough that every position depends on its prefix and its source."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in architecture.tensors.items():
+        values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        tensors[name] = values + 1.0 if name.endswith("norm.weight") else values
+    decoder = tensors["model.decoder.embed_tokens.weight"]
+    if architecture.shared_embeddings:
+        tensors["model.encoder.embed_tokens.weight"] = decoder
+    if architecture.tied_output:
+        tensors["lm_head.weight"] = decoder
+    if architecture.family != "m2m_100":
+        tensors["final_logits_bias"] = torch.randn(1, architecture.vocabulary, generator=generator).double()
+    return tensors
+
+
+def random_case(seed: int, family: str | None = None, numbers: str = "float64", fits: str = "greedy") -> Case:
+    """A case that follows from its seed, with a model that computes with some of `NUMBERS` and that a decoder can drive."""
+    random = np.random.default_rng((seed, 0))
+    own: dict[str, Any] = {}
+    if fits == "double_token":
+        family, own = OWN, {"group": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
+    elif fits == "mask_predict":
+        family, own = OWN, {"masked": True}
+    chosen = family or FAMILIES[seed % len(FAMILIES)]
+    architecture = tiny_architecture(chosen, **own)
+    tensors, compiled = random_tensors(architecture, seed), numbers != "float64"
+    model: Any = Transformer(architecture, tensors, dtype=torch.float64)
+    if compiled:
+        model = CompiledTransformer(architecture, {name: t.numpy() for name, t in tensors.items()}, numbers)  # type: ignore[arg-type]
+    lengths = random.integers(1, 9, size=int(random.integers(1, 4)))
+    ids = random.integers(3, architecture.vocabulary, size=(len(lengths), int(lengths.max())))
+    prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
+    max_length = int(random.integers(1, 20)) + (fits == "mask_predict")
+    constraints = Constraints(
+        prefix=(2,) * architecture.group if own else prefix,
+        end=(0,) if random.random() < 0.8 else (0, 5),
+        max_length=max_length,
+        padding=int(random.integers(0, architecture.vocabulary)),
+        banned=(1,) if random.random() < 0.8 else (),
+        forced_end=bool(random.random() < 0.5),
+        min_length=int(random.integers(0, min(3, max_length))),
+        exact_length=int(random.integers(1 + (fits == "mask_predict"), max_length + 1))
+        if random.random() < 0.1
+        else None,
+    )
+    source = Source(ids.astype(np.int64), lengths.astype(np.int64))
+    projection = registry.projection("exact", model)
+    return Case(seed, model, projection, source, constraints, 0.0 if compiled else TOLERANCE)
+
+
+def random_decoder(name: str, random: np.random.Generator) -> Decoder:
+    """A decoder of the registry with random settings."""
+    draw = lambda low, high: int(random.integers(low, high))  # noqa: E731
+    makers: dict[str, Callable[[], Any]] = {
+        "greedy": Greedy,
+        "beam": lambda: Beam(size=draw(1, 5), length_penalty=float(random.choice([0.0, 0.6, 1.0, 1.5]))),
+        "jacobi": lambda: Jacobi(
+            ratio=float(random.choice([0.0, 0.5, 1.2, 3.0])),
+            extra=draw(1, 8),
+            oracle_length=draw(1, 20) if random.random() < 0.3 else None,
+        ),
+        "gauss_seidel": lambda: GaussSeidel(block=draw(1, 9)),
+        "hybrid": lambda: Hybrid(block=draw(1, 9), length=draw(0, 25) if random.random() < 0.5 else None),
+        "window": lambda: random_window(random),
+        "double_token": lambda: DoubleToken(size=draw(1, 5), length_penalty=float(random.choice([0.0, 0.6, 1.0, 1.5]))),
+        "mask_predict": lambda: MaskPredict(iterations=draw(1, 6), lengths=draw(1, 6)),
+    }
+    decoder: Decoder = makers[name]()
+    return decoder
+
+
+DRAFTS = (
+    "pad", "recycled", "recycled/pad", "source", "prompt/recycled", "ngram", "lexicon", "ngram+lexicon", "lexicon/recycled/pad",
+    "recycled|pool", "ngram+lexicon|recycled|pool", "source|recycled", "pool",
+)  # fmt: skip
+"""Every source of drafts that needs no training, alone and combined."""
+HEAD_DRAFTS = ("head", "ngram+lexicon+head", "prompt/head|pool")
+"""Those with a draft head."""
+MODEL_DRAFTS = ("model", "model/recycled", "model|pool")
+"""Those that another model puts out."""
+
+
+def random_window(random: np.random.Generator, draft: str | None = None) -> Window:
+    """A window with random settings, a draft table counted on random sentences, and a random draft head.
+
+    What another model puts out depends on the case: see `drafted`.
+    """
+    sentences = [random.integers(0, 13, size=int(random.integers(1, 9))) for _ in range(12)]
+    table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
+    width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
+    chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
+    return Window(width, chosen, candidates, loaded=table, bound=random_head(random))
+
+
+def random_head(random: np.random.Generator) -> BoundHead:
+    """A head of random weights, bound to random output rows of the size of `tiny_architecture`'s."""
+    shape = DraftHeadShape(hidden=8, source=8, tokens=13, embedding=4, width=8, inner=12)
+    tensors = {name: random.normal(size=size).astype(np.float32) for name, size in shape.tensors.items()}
+    words = np.flatnonzero(random.random(13) < 0.7)
+    head = DraftHead(shape, tensors, {ANY: words if len(words) else np.arange(13)})
+    return BoundHead(head, Output(torch.from_numpy(random.normal(size=(13, 8)))), None)
+
+
+def drafted(decoder: Decoder, case: Case) -> Decoder:
+    """A decoder as a case runs it: a window for which another model drafts gets outputs that are `half_right`."""
+    if isinstance(decoder, Window) and decoder.drafts.needs_model and decoder.outputs is None:
+        return decoder.with_outputs(partial(half_right, case))
+    return decoder
+
+
+def half_right(case: Case, source: Source) -> list[tuple[int, ...]]:
+    """What another model might put out: greedy decoding's tokens, but that some may be left out, put in, or cut off."""
+    found = []
+    for greedy in drain(Greedy().iterate(case.model, case.projection, source, case.constraints)):
+        random = np.random.default_rng((case.seed, 3, *greedy.tokens))
+        kept, left_out, put_in = (int(n) for n in random.integers(0, (len(greedy.tokens) + 1, 3, 4)))
+        wrong = random.integers(0, case.model.outputs[0].vocabulary, size=put_in).tolist()
+        rest = greedy.tokens[kept + left_out :] if random.random() < 0.7 else ()
+        found.append((*greedy.tokens[:kept], *wrong, *rest))
+    return found
+
+
+def decode(decoder: Decoder, case: Case, model: Any = None) -> tuple[Hypothesis, ...]:
+    """Run a decoder on a case."""
+    return drain(drafted(decoder, case).iterate(model or case.model, case.projection, case.source, case.constraints))

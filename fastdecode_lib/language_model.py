@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import Checkpoint, CheckpointError, find_checkpoint
+from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.language import LANGUAGE
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints, Projection, Source
 from fastdecode_lib.text.words import START, LanguageText
 

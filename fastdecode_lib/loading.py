@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import TRANSFORMERS, Checkpoint, CheckpointError, check_finite, find_checkpoint
+from fastdecode_lib.checkpoints.folder import Checkpoint, check_finite
 from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Constraints, Model, Projection, Source
 from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import TRANSFORMERS
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
+from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Source
 from fastdecode_lib.drafts.table import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load

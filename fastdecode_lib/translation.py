@@ -10,7 +10,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.double_token import DoubleToken

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.laws.cases import random_tensors
 from fastdecode_lib.text.corpus import FOREIGN
 from fastdecode_lib.training.presets import LANGUAGE_TAGS

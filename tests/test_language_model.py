@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fastdecode_lib import load
-from fastdecode_lib.checkpoints.folder import CheckpointError
 from fastdecode_lib.checkpoints.language import LanguageShape
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastdecode_lib.checkpoints.folder import CheckpointError
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints
 
 REFUSED = (

@@ -1,4 +1,4 @@
-"""What the shapes of our own word-based models have in common: reading settings, and every tensor under its own name."""
+"""What shapes have in common: reading settings, every tensor under its own name, and the error of what cannot be used."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -38,3 +38,7 @@ class Shape:
     def stored_as(self, name: str) -> tuple[str, ...]:
         """A tensor is stored under its own name."""
         return (name,)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: missing, damaged, unsafe, or not what its settings say."""

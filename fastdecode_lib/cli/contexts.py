@@ -76,7 +76,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from fastdecode_lib.checkpoints.folder import find_checkpoint
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.feeding import References, Translations
     from fastdecode_lib.measuring.provenance import provenance
@@ -177,7 +177,7 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
 
 def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import loading
-    from fastdecode_lib.checkpoints.folder import find_checkpoint
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
     from fastdecode_lib.contexts.fitting import fit_screens, groups, screens_beside
     from fastdecode_lib.contexts.shards import Contexts
@@ -239,7 +239,7 @@ def _check_knobs(options: argparse.Namespace) -> None:
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
     """Where screens go: the folder named, or beside a model of one's own."""
-    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.checkpoints.hub import bundled
     from fastdecode_lib.registry import screens_of
     from fastdecode_lib.store import check_replaceable
 

@@ -68,7 +68,7 @@ def _projections() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.checkpoints.hub import bundled
 
     for name, folder in bundled().items():
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n# ", 1)[-1]

@@ -54,7 +54,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _list_presets(folder: str) -> None:
-    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.checkpoints.hub import bundled
     from fastdecode_lib.training.presets import PRESETS
 
     rows = []

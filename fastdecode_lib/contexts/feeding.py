@@ -10,7 +10,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.batching import BATCH, in_batches
-from fastdecode_lib.checkpoints.folder import bundled
+from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.contexts.shards import ContextsError
 from fastdecode_lib.core import Model, Projection, Source
 from fastdecode_lib.decoding.folding import folded

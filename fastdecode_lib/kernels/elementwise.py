@@ -15,7 +15,7 @@ from fastdecode_lib.kernels.reductions import exponential, exponentials, largest
 from fastdecode_lib.kernels.tiles import LANES
 
 ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
-"""Numbers under which the kernels know the activations of `checkpoints.folder.ACTIVATIONS`."""
+"""Numbers under which the kernels know the activations of `checkpoints.transformer.ACTIVATIONS`."""
 
 
 @intrinsic

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import FAMILIES, ORDERS, OWN, Architecture
+from fastdecode_lib.checkpoints.transformer import FAMILIES, ORDERS, OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import FAMILIES, OWN
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
+from fastdecode_lib.checkpoints.transformer import FAMILIES, OWN
 from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.store import atomic_folder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import FAMILIES
+from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.core import Constraints, Model, Scorer, Source, State, drain
 from fastdecode_lib.decoding.choosing import choose
 from fastdecode_lib.loading import TranslationModel

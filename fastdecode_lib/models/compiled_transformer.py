@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS

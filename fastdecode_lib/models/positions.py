@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 
 
 def sinusoids(architecture: Architecture) -> np.ndarray:

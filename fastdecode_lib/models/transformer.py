@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture, CheckpointError
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids

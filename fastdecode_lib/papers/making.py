@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance, versions
 from fastdecode_lib.papers.experiment import Experiment, Scale, experiments, result_name

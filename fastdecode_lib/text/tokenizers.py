@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import OWN, Checkpoint, CheckpointError, read_json
+from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.transformer import OWN
 from fastdecode_lib.core import Source
 
 Direction = tuple[str, str]

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import CheckpointError, read_json
+from fastdecode_lib.checkpoints.folder import read_json
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Source
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.text.tokenizers import Direction, _check_texts, check_direction, padded

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.drafts.head import FILE, DraftHead, Shape, find_head
 from fastdecode_lib.loading import load
 from fastdecode_lib.text.corpus import Tatoeba, spread_over

@@ -11,8 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import OWN, Architecture, Checkpoint, find_checkpoint
+from fastdecode_lib.checkpoints.folder import Checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
+from fastdecode_lib.checkpoints.transformer import OWN, Architecture
 from fastdecode_lib.core import Constraints, drain
 from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.models.transformer import Transformer

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fastdecode_lib.checkpoints.folder import bundled
+from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS, RecurrentShape, system
 from fastdecode_lib.text.corpus import DIRECTIONS
@@ -153,7 +153,7 @@ class GroupPreset(Recipe):
     vocabulary : int
         Size of the joint SentencePiece vocabulary with end, unknown and padding.
     tokens_per_step, order, masked
-        As in `checkpoints.folder.Architecture`.
+        As in `checkpoints.transformer.Architecture`.
     joined_sizes : (int, int)
         Fewest and most pairs of a joined example: long ones too, so that all positions are learned.
     teacher : str

@@ -13,7 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fastdecode_lib import load
-from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture, CheckpointError, bundled, find_checkpoint
+from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 
 
 def refused(folder: Path | str, *parts: str, **options: str) -> str:

@@ -370,7 +370,7 @@ def test_experiment_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     from fastdecode_lib import registry
-    from fastdecode_lib.checkpoints.folder import bundled
+    from fastdecode_lib.checkpoints.hub import bundled
 
     printed = succeed(capsys, "list")
     names = {line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import fastdecode_lib
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import ACTIVATIONS, FAMILIES
+from fastdecode_lib.checkpoints.transformer import ACTIVATIONS, FAMILIES
 from fastdecode_lib.core import Source
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.laws import cases, decoders

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import FAMILIES
+from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.core import drain
 from fastdecode_lib.laws import cases as laws_cases
 from fastdecode_lib.laws import decoders, models, running

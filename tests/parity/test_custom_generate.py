@@ -473,7 +473,7 @@ def test_the_bundled_model() -> None:
     import fakes
     from transformers import AutoTokenizer
 
-    from fastdecode_lib.checkpoints.folder import find_checkpoint
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
 
     folder = find_checkpoint("tatoeba-small").folder
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)

@@ -14,7 +14,7 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.models.transformer import Transformer

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastdecode_lib import load, translate
-from fastdecode_lib.checkpoints.folder import CheckpointError
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.models.huggingface import HuggingFaceModel
 from fastdecode_lib.projections.exact_torch import Exact

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import fastdecode_lib
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.laws.decoders import beam_equals_huggingface
 
 SENTENCES = Path(__file__).parents[1] / "sentences" / "sentences.tsv"

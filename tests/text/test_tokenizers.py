@@ -10,7 +10,7 @@ import fakes
 import numpy as np
 import pytest
 
-from fastdecode_lib.checkpoints.folder import bundled, find_checkpoint
+from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.text.tokenizers import (
     HuggingFaceText,
     MarianText,

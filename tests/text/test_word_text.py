@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastdecode_lib.checkpoints.folder import CheckpointError
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.text.words import (
     END,

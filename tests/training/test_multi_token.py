@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fastdecode_lib import cli, load, translate
-from fastdecode_lib.checkpoints import folder as checkpoints
-from fastdecode_lib.checkpoints.folder import CheckpointError
+from fastdecode_lib.checkpoints import hub
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.contexts.feeding import Translations, hidden_and_labels
 from fastdecode_lib.contexts.shards import ContextsError
 from fastdecode_lib.core import Source
@@ -243,7 +243,7 @@ def test_a_deeper_system_begins_as_the_layers_of_another(corpus: Path, tmp_path:
     base = tmp_path / "base"
     base.mkdir()
     deep.export(sharp(deep), base)
-    tensors, rows = checkpoints.find_checkpoint(base).tensors(), deep.examples.batch(np.arange(40), PADDING)
+    tensors, rows = hub.find_checkpoint(base).tensors(), deep.examples.batch(np.arange(40), PADDING)
 
     def stacked(**shape: int) -> GroupLearner:
         preset = small("shallow-l2r", stacked_from=str(base), **shape)

@@ -12,9 +12,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from fastdecode_lib import cli, load, translate
-from fastdecode_lib.checkpoints.folder import CheckpointError
 from fastdecode_lib.checkpoints.int8 import SCALE, dequantised, quantised
 from fastdecode_lib.checkpoints.recurrent import system
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.runners import runner
 from fastdecode_lib.text.words import UNKNOWN

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.combinations import Combination, Costs, combinations, costs, known_projections, named

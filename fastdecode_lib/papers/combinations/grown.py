@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.drafts.head import DraftHead, Shape
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.lexicon import Lexicon

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fastdecode_lib.checkpoints.folder import find_checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.papers.page import Section, interval, markdown, measured, untrained
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import OWN, Architecture
+from fastdecode_lib.checkpoints.transformer import OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projection, Source, Usage, drain
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load

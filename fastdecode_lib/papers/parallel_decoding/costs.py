@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Source, Usage, drain
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system

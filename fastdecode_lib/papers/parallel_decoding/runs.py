@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import FAMILIES, Architecture
+from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 from fastdecode_lib.core import Measurement, Source
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import FAMILIES
+from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import parse
 from fastdecode_lib.loading import TranslationModel, load

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.store import atomic_folder
 
 

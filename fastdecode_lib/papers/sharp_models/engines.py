@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted, until_end

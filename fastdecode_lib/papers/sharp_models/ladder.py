@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Checkpoint, find_checkpoint
+from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.generation import constraints_of
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.recurrent import RECURRENT, SYSTEMS, RecurrentShape, system
 from fastdecode_lib.core import Constraints, Hypothesis, Measurement, Model, Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam

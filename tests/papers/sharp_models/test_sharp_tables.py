@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import cli
-from fastdecode_lib.checkpoints.folder import bundled
+from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.experiment import Scale

@@ -1,0 +1,82 @@
+"""Where a checkpoint is: in a folder, bundled, trained here, or on the Hugging Face hub."""
+
+from importlib import resources
+from pathlib import Path
+
+from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
+from fastdecode_lib.checkpoints.language import LANGUAGE
+from fastdecode_lib.checkpoints.shape import CheckpointError
+
+
+def find_checkpoint(name: str | Path) -> Checkpoint:
+    """A bundled model, a Hugging Face directory, or a hub id, with its settings read and checked.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no such checkpoint, or its settings are unusable.
+    """
+    folder = _find_folder(str(name))
+    config_file = folder / "config.json"
+    if not config_file.is_file():
+        raise CheckpointError(f"{folder} is no checkpoint: it has no config.json. Give a Hugging Face model directory.")
+    config = read_json(config_file)
+    generation_file = folder / "generation_config.json"
+    generation = read_json(generation_file) if generation_file.is_file() else {}
+    checkpoint = Checkpoint(str(name), folder, config, generation)
+    if not config.get("is_encoder_decoder", False) and checkpoint.family != LANGUAGE:
+        raise CheckpointError(
+            f"{name!r} is a {checkpoint.family} model, which is no encoder-decoder. Give a translation model "
+            "such as tatoeba-small or Helsinki-NLP/opus-mt-en-de."
+        )
+    return checkpoint
+
+
+def bundled() -> dict[str, Path]:
+    """Names and folders of the models that come with the library."""
+    assets = Path(str(resources.files("fastdecode_lib"))) / "assets"
+    return {p.name: p for p in sorted(assets.glob("*")) if (p / "config.json").is_file()}
+
+
+def _find_folder(name: str) -> Path:
+    assets = bundled()
+    if name in assets:
+        return assets[name]
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise CheckpointError(f"A checkpoint is a folder, got the file {name!r}. Give the folder that holds it.")
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return _from_hub(name)
+    import difflib
+
+    from fastdecode_lib.training.presets import PRESETS
+
+    if name in PRESETS:
+        raise CheckpointError(
+            f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "
+            f"`fastdecode train {name} --data DIR`, then give the folder build/train/{name}/best."
+        )
+    if name.count("/") > 1 or name.startswith((".", "/", "~")):
+        raise CheckpointError(
+            f"There is no folder {name!r}. Give the folder of a checkpoint, a bundled name or a hub id."
+        )
+    near = difflib.get_close_matches(name, assets, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Bundled: {', '.join(assets) or 'none'}."
+    raise CheckpointError(
+        f"Unknown model: got {name!r}. {hint} A folder or a hub id such as Helsinki-NLP/opus-mt-en-de works too."
+    )
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.spm", "*.model", "*.txt"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(
+            f"The model {name!r} could not be fetched from the Hugging Face hub: {type(error).__name__}. Check the name and "
+            "the network, or give a local folder."
+        ) from error

@@ -1,0 +1,258 @@
+"""The shape of a transformer: Marian's, mBART's, M2M-100's and our own, read from its settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fastdecode_lib.checkpoints.shape import CheckpointError
+
+FAMILIES = ("marian", "mbart", "m2m_100")
+"""Hugging Face's model types that the functional engines run."""
+OWN = "fastdecode_transformer"
+"""The model type of our own transformers: several tokens a step, or masked. Marian's shape, learned decoder positions."""
+TRANSFORMERS = (*FAMILIES, OWN)
+ORDERS = ("left_to_right", "right_to_left", "both_ends")
+"""In which order a model of `OWN` puts out a sentence; see `decoding.folding`."""
+ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
+
+SIZES = (
+    "d_model", "vocab_size", "max_position_embeddings", "encoder_layers", "decoder_layers", "encoder_attention_heads",
+    "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of a Marian, mBART, M2M-100 / NLLB transformer, or of our own.
+
+    Attributes
+    ----------
+    family : str
+        ``"marian"`` (post-norm, sinusoidal positions), ``"mbart"`` (pre-norm, learned positions, normalised embeddings),
+        ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id) or `OWN` (as Marian, but learned positions
+        of the decoder).
+    source_vocabulary, vocabulary : int
+        Rows of the encoder's embedding and of the decoder's; V is the latter.
+    group : int
+        Tokens a step; only `OWN` has more than 1.
+    order : str
+        Of `ORDERS`.
+    masked : bool
+        Every slot sees every other (Mask-Predict), and a matrix ``length.weight`` scores lengths.
+    """
+
+    family: str
+    source_vocabulary: int
+    vocabulary: int
+    width: int
+    encoder_layers: int
+    decoder_layers: int
+    encoder_heads: int
+    decoder_heads: int
+    encoder_feed_forward: int
+    decoder_feed_forward: int
+    max_positions: int
+    activation: str
+    scaled_embeddings: bool
+    padding: int
+    shared_embeddings: bool
+    tied_output: bool
+    group: int = 1
+    order: str = "left_to_right"
+    masked: bool = False
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether layers normalise their input (mBART, M2M) rather than their output (Marian)."""
+        return self.family in ("mbart", "m2m_100")
+
+    @property
+    def normed_embeddings(self) -> bool:
+        """Whether embeddings are normalised (mBART)."""
+        return self.family == "mbart"
+
+    @property
+    def both_ends(self) -> bool:
+        """Whether slots are by turns from the left and the right end."""
+        return self.order == "both_ends"
+
+    def first_position(self, side: str) -> int | None:
+        """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
+        if self.family == "mbart":
+            return 2
+        return 0 if self.family == OWN and side == "decoder" else None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
+        """Read a ``config.json``.
+
+        Raises
+        ------
+        CheckpointError
+            If a setting is missing, or names something these models do not have.
+        """
+        try:
+            return cls._from_config(config)
+        except KeyError as error:
+            raise CheckpointError(
+                f"config.json lacks the setting {error.args[0]!r} that a {config.get('model_type')} model needs. "
+                "Save the model again with transformers' save_pretrained."
+            ) from error
+
+    @classmethod
+    def _from_config(cls, config: Mapping[str, Any]) -> "Architecture":
+        activation = config.get("activation_function", "gelu")
+        if activation not in ACTIVATIONS:
+            raise CheckpointError(
+                f"Unknown activation in config.json: got {activation!r}. Supported are {', '.join(ACTIVATIONS)}."
+            )
+        for name in SIZES:
+            if type(config[name]) is not int or config[name] < 1:
+                raise CheckpointError(
+                    f"config.json is damaged: {name} must be a whole number above 0, got {config[name]!r}. Copy it again."
+                )
+        for name, least in (("pad_token_id", 0), ("decoder_vocab_size", 1)):
+            value = config[name] if name == "pad_token_id" else config.get(name) or 1
+            if type(value) is not int or value < least:
+                raise CheckpointError(
+                    f"config.json is damaged: {name} must be a whole number from {least} on, got {value!r}. Copy it again."
+                )
+        width = config["d_model"]
+        for side in ("encoder", "decoder"):
+            if width % config[f"{side}_attention_heads"]:
+                raise CheckpointError(
+                    f"config.json is inconsistent: d_model={width} is not a multiple of {side}_attention_heads="
+                    f"{config[f'{side}_attention_heads']}. Check that config.json belongs to these weights."
+                )
+        shared = bool(config.get("share_encoder_decoder_embeddings", True))
+        own = _own_settings(config) if config["model_type"] == OWN else {}
+        return cls(
+            family=config["model_type"],
+            source_vocabulary=config["vocab_size"],
+            vocabulary=config["vocab_size"] if shared else config.get("decoder_vocab_size") or config["vocab_size"],
+            width=width,
+            encoder_layers=config["encoder_layers"],
+            decoder_layers=config["decoder_layers"],
+            encoder_heads=config["encoder_attention_heads"],
+            decoder_heads=config["decoder_attention_heads"],
+            encoder_feed_forward=config["encoder_ffn_dim"],
+            decoder_feed_forward=config["decoder_ffn_dim"],
+            max_positions=config["max_position_embeddings"],
+            activation=activation,
+            scaled_embeddings=bool(config.get("scale_embedding", False)),
+            padding=config["pad_token_id"],
+            shared_embeddings=shared,
+            tied_output=bool(config.get("tie_word_embeddings", True)),
+            **own,
+        )
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a ``config.json`` says of it; `from_config` reads it back."""
+        return {
+            "model_type": self.family,
+            "is_encoder_decoder": True,
+            "vocab_size": self.source_vocabulary,
+            "decoder_vocab_size": self.vocabulary,
+            "d_model": self.width,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "encoder_attention_heads": self.encoder_heads,
+            "decoder_attention_heads": self.decoder_heads,
+            "encoder_ffn_dim": self.encoder_feed_forward,
+            "decoder_ffn_dim": self.decoder_feed_forward,
+            "max_position_embeddings": self.max_positions,
+            "activation_function": self.activation,
+            "scale_embedding": self.scaled_embeddings,
+            "pad_token_id": self.padding,
+            "share_encoder_decoder_embeddings": self.shared_embeddings,
+            "tie_word_embeddings": self.tied_output,
+            **(
+                {"tokens_per_step": self.group, "order": self.order, "masked": self.masked}
+                if self.family == OWN
+                else {}
+            ),
+        }
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor the forward pass reads, embeddings under their separate names."""
+        width = self.width
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.encoder.embed_tokens.weight": (self.source_vocabulary, width),
+            "model.decoder.embed_tokens.weight": (self.vocabulary, width),
+            "lm_head.weight": (self.vocabulary, width),
+        }
+
+        def norm(name: str) -> None:
+            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
+
+        def linear(name: str, rows: int, columns: int) -> None:
+            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (rows, columns), (rows,)
+
+        for side, layers, attentions, inner in (
+            ("encoder", self.encoder_layers, ("self_attn",), self.encoder_feed_forward),
+            ("decoder", self.decoder_layers, ("self_attn", "encoder_attn"), self.decoder_feed_forward),
+        ):
+            first = self.first_position(side)
+            if first is not None:
+                shapes[f"model.{side}.embed_positions.weight"] = (self.max_positions + first, width)
+            if self.normed_embeddings:
+                norm(f"model.{side}.layernorm_embedding")
+            if self.pre_norm:
+                norm(f"model.{side}.layer_norm")
+            for layer in range(layers):
+                name = f"model.{side}.layers.{layer}"
+                for attention in attentions:
+                    for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                        linear(f"{name}.{attention}.{part}", width, width)
+                    norm(f"{name}.{attention}_layer_norm")
+                linear(f"{name}.fc1", inner, width)
+                linear(f"{name}.fc2", width, inner)
+                norm(f"{name}.final_layer_norm")
+        if self.masked:
+            shapes["length.weight"] = (self.max_positions, width)
+        return shapes
+
+    @property
+    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
+        """Tensors a checkpoint may hold besides: the output bias, and position tables that are computed anyway."""
+        optional: dict[str, tuple[int, ...]] = {}
+        if self.family != "m2m_100":
+            optional["final_logits_bias"] = (1, self.vocabulary)
+        if self.family == "marian":
+            for side in ("encoder", "decoder"):
+                optional[f"model.{side}.embed_positions.weight"] = (self.max_positions, self.width)
+        return optional
+
+    def stored_as(self, name: str) -> tuple[str, ...]:
+        """The names under which a checkpoint may store a tensor, tied embeddings being stored once."""
+        shared = "model.shared.weight"
+        encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+        if name == encoder:
+            return (encoder, shared, decoder, "lm_head.weight") if self.shared_embeddings else (encoder,)
+        if name == decoder:
+            tied = (encoder,) if self.shared_embeddings else ()
+            return (decoder, shared, *tied, "lm_head.weight") if self.tied_output else (decoder, shared, *tied)
+        if name == "lm_head.weight" and self.tied_output:
+            tied = (encoder,) if self.shared_embeddings else ()
+            return ("lm_head.weight", decoder, shared, *tied)
+        return (name,)
+
+
+def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
+    group, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
+    start = config.get("decoder_start_token_id")
+    sound = (
+        (type(group) is int and group >= 1, "tokens_per_step must be a whole number above 0", group),
+        (order in ORDERS, f"order must be one of {', '.join(ORDERS)}", order),
+        (type(masked) is bool, "masked must be true or false", masked),
+        (not masked or group == 1, "a masked model has tokens_per_step 1", group),
+        (isinstance(start, list) and len(start) == group, "decoder_start_token_id must list a start for each token a step", start),
+    )  # fmt: skip
+    for good, wanted, got in sound:
+        if not good:
+            raise CheckpointError(f"config.json is damaged: {wanted}, got {got!r}. Copy it again.")
+    return {"group": group, "order": order, "masked": masked}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.papers.experiment import NoResult, Scale, committed
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.sharp_models.engines import (
     FOLDER,
     FULL,

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cpu import show
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.papers.experiment import NoResult, Scale, committed
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, distinct, front, frontiers
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,

@@ -33,7 +33,8 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 
 def _experiment(options: argparse.Namespace) -> int:
-    from fastdecode_lib.papers.experiment import Scale, experiments
+    from fastdecode_lib.papers.catalogue import experiments
+    from fastdecode_lib.papers.experiment import Scale
     from fastdecode_lib.papers.making import Maker, make
     from fastdecode_lib.store import write_table
 
@@ -90,8 +91,7 @@ def _experiment(options: argparse.Namespace) -> int:
 
 def _list_experiments(stem: str, json_file: str | None) -> int:
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.papers.catalogue import INVENTORY
-    from fastdecode_lib.papers.experiment import experiments
+    from fastdecode_lib.papers.catalogue import INVENTORY, experiments
     from fastdecode_lib.store import write_table
 
     known = experiments()
@@ -128,7 +128,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
 
 def _state(e: Any) -> str:
     """Whether the laptop's outcome of an experiment comes with fastdecode."""
-    from fastdecode_lib.papers.experiment import NoResult, committed
+    from fastdecode_lib.papers.outcomes import NoResult, committed
 
     try:
         frame = committed(e.name)

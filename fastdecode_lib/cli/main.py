@@ -489,7 +489,9 @@ def _figures(options: argparse.Namespace) -> int:
     from ddgviz.figures import frontier
     from fastdecode_lib.loading import load
     from fastdecode_lib.papers import start_here
-    from fastdecode_lib.papers.experiment import NoResult, Scale, experiments
+    from fastdecode_lib.papers.catalogue import experiments
+    from fastdecode_lib.papers.experiment import Scale
+    from fastdecode_lib.papers.outcomes import NoResult
     from fastdecode_lib.runners import DECODERS
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import CorpusNotFound
@@ -551,7 +553,7 @@ def _has_browser() -> bool:
 
 def _result(e: Any, scale: Any, *, make: bool) -> Any:
     """The table of an experiment: the one that comes with fastdecode, or else, if it is short or so wished, made now."""
-    from fastdecode_lib.papers.experiment import NoResult, committed
+    from fastdecode_lib.papers.outcomes import NoResult, committed
 
     try:
         return committed(e.name, scale)

@@ -3,12 +3,9 @@
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastdecode_lib.loading import TranslationModel
-
-if TYPE_CHECKING:
-    pass
 
 
 def provenance(

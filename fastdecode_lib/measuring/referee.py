@@ -10,14 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from fastdecode_lib.core import Measurement, Source, Usage
-
-if TYPE_CHECKING:
-    pass
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fastdecode_lib.papers.experiment import Experiment
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -110,3 +112,27 @@ INVENTORY: tuple[Entry, ...] = (
     Entry("004", "Table 1", "Decoding speed after each optimisation", experiment="sharp_models.table1"),
     Entry("004", "Table 2", "Quality and speed of the systems", experiment="sharp_models.table2"),
 )
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment by ``STEM.TABLE``."""
+    from fastdecode_lib.papers import (
+        combinations,
+        double_token_decoding,
+        learning_to_screen,
+        parallel_decoding,
+        sharp_models,
+        start_here,
+        vocabulary_clusters,
+    )
+
+    modules = (
+        start_here,
+        vocabulary_clusters,
+        learning_to_screen,
+        double_token_decoding,
+        parallel_decoding,
+        sharp_models,
+        combinations,
+    )
+    return {e.name: e for module in modules for e in module.EXPERIMENTS}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastdecode_lib.papers.experiment import NoResult, committed, processors
+from fastdecode_lib.papers.outcomes import NoResult, committed
+from fastdecode_lib.papers.reading import processors
 from fastdecode_lib.store import atomic_file
 
 if TYPE_CHECKING:

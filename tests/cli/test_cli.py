@@ -214,10 +214,10 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
 ) -> None:
     import pandas as pd
 
-    import fastdecode_lib.papers.experiment as experiments_module
     from fastdecode_lib import runners
+    from fastdecode_lib.papers import catalogue
 
-    known = experiments_module.experiments()
+    known = catalogue.experiments()
     chosen = {name: e for name, e in known.items() if name in ("start_here.comparison", "parallel_decoding.batch")}
     bars = {"speedup": [1.0, 1.2], "speedup_low": [0.9, 1.1], "speedup_high": [1.1, 1.3]}
     compared = {"name": ["greedy", "jacobi"], "agreement": 1.0, "calls": [9, 7], "bleu": [30.0, 30.0], **bars}
@@ -225,7 +225,7 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
         "start_here.comparison": pd.DataFrame(compared),
         "parallel_decoding.batch": pd.DataFrame({"name": ["a", "a"], "batch": [1, 2], "speedup": [1.0, 1.2]}),
     }
-    monkeypatch.setattr(experiments_module, "experiments", lambda: chosen)
+    monkeypatch.setattr(catalogue, "experiments", lambda: chosen)
     monkeypatch.setattr(sys.modules["fastdecode_lib.cli.main"], "_result", lambda e, scale, make: tables[e.name])
     monkeypatch.setattr(runners, "DECODERS", ("jacobi",))
     monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
@@ -244,7 +244,8 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
 def test_figures_starts_no_long_run_unasked() -> None:
     import pandas as pd
 
-    from fastdecode_lib.papers.experiment import Experiment, NoResult, Scale
+    from fastdecode_lib.papers.experiment import Experiment, Scale
+    from fastdecode_lib.papers.outcomes import NoResult
 
     ran: list[str] = []
 

@@ -33,7 +33,7 @@ def either(name: str) -> dict[str, Any]:
 def runs() -> dict[str, Any]:
     """The runs of the kept traces, made again; Mask-Predict's comes from the committed result, as its model is not bundled."""
     from fastdecode_lib import load, translate
-    from fastdecode_lib.papers.experiment import committed
+    from fastdecode_lib.papers.outcomes import committed
 
     both = {"model": load("bidirectional", device="cpu"), "source": "en", "target": "de"}
     small = {"model": load("tatoeba-small", device="cpu"), "source": "en", "target": "de"}

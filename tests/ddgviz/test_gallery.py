@@ -325,7 +325,7 @@ def test_two_tokens_a_pass_from_both_ends(opened: Opener, scheme: str) -> None:
 
 @both
 def test_masks_are_predicted_again(opened: Opener, scheme: str) -> None:
-    from fastdecode_lib.papers.experiment import committed
+    from fastdecode_lib.papers.outcomes import committed
 
     page = opened(committed("double_token_decoding.mask_predict").attrs["traces"]["mask_predict"], scheme)
     assert said(page, "headline") == "4 passes for 11 tokens" and "masked again" in said(page, "legend")
@@ -445,7 +445,7 @@ def draw(figure: Any, name: str, width: int = 900) -> str:
 @SERVED
 @both
 def test_speed_and_agreement(kaleido: Any, scheme: str) -> None:
-    from fastdecode_lib.papers.experiment import committed
+    from fastdecode_lib.papers.outcomes import committed
 
     figure = ddgviz.speed_accuracy(committed("start_here.own_sentences"), theme=scheme)
     svg = draw(figure, f"speed-{scheme}")
@@ -456,7 +456,7 @@ def test_speed_and_agreement(kaleido: Any, scheme: str) -> None:
 @both
 def test_frontier(kaleido: Any, scheme: str) -> None:
     from ddgviz.figures import frontier
-    from fastdecode_lib.papers.experiment import committed
+    from fastdecode_lib.papers.outcomes import committed
 
     figure = frontier(committed("start_here.own_sentences"), theme=scheme)
     svg = draw(figure, f"frontier-{scheme}")
@@ -466,7 +466,7 @@ def test_frontier(kaleido: Any, scheme: str) -> None:
 @SERVED
 @both
 def test_curves(kaleido: Any, scheme: str) -> None:
-    from fastdecode_lib.papers.experiment import committed
+    from fastdecode_lib.papers.outcomes import committed
 
     cores = committed("parallel_decoding.figure3")
     figure = ddgviz.curves(cores, x="cores", y="speedup", reference=1.0, log_x=True, theme=scheme)

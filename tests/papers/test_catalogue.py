@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastdecode_lib.papers.catalogue import INVENTORY, PAPERS
-from fastdecode_lib.papers.experiment import Scale, experiments
+from fastdecode_lib.papers.catalogue import INVENTORY, PAPERS, experiments
+from fastdecode_lib.papers.experiment import Scale
 
 PRINTED = {
     "000": ({1, 2, 3, 4, 5, 6}, {1, 2, 3, 4}),

@@ -14,8 +14,10 @@ import fakes
 import pytest
 
 from fastdecode_lib import cli
-from fastdecode_lib.papers.experiment import COUNTED, NoResult, Scale, committed, experiments
+from fastdecode_lib.papers.catalogue import experiments
+from fastdecode_lib.papers.experiment import COUNTED, Scale
 from fastdecode_lib.papers.making import Made, Maker, _lost, make
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.store import write_table
 
 NAMES = (
@@ -143,7 +145,7 @@ def test_passes_are_kept_beside_their_table(tmp_path: Path, monkeypatch: pytest.
     e, results = experiments()["double_token_decoding.mask_predict"], tmp_path / "results"
     results.mkdir()
     ((_, table),) = make([e], MAKER, results=results)
-    monkeypatch.setattr("fastdecode_lib.papers.experiment.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr("fastdecode_lib.papers.outcomes.resources.files", lambda _: tmp_path)
     monkeypatch.setattr(Maker, "__call__", lambda _, name, **more: pytest.fail(f"{name} is there already"))
     kept = sys.modules["fastdecode_lib.cli.main"]._result(
         replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True

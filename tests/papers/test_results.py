@@ -8,15 +8,17 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
+from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.combinations import page as page_combinations
 from fastdecode_lib.papers.combinations.drafts import as_predicted
 from fastdecode_lib.papers.double_token_decoding import page as page_002
-from fastdecode_lib.papers.experiment import NoResult, beside, committed, experiments, neat, shown, waiting, with_paper
 from fastdecode_lib.papers.learning_to_screen import page as page_001
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, at_equal_budgets, distinct
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.page import PAGE
+from fastdecode_lib.papers.reading import beside, neat, shown, waiting, with_paper
 from fastdecode_lib.papers.sharp_models import cost_page
 from fastdecode_lib.papers.sharp_models import page as page_004
 from fastdecode_lib.papers.vocabulary_clusters import page as page_000

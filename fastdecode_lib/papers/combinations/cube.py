@@ -20,7 +20,8 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy
-from fastdecode_lib.papers.experiment import NoResult, Scale, trained
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 

@@ -10,7 +10,8 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, told
 from fastdecode_lib.papers.double_token_decoding.systems import BEAM, LONG, SINGLE, SYSTEMS, each, pairs_of, session_of
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult
 
 if TYPE_CHECKING:
     import pandas as pd

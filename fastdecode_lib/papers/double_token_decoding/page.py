@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from fastdecode_lib.papers.double_token_decoding.profile import PARTS
 from fastdecode_lib.papers.double_token_decoding.quality import TIMED
-from fastdecode_lib.papers.experiment import Scale, committed
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import committed
 from fastdecode_lib.papers.page import Section, markdown, measured, untrained
 
 if TYPE_CHECKING:

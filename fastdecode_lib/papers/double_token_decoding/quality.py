@@ -34,7 +34,8 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timed,
     updates_of,
 )
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import SYSTEMS_002, GroupPreset

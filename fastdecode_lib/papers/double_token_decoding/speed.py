@@ -28,7 +28,8 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     session_of,
     updates_of,
 )
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
 

@@ -21,7 +21,8 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
-from fastdecode_lib.papers.experiment import NoResult, Scale, trained, untrained
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult, trained, untrained
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs

@@ -17,9 +17,10 @@ from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, told, trained_of
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from fastdecode_lib.papers.experiment import committed
 from fastdecode_lib.papers.learning_to_screen import printed
 from fastdecode_lib.papers.learning_to_screen.tables import at_equal_budgets
+from fastdecode_lib.papers.outcomes import committed
 from fastdecode_lib.papers.page import Section, measured
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import MODELS, TOP, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,

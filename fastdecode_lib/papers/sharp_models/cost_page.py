@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fastdecode_lib.papers.experiment import committed
+from fastdecode_lib.papers.outcomes import committed
 from fastdecode_lib.papers.page import markdown
 
 PAGE = Path("docs") / "cost.md"

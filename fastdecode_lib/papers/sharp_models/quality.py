@@ -8,7 +8,8 @@ from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.papers.experiment import NoResult, Scale, committed
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
 from fastdecode_lib.projections.average import Average

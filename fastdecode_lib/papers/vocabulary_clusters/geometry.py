@@ -12,7 +12,8 @@ import numpy as np
 
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
-from fastdecode_lib.papers.experiment import NoResult, Scale
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
 from fastdecode_lib.papers.vocabulary_clusters import printed

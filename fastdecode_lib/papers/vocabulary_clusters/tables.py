@@ -21,7 +21,8 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
-from fastdecode_lib.papers.experiment import Scale, trained
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000

@@ -11,12 +11,14 @@ import ddgviz
 from fastdecode_lib import load, registry
 from fastdecode_lib.measuring.counting import WatchedModel
 from fastdecode_lib.papers import page as pages
+from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.double_token_decoding import ends, quality, speed, systems
 from fastdecode_lib.papers.double_token_decoding import page as page_002
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding import profile as taken_apart
 from fastdecode_lib.papers.double_token_decoding.systems import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
-from fastdecode_lib.papers.experiment import NoResult, Scale, committed, experiments
+from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.screens import Screen, ScreenScorer, output_matrix
 from fastdecode_lib.training.presets import SYSTEMS_002

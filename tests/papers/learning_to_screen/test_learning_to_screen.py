@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from benchmarks import projections
-from fastdecode_lib.papers.experiment import NoResult, Scale, committed
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import EXPERIMENTS, outputs, tables
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity, reaching
 from fastdecode_lib.papers.learning_to_screen.tables import learned
+from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, rival_settings
 from fastdecode_lib.projections.ann_indexes import Fgd

@@ -17,7 +17,8 @@ from fastdecode_lib.laws.cases import random_case, random_tensors, tiny_architec
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted, count
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.papers.experiment import Scale, experiments
+from fastdecode_lib.papers.catalogue import experiments
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding import costs, printed
 from fastdecode_lib.papers.parallel_decoding import tables as parallel_decoding
 from fastdecode_lib.papers.parallel_decoding.runs import METHODS, count_by_length, directions_of, multiply_adds, runs
@@ -340,7 +341,7 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
     drawn: dict[str, Any] = {}
     chosen["parallel_decoding.batch"] = replace(known["parallel_decoding.batch"], run=needs_corpus)
-    monkeypatch.setattr("fastdecode_lib.papers.experiment.experiments", lambda: chosen)
+    monkeypatch.setattr("fastdecode_lib.papers.catalogue.experiments", lambda: chosen)
     monkeypatch.setattr("fastdecode_lib.runners.DECODERS", ("gauss_seidel:block=3",))
     monkeypatch.setattr("ddgviz.save_chart", lambda figure, stem: [drawn.setdefault(stem.name, figure)][:0])
     monkeypatch.setattr("ddgviz.save", lambda trace, path: drawn.setdefault(path.name, trace))

@@ -10,7 +10,8 @@ import pytest
 from benchmarks import cpu
 from benchmarks.cpu import GOALS, rows_of
 from fastdecode_lib.loading import load
-from fastdecode_lib.papers.experiment import Scale, experiments
+from fastdecode_lib.papers.catalogue import experiments
+from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.random_models import TOY, random_checkpoint
 from fastdecode_lib.papers.sharp_models import engines
 from fastdecode_lib.papers.sharp_models.engines import LARGE, SMALL, WIDTHS, many_sentences

@@ -1,0 +1,71 @@
+"""Outcomes of long runs, which come with fastdecode, and the trained models that runs need."""
+
+import json
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from fastdecode_lib.trace import Trace
+from fastdecode_lib.training.presets import place_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class NoResult(ValueError):
+    """A long run whose outcome does not come with fastdecode."""
+
+
+def trained(preset: str) -> str:
+    """A preset's model as `load` takes it, trained here or bundled; see `training.presets.place_of`.
+
+    Raises
+    ------
+    NoResult
+        If there is neither.
+    """
+    place = place_of(preset)
+    if place is None:
+        raise untrained(preset)
+    return place
+
+
+def untrained(preset: str) -> NoResult:
+    """What a row says whose model there is not."""
+    return NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
+
+
+def result_name(name: str, scale: str, threads: int = 1) -> str:
+    """The file of an experiment's outcome."""
+    return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
+
+
+def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFrame":
+    """The outcome of a long run that comes with fastdecode; ``frame.attrs["provenance"]`` tells how it was made.
+
+    ``frame.attrs["traces"]`` holds the passes it was read from, by name.
+
+    Raises
+    ------
+    NoResult
+        If there is none.
+    ValueError
+        If it is damaged.
+    """
+    import pandas as pd
+
+    path = resources.files("fastdecode_lib") / "results" / result_name(name, scale, threads)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        frame = pd.DataFrame(content["rows"])
+        frame.attrs["provenance"] = content["provenance"]
+        frame.attrs["traces"] = {label: Trace.from_dict(trace) for label, trace in content.get("traces", {}).items()}
+    except FileNotFoundError as error:
+        raise NoResult(
+            f"There is no result of {name!r} at scale {scale!r} here. Make it, from the folder of the repository and with the "
+            f"corpus: fastdecode experiment {name} --scale {scale} --data DIR --results fastdecode_lib/results"
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"The result is damaged: {path}: {error!r}. Install fastdecode again, or make it again."
+        ) from error
+    return frame

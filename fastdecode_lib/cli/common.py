@@ -76,3 +76,28 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
         frame[name] = frame[name].str.ljust(frame[name].str.len().max())
     frame = frame.rename(columns={name: name.ljust(frame[name].str.len().max()) for name in texts})
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}" if abs(x) < 1e6 else f"{x:.3g}", na_rep="-"))
+
+
+PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
+"""What ddgviz.save writes of one sentence, besides the trace itself."""
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in one line; for the errors of files with what to check."""
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename2 or error.filename
+        where = f": {name}" if name else ""
+        return f"{error.strerror}{where}. Check the path, the space left and the permissions."
+    return " ".join(str(error).split())
+
+
+def has_browser() -> bool:
+    """Whether there is a browser that draws PDF and PNG; where there is none, this is printed."""
+    from ddgviz.browser import find_browser
+
+    try:
+        find_browser()
+    except ValueError as error:
+        print(f"fastdecode: PDF and PNG are left out. {one_line(error)}", file=sys.stderr)
+        return False
+    return True

@@ -12,6 +12,8 @@ import fakes
 import pytest
 
 from fastdecode_lib import cli
+from fastdecode_lib.cli import check, figures
+from fastdecode_lib.cli.common import PICTURES
 from fastdecode_lib.trace import Trace
 
 SENTENCES = fakes.own_sentences()
@@ -127,7 +129,7 @@ def test_pictures(capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tm
 def test_every_kind_of_file_has_an_option() -> None:
     from ddgviz.export import SUFFIXES
 
-    assert {f".{kind}" for kind in sys.modules["fastdecode_lib.cli.main"].PICTURES} == set(SUFFIXES) - {".json"}
+    assert {f".{kind}" for kind in PICTURES} == set(SUFFIXES) - {".json"}
 
 
 WITHOUT_BROWSER = ("svg", "html", "tex", "graphml", "gexf")
@@ -226,7 +228,7 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
         "parallel_decoding.batch": pd.DataFrame({"name": ["a", "a"], "batch": [1, 2], "speedup": [1.0, 1.2]}),
     }
     monkeypatch.setattr(catalogue, "experiments", lambda: chosen)
-    monkeypatch.setattr(sys.modules["fastdecode_lib.cli.main"], "_result", lambda e, scale, make: tables[e.name])
+    monkeypatch.setattr(figures, "_result", lambda e, scale, make: tables[e.name])
     monkeypatch.setattr(runners, "DECODERS", ("jacobi",))
     monkeypatch.setenv("BROWSER_PATH", "/nowhere/chrome")
     status = cli.main(["figures", "--out", str(tmp_path), "--scale", "tiny"])
@@ -254,14 +256,10 @@ def test_figures_starts_no_long_run_unasked() -> None:
         return pd.DataFrame()
 
     for live, asked in ((False, True), (True, False), (True, True)):
-        sys.modules["fastdecode_lib.cli.main"]._result(
-            Experiment("start_here", "nothing", "", run, live=live), Scale.LAPTOP, make=asked
-        )
+        figures._result(Experiment("start_here", "nothing", "", run, live=live), Scale.LAPTOP, make=asked)
     assert ran == ["laptop"] * 3
     with pytest.raises(NoResult, match="Make it"):
-        sys.modules["fastdecode_lib.cli.main"]._result(
-            Experiment("start_here", "nothing", "", run), Scale.LAPTOP, make=False
-        )
+        figures._result(Experiment("start_here", "nothing", "", run), Scale.LAPTOP, make=False)
     assert len(ran) == 3
 
 
@@ -568,7 +566,7 @@ def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["fastdecode_lib.cli.main"], "_check", interrupt)
+    monkeypatch.setattr(check, "_check", interrupt)
     assert cli.main(["check"]) == 130
     captured = capsys.readouterr()
     assert captured.err == "fastdecode: interrupted\n" and captured.out == ""
@@ -578,7 +576,7 @@ def test_the_reader_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(sys.modules["fastdecode_lib.cli.main"], "_check", broken)
+    monkeypatch.setattr(check, "_check", broken)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert cli.main(["check"]) == 0
 

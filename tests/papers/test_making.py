@@ -4,7 +4,6 @@ import gzip
 import json
 import multiprocessing
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import fakes
 import pytest
 
 from fastdecode_lib import cli
+from fastdecode_lib.cli import figures
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import COUNTED, Scale
 from fastdecode_lib.papers.making import Made, Maker, _lost, make
@@ -147,9 +147,7 @@ def test_passes_are_kept_beside_their_table(tmp_path: Path, monkeypatch: pytest.
     ((_, table),) = make([e], MAKER, results=results)
     monkeypatch.setattr("fastdecode_lib.papers.outcomes.resources.files", lambda _: tmp_path)
     monkeypatch.setattr(Maker, "__call__", lambda _, name, **more: pytest.fail(f"{name} is there already"))
-    kept = sys.modules["fastdecode_lib.cli.main"]._result(
-        replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True
-    )
+    kept = figures._result(replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True)
     trace = kept.attrs["traces"]["mask_predict"]
     assert {"mask_predict": trace.to_dict()} == table.traces
     assert len(kept) == sum(len(iteration.slots) for iteration in trace.iterations) > 0

@@ -11,7 +11,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from fastdecode_lib import load, registry
-from fastdecode_lib.cli.main import _curves, main
+from fastdecode_lib.cli.figures import _curves
+from fastdecode_lib.cli.main import main
 from fastdecode_lib.core import drain
 from fastdecode_lib.laws.cases import random_case, random_tensors, tiny_architecture
 from fastdecode_lib.loading import TranslationModel

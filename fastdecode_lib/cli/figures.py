@@ -1,0 +1,116 @@
+"""The command that writes every figure in every form, and every table."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.cli.common import (
+    has_browser,
+    one_line,
+)
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``figures``."""
+    figures = commands.add_parser(
+        "figures", help="write every figure in every form, and every table, of the results that come with fastdecode"
+    )
+    figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
+    figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
+    figures.add_argument("--make", action="store_true", help="make what has no result yet, too: long runs")
+    figures.set_defaults(run=_figures)
+
+
+def _figures(options: argparse.Namespace) -> int:
+    import ddgviz
+    from ddgviz.figures import frontier
+    from fastdecode_lib.loading import load
+    from fastdecode_lib.papers import start_here
+    from fastdecode_lib.papers.catalogue import experiments
+    from fastdecode_lib.papers.experiment import Scale
+    from fastdecode_lib.papers.outcomes import NoResult
+    from fastdecode_lib.runners import DECODERS
+    from fastdecode_lib.store import write_table
+    from fastdecode_lib.text.corpus import CorpusNotFound
+    from fastdecode_lib.translation import translate
+
+    scale = Scale.of(options.scale)
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    traces: dict[str, Any] = {}
+    browser, known = has_browser(), experiments()
+    for number, (name, e) in enumerate(known.items(), 1):
+        print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
+        figures: dict[Path, Any] = {}
+        try:
+            frame = _result(e, scale, make=options.make or scale is Scale.TINY)
+        except (CorpusNotFound, NoResult) as error:
+            print(f"fastdecode: {name} is left out. {one_line(error)}", file=sys.stderr)
+            continue
+        stem = folder / f"{name}.{scale}"
+        _write_tables(frame, stem)
+        write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
+        print(f"{stem}.csv .tex .json")
+        traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
+        if e.chart and (drawn := _curves(frame, e.chart)) is not None:
+            figures[stem] = drawn
+        if e.compares:
+            figures[stem] = ddgviz.speed_accuracy(frame)
+            if frame.get("bleu") is not None and frame["bleu"].notna().any():
+                figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
+        for path, figure in figures.items():
+            try:
+                paths = ddgviz.save_chart(figure, path)
+            except ValueError:
+                if browser:
+                    raise
+                paths = [Path(f"{path}.html")]
+            print(*paths, sep="\n")
+    model = load()
+    sentence = start_here.SENTENCES[-1][0]
+    for decoder in DECODERS:
+        found = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
+        traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
+    for label, trace in traces.items():
+        for suffix in ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ())):
+            print(ddgviz.save(trace, folder / f"{label}.{suffix}"))
+    return 0
+
+
+def _result(e: Any, scale: Any, *, make: bool) -> Any:
+    """The table of an experiment: the one that comes with fastdecode, or else, if it is short or so wished, made now."""
+    from fastdecode_lib.papers.outcomes import NoResult, committed
+
+    try:
+        return committed(e.name, scale)
+    except NoResult:
+        if not (make or e.live):
+            raise
+    if not e.live:
+        print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
+    return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
+
+
+def _curves(frame: Any, chart: Any) -> Any:
+    """The curves of a table, as the experiment says; None where there is nothing but gaps to draw."""
+    from dataclasses import asdict
+
+    import ddgviz
+
+    settings = asdict(chart)
+    if "kind" in frame:
+        frame = frame[frame["kind"] != "gap"]
+    for column, value in settings.pop("where").items():
+        frame = frame[frame[column] == value]
+    return ddgviz.curves(frame, **settings) if len(frame) else None
+
+
+def _write_tables(frame: Any, stem: Path) -> None:
+    """A table as CSV and as LaTeX."""
+    from fastdecode_lib.store import atomic_file
+
+    with atomic_file(f"{stem}.csv") as temporary:
+        frame.to_csv(temporary, index=False)
+    with atomic_file(f"{stem}.tex") as temporary:
+        frame.to_latex(temporary, index=False, float_format="%.3f", escape=True)

@@ -178,7 +178,9 @@ def _quantised(model: Model) -> Projection:
 
 def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
     """A screen from its folder, for the direction, or for its target language, or for all."""
-    from fastdecode_lib.projections.screens import ScreenScorer, load_screens, output_matrix
+    from fastdecode_lib.projections.exact_compiled import output_matrix
+    from fastdecode_lib.projections.screen_compiled import ScreenScorer
+    from fastdecode_lib.projections.screens import load_screens
 
     hints = {"file": str, "shared": bool, "precision": str}
     _check_options(name, options, hints)
@@ -237,7 +239,7 @@ def projection_class(place: str) -> Any:
 
 def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projection:
     """A projection that is fitted on the model's output matrix here and now."""
-    from fastdecode_lib.projections.screens import output_matrix
+    from fastdecode_lib.projections.exact_compiled import output_matrix
 
     fit = projection_class(OF_WEIGHTS[name]).fit
     hints = typing.get_type_hints(fit)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Source
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, Stored, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 
 ROWS = 32
@@ -100,3 +100,26 @@ class CompiledExact:
             made = room(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
             self._rooms.made = made
         return made
+
+
+def output_matrix(model: Model, precision: Stored | None = None) -> Matrix:
+    """The output matrix of a model with its bias, packed for the CPU: as the model has it, or in another precision.
+
+    Raises
+    ------
+    ValueError
+        If the model has several outputs, or its weights are not on the CPU.
+    """
+    if len(model.outputs) != 1:
+        raise ValueError(
+            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use 'exact' for an ensemble."
+        )
+    weight, bias = model.outputs[0].weight, model.outputs[0].bias
+    if isinstance(weight, Matrix):
+        if precision in (None, weight.precision):
+            return weight
+        return Matrix.of(weight.unpacked(), weight.bias[: weight.shape[0]], precision, name="the output matrix")
+    if getattr(weight, "device", None) is not None and weight.device.type != "cpu":
+        raise ValueError(f"This projection runs on the CPU: got a model on {weight.device}. Load it with device='cpu'.")
+    biases = None if bias is None else bias.detach().float().numpy()
+    return Matrix.of(weight.detach().float().numpy(), biases, precision or "float32", name="the output matrix")

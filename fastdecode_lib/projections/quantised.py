@@ -11,8 +11,7 @@ from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
-from fastdecode_lib.projections.exact_compiled import CompiledExact
-from fastdecode_lib.projections.screens import output_matrix
+from fastdecode_lib.projections.exact_compiled import CompiledExact, output_matrix
 
 ROWS = 16
 """Hidden vectors scored together."""

@@ -1,4 +1,4 @@
-"""A screen on the output matrix of a torch model, on any device: what `screens.ScreenScorer` is for the compiled engine.
+"""A screen on the output matrix of a torch model, on any device: what `screen_compiled.ScreenScorer` is for the compiled engine.
 
 With torch alone, the rows of a call that fall into the same cluster are multiplied with its rows of the weight, cluster
 after cluster. On a GPU, the Triton kernels of `kernels.triton_gathered` do the whole call without returning to the host.

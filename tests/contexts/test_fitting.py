@@ -20,8 +20,10 @@ from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
-from fastdecode_lib.projections.screens import Screen, ScreenScorer, load_screens, output_matrix, save_screens
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen, load_screens, save_screens
 from fastdecode_lib.runners import runner
 from fastdecode_lib.translation import Session
 

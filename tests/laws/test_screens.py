@@ -14,7 +14,8 @@ from fastdecode_lib.kernels.matrices import STORED, Matrix
 from fastdecode_lib.projections.active_sets import ActiveSets, count_labels
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
-from fastdecode_lib.projections.screens import Screen, ScreenScorer, load_screens, save_screens
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen, load_screens, save_screens
 from fastdecode_lib.projections.tail import WithTail
 
 SEEDS = range(25)

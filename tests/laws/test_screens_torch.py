@@ -14,8 +14,9 @@ from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_torch import Exact
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screen_torch import TorchScreenScorer
-from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 
 SEEDS = range(20)
 DTYPES = (torch.float64, torch.float32)

@@ -12,7 +12,8 @@ from fastdecode_lib.projections.active_sets import ActiveSets, count_labels
 from fastdecode_lib.projections.clustering import empty_sets
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.learning_to_screen import Learning, _Active, fit_screened, knapsack, learn_points, step
-from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 
 SEEDS = range(20)
 

@@ -34,7 +34,9 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.screens import Screen, ScreenScorer, output_matrix
+from fastdecode_lib.projections.exact_compiled import output_matrix
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.text.tokenizers import padded
 
 if TYPE_CHECKING:

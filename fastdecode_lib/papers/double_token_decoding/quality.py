@@ -415,7 +415,8 @@ def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) 
     import tempfile
 
     from fastdecode_lib.projections.clustering import fit_clustered
-    from fastdecode_lib.projections.screens import ScreenScorer, output_matrix
+    from fastdecode_lib.projections.exact_compiled import output_matrix
+    from fastdecode_lib.projections.screen_compiled import ScreenScorer
 
     texts = [a for a, _ in pairs_of(JOINED, scale, data, FIT_ON[scale], "train")]
     with tempfile.TemporaryDirectory() as folder:

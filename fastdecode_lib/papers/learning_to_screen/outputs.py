@@ -35,7 +35,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
-from fastdecode_lib.projections.screens import ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail, low_rank
 from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs

@@ -19,7 +19,7 @@ from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import trained
-from fastdecode_lib.projections.screens import output_matrix
+from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 

@@ -22,7 +22,8 @@ from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters
 from fastdecode_lib.projections.quantised import Quantised
-from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.projections.shortlists import Listed
 
 if TYPE_CHECKING:

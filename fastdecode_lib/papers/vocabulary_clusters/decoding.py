@@ -29,7 +29,7 @@ from fastdecode_lib.papers.vocabulary_clusters.tables import (
 )
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.quantised import Quantised
-from fastdecode_lib.projections.screens import ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.words import split_words

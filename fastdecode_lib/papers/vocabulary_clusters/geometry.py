@@ -21,7 +21,8 @@ from fastdecode_lib.papers.vocabulary_clusters.tables import told
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
-from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 
 if TYPE_CHECKING:
     import pandas as pd

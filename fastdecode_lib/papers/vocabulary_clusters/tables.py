@@ -28,7 +28,8 @@ from fastdecode_lib.papers.shared.projection_runs import Captured, counted
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
 from fastdecode_lib.papers.vocabulary_clusters.ratings import ScriptedRater, Study, power, sample_pairs
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
-from fastdecode_lib.projections.screens import Screen, ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session

@@ -20,7 +20,9 @@ from fastdecode_lib.papers.double_token_decoding.systems import DISTILLED, SYSTE
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.screens import Screen, ScreenScorer, output_matrix
+from fastdecode_lib.projections.exact_compiled import output_matrix
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
+from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.training.presets import SYSTEMS_002
 
 TINY = Scale.TINY

@@ -21,7 +21,7 @@ from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, 
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
-from fastdecode_lib.projections.screens import ScreenScorer
+from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail
 from fastdecode_lib.text.corpus import CorpusNotFound
 from fastdecode_lib.translation import Session

@@ -1,0 +1,322 @@
+"""A screen on the output matrix of a model on the CPU: only the active tokens of a hidden vector's cluster are scored."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.kernels.gathered import (
+    CLUSTERS,
+    COUNTS,
+    FIRSTS,
+    MEMBERS,
+    ROUTER,
+    SCREEN,
+    TABLE,
+    active_log_probabilities,
+    active_products,
+    best_active,
+    best_of_nearest,
+    best_of_union,
+    nearest,
+    union,
+    union_log_probabilities,
+)
+from fastdecode_lib.kernels.ids import checked
+from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, padded, room
+from fastdecode_lib.kernels.packing import Listing
+from fastdecode_lib.kernels.tiles import LANES
+from fastdecode_lib.kernels.top_k import SPAN
+from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.screens import ROWS, SHARING_ROWS, Screen
+
+_NONE, _NO_NORMALISER = np.zeros((1, 0), dtype=np.int64), np.zeros(0)
+
+
+@dataclass(frozen=True)
+class _SetMatrix:
+    """The rows of all sets one after another, each set from a block of its own; see `kernels.gathered`.
+
+    Attributes
+    ----------
+    matrix : Matrix
+    table : int64 array (r, FIELDS)
+    firsts, counts : int64 arrays (r,)
+    members : int64 array
+    """
+
+    matrix: Matrix
+    table: np.ndarray
+    firsts: np.ndarray
+    counts: np.ndarray
+    members: np.ndarray
+
+    @classmethod
+    def of(cls, sets: ActiveSets, whole: Matrix) -> "_SetMatrix":
+        stored = np.diff(sets.offsets)
+        room_of = np.where(stored > 0, -(-stored // (4 * LANES)) * (4 * LANES), 0)
+        starts = np.concatenate([[0], np.cumsum(room_of)])
+        rows = np.zeros(int(starts[-1]), dtype=np.int64)
+        owners = np.repeat(np.arange(len(sets)), stored)
+        rows[starts[owners] + np.arange(len(sets.ids)) - sets.offsets[owners]] = sets.ids
+        matrix = whole.rows(rows) if len(rows) else whole.rows(np.zeros(1, dtype=np.int64))
+        table = np.tile(matrix.record, (len(sets), 1))
+        block_bytes = matrix.weight[0].nbytes
+        table[:, WEIGHT] += starts[:-1] // LANES * block_bytes
+        for column in (SCALE, BIAS, START):
+            table[:, column] += 4 * starts[:-1]
+        table[:, BLOCKS] = room_of // LANES
+        empty = stored == 0
+        table[empty] = whole.record
+        members, firsts = sets.ids, sets.offsets[:-1]
+        if empty.any():
+            members = np.concatenate([members, np.arange(sets.vocabulary)])
+            firsts = np.where(empty, len(sets.ids), firsts)
+        return cls(matrix, table, firsts.astype(np.int64), sets.sizes, np.ascontiguousarray(members))
+
+    def record_beside(self, router: Matrix, clusters: int) -> np.ndarray:
+        """Where everything is, as `kernels.gathered.best_of_nearest` reads it."""
+        record = np.zeros(SCREEN, dtype=np.int64)
+        record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
+        for place, array in (
+            (TABLE, self.table),
+            (FIRSTS, self.firsts),
+            (COUNTS, self.counts),
+            (MEMBERS, self.members),
+        ):
+            assert array.dtype == np.int64 and array.flags.c_contiguous
+            record[place] = array.ctypes.data
+        return record
+
+
+class ScreenScorer:
+    """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
+
+    By default each hidden vector has the set of its own cluster, so that no row depends on the rows beside it. With
+    `shared`, all rows of a call score the union of their sets, as paper 000 does for a batch (section 3, step 2).
+
+    Parameters
+    ----------
+    screen : Screen
+    whole : Matrix
+        The output matrix (V, D) with its bias.
+    shared : bool
+        It keeps the rows of the matrix one by one beside the copies of all sets, which serve calls that fall into one cluster.
+    scatter : bool
+        With `shared`: each row's best tokens and normaliser are read off an array of the vocabulary's width, in which all
+        others score minus infinity (step 4). Nothing but the time differs, and the last digits of the normaliser.
+
+    Raises
+    ------
+    ValueError
+        If the screen does not fit the matrix, or `scatter` is asked for without `shared`.
+    """
+
+    def __init__(self, screen: Screen, whole: Matrix, *, shared: bool = False, scatter: bool = False):
+        vocabulary, width = whole.shape
+        if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
+            raise ValueError(
+                f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
+                f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
+            )
+        if scatter and not shared:
+            raise ValueError("scatter is a step of shared sets: got scatter=True with shared=False. Use shared=True.")
+        self.screen, self.whole, self.shared, self.scatter = screen, whole, shared, scatter
+        self.name = screen.method
+        self._router = screen.router
+        self._sets = _SetMatrix.of(screen.sets, whole)
+        self._listing = Listing(whole) if shared else None
+        self._widest = padded(vocabulary if shared else int(screen.sets.sizes.max()))
+        self._rooms = threading.local()
+        self._record = self._sets.record_beside(self._router, len(screen.sets))
+
+    def __reduce__(self) -> Any:
+        """A copy has arrays of its own."""
+        return _made, (type(self), self.screen, self.whole, self.shared, self.scatter)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model whose contexts the screen was fitted on."""
+        return self.screen.fingerprint
+
+    def bind(self, source: Source | None) -> "ScreenScorer":
+        """Itself: sets do not depend on the source."""
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the centroids and of what is copied: the rows of each set, and all of them once where sets are shared.
+
+        The output matrix is the model's own.
+        """
+        sets = self._sets
+        others = sum(array.nbytes for array in (sets.table, sets.firsts, sets.counts, sets.members))
+        listed = 0 if self._listing is None else self._listing.entries.nbytes
+        return self._router.memory_bytes + sets.matrix.memory_bytes + others + listed
+
+    def bytes_for(self, tokens: float) -> float:
+        """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
+        return self._router.memory_bytes + tokens * self.whole.memory_bytes / self.whole.outputs
+
+    def multiply_adds(self, rows: int) -> int:
+        """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
+        return int(rows * self.whole.shape[1] * (len(self.screen.sets) + self.screen.sets.sizes.mean()))
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
+        hidden = self._checked(hidden)
+        if k < 1:
+            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
+        rows = len(hidden)
+        refused = _NONE
+        if banned is not None:
+            refused = checked("banned tokens", np.atleast_2d(banned), -1, self.whole.shape[0])
+            if len(refused) not in (1, rows):
+                raise ValueError(
+                    f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors."
+                )
+        ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
+        log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
+        if rows == 1 and not self.scatter:
+            told = np.empty(2, dtype=np.int64)
+            best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
+            return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
+        clusters, sets = self._nearest(hidden), self._sets
+        if not rows:
+            counts = np.zeros(0, dtype=np.int64)
+        elif self._listing is not None:
+            active, count = self._union(clusters)
+            _, _, _, rounded, made, tops = self._room(rows)
+            packed, wide = self._rooms.sharing[3:]
+            best_of_union(
+                hidden, clusters, sets.table, self._listing.record, active, count, refused, packed, rounded, made, wide,
+                tops, ids, scores, log_normaliser,
+            )  # fmt: skip
+            counts = np.full(rows, count)
+        else:
+            best_active(
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, refused, *self._room(rows),
+                ids, scores, log_normaliser,
+            )  # fmt: skip
+            counts = sets.counts[clusters]
+        return Candidates(ids, scores, counts, log_normaliser if normalise else None, "active", clusters)
+
+    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
+        """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
+        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.whole.shape[0])
+        if ids.ndim != 2 or len(ids) != len(hidden):
+            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
+        if not len(hidden):
+            return found
+        sets = self._sets
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        if self._listing is not None:
+            active, count = self._union(clusters)
+            packed = self._rooms.sharing[3]
+            union_log_probabilities(
+                hidden, clusters, sets.table, self._listing.record, active, count, ids, packed, rounded, scores, found
+            )
+        else:
+            active_log_probabilities(
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
+            )
+        return found
+
+    def active(self, hidden: Any) -> list[np.ndarray]:
+        """The ascending ids that are scored for each hidden vector (N, D)."""
+        clusters = self._nearest(self._checked(hidden))
+        if self.shared and len(clusters):
+            active, count = self._union(clusters)
+            return [active[:count].copy()] * len(clusters)
+        return [self.screen.sets[cluster] for cluster in clusters]
+
+    def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""
+        hidden, sets = self._checked(hidden), self._sets
+        clusters = self._nearest(hidden)
+        if self._listing is not None and len(hidden):
+            active, count = self._union(clusters)
+            return np.tile(active[:count], (len(hidden), 1)), self._listing(hidden, active[:count])
+        counts = sets.counts[clusters]
+        ids = np.full((len(hidden), int(counts.max(initial=0))), -1, dtype=np.int64)
+        found = np.empty(ids.shape, dtype=np.float32)
+        for row, (first, count) in enumerate(zip(sets.firsts[clusters], counts, strict=True)):
+            ids[row, :count] = sets.members[first : first + count]
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        active_products(hidden, clusters, sets.table, sets.counts, rounded, scores, found)
+        return ids, found
+
+    def describe(self, cluster: int, most: int) -> dict[str, Any]:
+        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `trace.Trace` has them."""
+        tokens = self.screen.sets[cluster]
+        scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
+        return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}
+
+    def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
+        """All tokens active in some clusters (from one), ascending, and their number; they stand until this thread asks again."""
+        assert self._listing is not None
+        if not hasattr(self._rooms, "sharing"):
+            vocabulary = self.whole.shape[0]
+            self._rooms.sharing = (
+                np.empty(len(self.screen.sets), dtype=bool),
+                np.empty(vocabulary, dtype=bool),
+                np.empty(padded(vocabulary) + 1, dtype=np.int64),
+                self._listing.room(),
+                np.empty((1, vocabulary if self.scatter else 0), dtype=np.float32),
+            )
+        met, seen, active, _, _ = self._rooms.sharing
+        sets = self._sets
+        return active, int(union(clusters, sets.firsts, sets.counts, sets.members, met, seen, active))
+
+    def _nearest(self, hidden: np.ndarray) -> np.ndarray:
+        found = np.empty(len(hidden), dtype=np.int64)
+        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        nearest(hidden, self._router.record, len(self.screen.sets), rounded, scores, found)
+        return found
+
+    def _checked(self, hidden: Any) -> np.ndarray:
+        if len(hidden.shape) != 2 or hidden.shape[1] != self.whole.shape[1]:
+            raise ValueError(
+                f"The projection takes hidden vectors of width {self.whole.shape[1]}, got {tuple(hidden.shape)}. "
+                "Use the projection of the same model."
+            )
+        return np.ascontiguousarray(hidden, dtype=np.float32)
+
+    def _single(self) -> tuple[np.ndarray, ...]:
+        """Room for scoring one row; each thread has its own."""
+        try:
+            made: tuple[np.ndarray, ...] = self._rooms.single
+        except AttributeError:
+            made = self._rooms.single = self._room(1)[3:]
+        return made
+
+    def _room(self, rows: int) -> tuple[np.ndarray, ...]:
+        """Room for sorting so many rows and for scoring many of them together; each thread has its own."""
+        made, together = getattr(self._rooms, "made", None), min(max(rows, 1), SHARING_ROWS if self.shared else ROWS)
+        if made is None or len(made[1]) != rows or len(made[4]) < together:
+            width = self.whole.shape[1]
+            widest = max(self._widest, self._router.outputs)
+            kept = made[2:] if made is not None and len(made[4]) >= together else None
+            made = (
+                np.empty(len(self.screen.sets) + 1, dtype=np.int64),
+                np.empty(rows, dtype=np.int64),
+                *(
+                    kept
+                    or (
+                        np.empty((together, width), dtype=np.float32),
+                        room(together, width),
+                        np.empty((together, widest), dtype=np.float32),
+                        np.empty(-(-widest // SPAN), dtype=np.float32),
+                    )
+                ),
+            )
+            self._rooms.made = made
+        return made
+
+
+def _made(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
+    made: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
+    return made

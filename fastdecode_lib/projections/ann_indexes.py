@@ -10,7 +10,8 @@ import numpy as np
 
 from fastdecode_lib.kernels.listed import best_listed
 from fastdecode_lib.projections.mips import lengthened
-from fastdecode_lib.projections.shortlists import Listed, layer, within
+from fastdecode_lib.projections.queries import layer, within
+from fastdecode_lib.projections.shortlists import Listed
 
 Library = Literal["faiss", "hnswlib"]
 LIBRARIES: tuple[Library, ...] = ("faiss", "hnswlib")

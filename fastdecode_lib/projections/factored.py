@@ -8,18 +8,8 @@ import numpy as np
 
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.shortlists import (
-    Active,
-    Fitted,
-    Listed,
-    Support,
-    host,
-    known_ids,
-    layer,
-    of_matrix,
-    to_matrix,
-    within,
-)
+from fastdecode_lib.projections.queries import host, known_ids, layer, within
+from fastdecode_lib.projections.shortlists import Active, Fitted, Listed, Support, of_matrix, to_matrix
 
 CONTEXTS = 2048
 """Contexts, at most, on which adaptive softmax counts how often its tails are opened."""

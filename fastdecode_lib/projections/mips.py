@@ -14,7 +14,8 @@ import numpy as np
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.search import best_greedy, best_hashed, best_in_clusters, best_in_tree
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.shortlists import Listed, known_ids, layer, offsets_checked, plain, within
+from fastdecode_lib.projections.queries import known_ids, layer, offsets_checked, plain, within
+from fastdecode_lib.projections.shortlists import Listed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What the projections share that look at a part of the vocabulary: checks, room for each thread, files, the scorer's calls."""
+"""Projections that score a part of the vocabulary exactly: room for each thread, files, and the calls of a scorer."""
 
 import json
 import threading
@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Source
-from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.listed import room
 from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.projections.queries import host, known_ids, layer, plain
 from fastdecode_lib.store import atomic_folder, check_replaceable
 
 Support = Literal["vocabulary", "active"]
@@ -312,84 +312,6 @@ class Listed(Fitted):
             return stored, listed
         products = np.empty((together, self._first.outputs), dtype=np.float32)
         return stored, listed, products
-
-
-# --------------------------------------------------------------------------------------------------------------- doors
-
-
-def host(values: Any) -> np.ndarray:
-    """A float32 array of a torch tensor on the CPU, or of anything numpy takes.
-
-    Raises
-    ------
-    ValueError
-        If a tensor is on another device.
-    """
-    device = getattr(values, "device", "cpu")
-    if str(device) != "cpu":
-        raise ValueError(f"This projection computes on the CPU: got a tensor on {device}. Move it with .cpu().")
-    if hasattr(values, "detach"):
-        values = values.detach().float().numpy()
-    return plain(values, np.float32)
-
-
-def known_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
-    """As `checked`, in the one form that kernels are compiled for."""
-    return plain(checked(what, ids, least, vocabulary), np.int64)
-
-
-def plain(values: Any, kind: Any) -> np.ndarray:
-    """An array in rows that can be written to, a copy if need be.
-
-    For arrays that cannot, kernels would be compiled again, and not to the same last bits.
-    """
-    return np.require(values, kind, ["C", "A", "W"])
-
-
-def layer(weight: Any, bias: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """An output layer as float32 arrays, weight (V, D) and bias (V,), zero where there is none.
-
-    Raises
-    ------
-    ValueError
-        If a shape is wrong or an entry is no finite number.
-    """
-    weight = host(weight)
-    if weight.ndim != 2 or weight.size == 0:
-        raise ValueError(f"An output weight is (V, D): got shape {weight.shape}. Give one row for each token.")
-    bias = np.zeros(len(weight), dtype=np.float32) if bias is None else host(bias).reshape(-1)
-    if bias.shape != weight.shape[:1]:
-        raise ValueError(f"An output bias is (V,): got {len(bias)} for {len(weight)} tokens. Give one number for each.")
-    for what, values in (("weight", weight), ("bias", bias)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"The output {what} must be finite: got NaN or infinity. Load or train the model again.")
-    return weight, bias
-
-
-def within(name: str, knob: str, value: int, least: int, most: int) -> None:
-    """Check a knob.
-
-    Raises
-    ------
-    ValueError
-        If it is out of range.
-    """
-    if not least <= value <= most:
-        raise ValueError(f"{name} needs {knob} from {least} to {most}, got {value}. Choose a number in this range.")
-
-
-def offsets_checked(what: str, offsets: np.ndarray, members: int) -> np.ndarray:
-    """Offsets (..., C + 1) as int64, each row rising from 0 to the number of members.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
-    """
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-    if (offsets[..., 0] != 0).any() or (offsets[..., -1] != members).any() or (np.diff(offsets) < 0).any():
-        raise ValueError(f"The {what} are damaged: got offsets that do not rise from 0 to {members}. Fit again.")
-    return offsets
 
 
 def of_matrix(name: str, matrix: Matrix) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from fastdecode_lib.core import Source, Vectors
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.drafts.head import ANY, FILE, HEADS, DraftHead, Shape
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.projections.shortlists import layer
+from fastdecode_lib.projections.queries import layer
 from fastdecode_lib.store import recover
 from fastdecode_lib.training.draft_tables import fitting, translations
 from fastdecode_lib.training.learner import Examples

@@ -18,7 +18,8 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.table import DraftTable, cache_folder, find_table
+from fastdecode_lib.drafts.finding import cache_folder, find_table
+from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.lexicon import Lexicon
 
 DECODERS: dict[str, type] = {

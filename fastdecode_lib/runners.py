@@ -12,7 +12,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Source
-from fastdecode_lib.drafts.table import cache_folder
+from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser

@@ -114,7 +114,7 @@ def _draft_head(options: argparse.Namespace) -> int:
 
     import torch
 
-    from fastdecode_lib.drafts.head import default_path
+    from fastdecode_lib.drafts.finding import default_path
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over

@@ -17,10 +17,11 @@ import numpy as np
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
-from fastdecode_lib.drafts.head import DraftHead, DraftHeadError, find_head
+from fastdecode_lib.drafts.finding import cache_folder, find_head, find_table
+from fastdecode_lib.drafts.head import DraftHead, DraftHeadError
 from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter, Outputs, parse
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError, cache_folder, find_table
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError
 
 
 @dataclass(frozen=True)

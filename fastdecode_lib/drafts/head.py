@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.checkpoints.int8 import SCALE, dequantised, quantised
-from fastdecode_lib.drafts.table import DraftTableError, cache_folder
+from fastdecode_lib.drafts.table import DraftTableError
 from fastdecode_lib.store import atomic_file
 
 FORMAT, VERSION = "fastdecode-draft-head", 1
@@ -175,26 +175,3 @@ class DraftHead:
             if isinstance(error, DraftHeadError):
                 raise
             raise DraftHeadError(f"The draft head is damaged: {path}: {error!r}. {again}") from error
-
-
-def find_head(folder: Path, fingerprint: str) -> Path | None:
-    """The head of a model: beside it, or where `fastdecode draft-head` writes unless told otherwise."""
-    for path in (folder / FILE, default_path(fingerprint)):
-        if path.is_file() and _fingerprint(path) == fingerprint:
-            return path
-    return None
-
-
-def default_path(fingerprint: str) -> Path:
-    """Where the head of a model that cannot carry it is kept."""
-    return cache_folder(fingerprint) / FILE
-
-
-def _fingerprint(path: Path) -> str:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            return str(json.loads((opened.metadata() or {}).get(FORMAT, "{}"))["about"]["fingerprint"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return ""

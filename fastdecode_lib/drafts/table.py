@@ -1,8 +1,7 @@
 """Draft tables: n-gram counts and a lexicon of a model's own translations, from which tokens are guessed without a network."""
 
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,7 +215,7 @@ class DraftTable:
 
         try:
             with safe_open(path, framework="numpy") as opened:
-                header = _header(opened)
+                header = read_header(opened)
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise DraftTableError(
@@ -255,38 +254,7 @@ class DraftTable:
         return cls(ngrams, Lexicon(offsets["lexicon"], ids["lexicon"], 1 / decoded["lexicon.codes"], vocabulary), about)
 
 
-def cache_folder(fingerprint: str) -> Path:
-    """Where the draft tables of a model that cannot carry them are kept."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "fastdecode" / "draft-tables" / fingerprint
-
-
-def find_table(folders: Iterable[Path], fingerprint: str, source: str | None, target: str | None) -> Path | None:
-    """The table of a model and direction in the first of the folders that has one."""
-    for folder in folders:
-        path = folder / table_name(source, target)
-        if path.is_file() and _fingerprint(path) == fingerprint:
-            return path
-    return None
-
-
-def table_name(source: str | None, target: str | None) -> str:
-    """The file of a direction."""
-    return f"{source or 'any'}-{target or 'any'}.safetensors"
-
-
-def _fingerprint(path: Path) -> str:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            about = _header(opened).get("about")
-            return str(about.get("fingerprint")) if isinstance(about, dict) else ""
-    except (OSError, SafetensorError):
-        return ""
-
-
-def _header(opened: Any) -> dict[str, Any]:
+def read_header(opened: Any) -> dict[str, Any]:
     """What a file says of itself; empty where it is something else."""
     try:
         header = json.loads((opened.metadata() or {}).get(FORMAT, "{}"))

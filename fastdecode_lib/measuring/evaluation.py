@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib import __version__
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
+from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
-from fastdecode_lib.drafts.table import cache_folder
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.drafts.table import DraftTable, cache_folder, table_name
+from fastdecode_lib.drafts.finding import cache_folder, table_name
+from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.translation import Session
 

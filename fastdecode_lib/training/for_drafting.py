@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.checkpoints.hub import find_checkpoint
-from fastdecode_lib.drafts.head import FILE, DraftHead, Shape, find_head
+from fastdecode_lib.drafts.finding import find_head
+from fastdecode_lib.drafts.head import FILE, DraftHead, Shape
 from fastdecode_lib.loading import load
 from fastdecode_lib.text.corpus import Tatoeba, spread_over
 from fastdecode_lib.training.draft_heads import NOTHING, Features, accepted, fresh, summed, unrolled

@@ -11,7 +11,8 @@ from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import Window, WindowRow
 from fastdecode_lib.drafts import sources
-from fastdecode_lib.drafts.table import DraftTableError, table_name
+from fastdecode_lib.drafts.finding import table_name
+from fastdecode_lib.drafts.table import DraftTableError
 from fastdecode_lib.laws.cases import decode, random_case
 from fastdecode_lib.laws.decoders import run_through
 from fastdecode_lib.lexicon import Lexicon

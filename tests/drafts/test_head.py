@@ -15,7 +15,8 @@ from safetensors.numpy import load_file, save_file
 from fastdecode_lib import cli, hf, load, translate
 from fastdecode_lib.core import Output, drain
 from fastdecode_lib.drafts import scores as constants
-from fastdecode_lib.drafts.head import ANY, FORMAT, DraftHead, DraftHeadError, Shape, find_head
+from fastdecode_lib.drafts.finding import find_head
+from fastdecode_lib.drafts.head import ANY, FORMAT, DraftHead, DraftHeadError, Shape
 from fastdecode_lib.drafts.scores import BoundHead, HeadReading, Scores
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.laws import cases, decoders

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fastdecode_lib.drafts import scores as constants
+from fastdecode_lib.drafts.finding import find_table, table_name
 from fastdecode_lib.drafts.scores import Scores
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError, NGrams, find_table, table_name
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError, NGrams
 from fastdecode_lib.kernels.drafts import align, best_token
 from fastdecode_lib.lexicon import Lexicon
 

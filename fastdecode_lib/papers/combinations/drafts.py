@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.head import DraftHead, find_head
+from fastdecode_lib.drafts.finding import find_head
+from fastdecode_lib.drafts.head import DraftHead
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs

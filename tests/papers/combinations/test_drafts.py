@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fastdecode_lib import load
-from fastdecode_lib.drafts.head import DraftHead, find_head
+from fastdecode_lib.drafts.finding import find_head
+from fastdecode_lib.drafts.head import DraftHead
 from fastdecode_lib.papers.combinations import drafts
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.experiment import Scale

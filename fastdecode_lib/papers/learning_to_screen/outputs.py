@@ -4,7 +4,7 @@ Of every method that setting is taken that does least work among those whose pre
 reports in table 2; for perplexity, among those that raise it there by no more than in the paper.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,15 @@ from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, told, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
+from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
     GRIDS,
     Captured,
     Screens,
     Setting,
-    best_of,
-    precision_at,
+    first_of,
+    reaching,
     rival_settings,
 )
 from fastdecode_lib.projections.ann_indexes import Fgd
@@ -43,6 +43,7 @@ from fastdecode_lib.translation import Session, translate
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 BEAMS = (1, 5)
 EXAMPLE_ROWS = 10
@@ -60,47 +61,6 @@ class Amount:
 
 
 AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), Scale.PAPER: Amount(20_000, 200, 11)}
-
-
-# ------------------------------------------------------------------------------------------------------------ settings
-
-
-def first_of(
-    settings: Iterable[Setting], found: Situation, judge: Callable[[Projection], tuple[bool, float]]
-) -> tuple[Setting, Projection, bool]:
-    """The first of some settings whose projection is good enough, that, and True; where there is none, the best, and False.
-
-    Give those first that do least work: none is made after the one that is taken.
-
-    Parameters
-    ----------
-    judge : callable
-        Whether a projection is good enough, and how good it is.
-    """
-    best, highest = None, -np.inf
-    for setting in settings:
-        projection = setting.make(found)
-        enough, how_good = judge(projection)
-        if enough:
-            return setting, projection, True
-        if how_good > highest:
-            best, highest = (setting, projection), how_good
-    if best is None:
-        raise ValueError("There is nothing to choose from: got no setting. Give at least one.")
-    return *best, False
-
-
-def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
-    """The first of some settings whose precisions on dev are at least these, or else the most precise: see `first_of`."""
-    hidden, labels = arrays(found.dev)
-
-    def judge(projection: Projection) -> tuple[bool, float]:
-        ids, _ = best_of(projection, hidden, labels.shape[1])
-        own_1, own_5 = precision_at(ids, labels, 1), precision_at(ids, labels, 5)
-        return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
-
-    setting, projection, _ = first_of(settings, found, judge)
-    return setting, projection
 
 
 def _settings(method: str, found: Situation, scale: Scale, seed: int, *, whole: bool = False) -> list[Setting]:

@@ -29,6 +29,12 @@ from fastdecode_lib.projections.shortlists import Listed
 if TYPE_CHECKING:
     import pandas as pd
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
 BASELINE = "numpy"
 """What every speedup is over: numpy's product of the matrix with a vector, and its partial sort."""
 EXACT = "exact float32"
@@ -444,3 +450,41 @@ def fastest(frame: "pd.DataFrame", method: str, at_1: float, at_5: float, **fixe
     if len(good):
         return good.loc[good["microseconds"].idxmin()]
     return rows.loc[(rows["dev_p_at_1"] + rows["dev_p_at_5"]).idxmax()]
+
+
+def first_of(
+    settings: Iterable[Setting], found: Situation, judge: Callable[[Projection], tuple[bool, float]]
+) -> tuple[Setting, Projection, bool]:
+    """The first of some settings whose projection is good enough, that, and True; where there is none, the best, and False.
+
+    Give those first that do least work: none is made after the one that is taken.
+
+    Parameters
+    ----------
+    judge : callable
+        Whether a projection is good enough, and how good it is.
+    """
+    best, highest = None, -np.inf
+    for setting in settings:
+        projection = setting.make(found)
+        enough, how_good = judge(projection)
+        if enough:
+            return setting, projection, True
+        if how_good > highest:
+            best, highest = (setting, projection), how_good
+    if best is None:
+        raise ValueError("There is nothing to choose from: got no setting. Give at least one.")
+    return *best, False
+
+
+def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
+    """The first of some settings whose precisions on dev are at least these, or else the most precise: see `first_of`."""
+    hidden, labels = arrays(found.dev)
+
+    def judge(projection: Projection) -> tuple[bool, float]:
+        ids, _ = best_of(projection, hidden, labels.shape[1])
+        own_1, own_5 = precision_at(ids, labels, 1), precision_at(ids, labels, 5)
+        return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
+
+    setting, projection, _ = first_of(settings, found, judge)
+    return setting, projection

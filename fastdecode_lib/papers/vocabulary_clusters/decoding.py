@@ -15,9 +15,8 @@ from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.learning_to_screen.outputs import reaching
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, beside, rival_settings
+from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, beside, reaching, rival_settings
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,

@@ -27,6 +27,8 @@ from fastdecode_lib.projections.screens import Screen
 if TYPE_CHECKING:
     import pandas as pd
 
+ZCODE = 50.0
+"""Speedup over numpy that clusters are to reach at the geometry of paper 000's models."""
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"

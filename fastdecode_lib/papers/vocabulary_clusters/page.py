@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from benchmarks.projections import ZCODE
 from fastdecode_lib.papers.page import Section, columns, interval, markdown, measured, percent
+from fastdecode_lib.papers.vocabulary_clusters.geometry import ZCODE
 from fastdecode_lib.papers.vocabulary_clusters.printed import IDENTICAL, INCONSISTENCIES
 
 if TYPE_CHECKING:

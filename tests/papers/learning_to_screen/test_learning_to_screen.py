@@ -13,11 +13,11 @@ from benchmarks import projections
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import EXPERIMENTS, outputs, tables
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
-from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity, reaching
+from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity
 from fastdecode_lib.papers.learning_to_screen.tables import learned
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.shared.contexts_of import situation
-from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, rival_settings
+from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, reaching, rival_settings
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened

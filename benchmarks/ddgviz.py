@@ -227,7 +227,7 @@ def recording(rounds: int) -> dict[str, list[float]]:
     torch.set_num_threads(1)
     model = fastdecode_lib.load("tatoeba-small")
     session = Session.of(model, "en", "de", "greedy")
-    sentences = (ROOT / "tests" / "sentences" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+    sentences = (ROOT / "fastdecode_lib" / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
     texts = [row.split("\t")[sentences[0].split("\t").index("en")] for row in sentences[1:13]]
     picture = Counted()
 

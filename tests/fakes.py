@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.laws.cases import random_tensors
+from fastdecode_lib.text import sentences
 from fastdecode_lib.text.corpus import FOREIGN
 from fastdecode_lib.training.presets import LANGUAGE_TAGS
 
@@ -22,7 +23,7 @@ POSITIONS = 64
 
 def own_sentences() -> dict[str, list[str]]:
     """The project's own sentences by language."""
-    lines = (SENTENCES / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+    lines = Path(sentences.__file__).with_name("sentences.tsv").read_text(encoding="utf-8").splitlines()
     columns = zip(*(line.split("\t") for line in lines[1:]), strict=True)
     return dict(zip(lines[0].split("\t"), map(list, columns), strict=True))
 

@@ -73,9 +73,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace) -> int:
     from fastdecode_lib.measuring.widths import tune
-    from fastdecode_lib.papers import start_here
     from fastdecode_lib.text.corpus import spread_over
-    from fastdecode_lib.text.sentences import own_pairs
+    from fastdecode_lib.text.sentences import SENTENCES, own_pairs
 
     if options.source is None and options.source_language not in (None, "en"):
         raise UsageError(
@@ -87,7 +86,7 @@ def _tune(options: argparse.Namespace) -> int:
         return _choose(options, given if given is not None else spread_over(own, OWN))
     if options.near is not None:
         raise UsageError("--near belongs to --combinations: got it alone. Leave it out, or add --combinations.")
-    sentences = given if given is not None else [english for english, _ in start_here.SENTENCES]
+    sentences = given if given is not None else [english for english, _ in SENTENCES]
     found = tune(load(options), sentences, draft=options.draft, **_measuring(options))
     return _tell(options, found, {"decoder": found.decoder})
 

@@ -26,13 +26,13 @@ def _figures(options: argparse.Namespace) -> int:
     import ddgviz
     from ddgviz.figures import frontier
     from fastdecode_lib.loading import load
-    from fastdecode_lib.papers import start_here
     from fastdecode_lib.papers.catalogue import experiments
     from fastdecode_lib.papers.experiment import Scale
     from fastdecode_lib.papers.outcomes import NoResult
     from fastdecode_lib.runners import DECODERS
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import CorpusNotFound
+    from fastdecode_lib.text.sentences import SENTENCES
     from fastdecode_lib.translation import translate
 
     scale = Scale.of(options.scale)
@@ -68,7 +68,7 @@ def _figures(options: argparse.Namespace) -> int:
                 paths = [Path(f"{path}.html")]
             print(*paths, sep="\n")
     model = load()
-    sentence = start_here.SENTENCES[-1][0]
+    sentence = SENTENCES[-1][0]
     for decoder in DECODERS:
         found = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
         traces[f"passes.{decoder.partition(':')[0]}"] = found.trace

@@ -1,8 +1,22 @@
-"""Text of another kind than the everyday sentences the bundled model knows; written for this project."""
+"""The project's own sentences: everyday and technical ones, with translations, for tables, examples and tests."""
 
 from pathlib import Path
 
 from fastdecode_lib.text.corpus import Pair
+
+SENTENCES = (
+    ("The train to the coast leaves at half past nine.", "Der Zug an die Küste fährt um halb zehn ab."),
+    ("Can you tell me where the library is?", "Können Sie mir sagen, wo die Bibliothek ist?"),
+    ("We forgot to close the window before the storm.", "Wir haben vergessen, vor dem Sturm das Fenster zu schließen."),
+    ("My sister has been learning to play the piano for two years.", "Meine Schwester lernt seit zwei Jahren Klavier."),
+    ("If it rains tomorrow, we will stay at home and read.", "Wenn es morgen regnet, bleiben wir zu Hause und lesen."),
+    ("Nobody knew why the old clock had stopped.", "Niemand wusste, warum die alte Uhr stehen geblieben war."),
+    ("Please put the bread on the table and call the children.",
+     "Bitte stell das Brot auf den Tisch und ruf die Kinder."),
+    ("He sold his car because he wants to ride his bicycle to work.",
+     "Er hat sein Auto verkauft, weil er mit dem Fahrrad zur Arbeit fahren will."),
+)  # fmt: skip
+"""English and German, everyday sentences."""
 
 TECHNICAL = (
     "Disconnect the power supply before you open the cover of the pump.",
@@ -26,7 +40,7 @@ TECHNICAL = (
     "Clean the lens with a dry cloth and never with alcohol or other solvents.",
     "The encoder turns the sentence into a sequence of vectors that the decoder reads at every step.",
 )
-"""English, twenty sentences as in manuals and textbooks."""
+"""English, twenty sentences as in manuals and textbooks: another kind than the bundled model knows."""
 
 EXAMPLES = (
     ("en", "de", "My sister has been learning to play the piano for two years.",
@@ -43,21 +57,16 @@ EXAMPLES = (
 
 
 def own_pairs(source: str, target: str) -> list[Pair]:
-    """The project's own sentences with their translations: all 130 in a checkout, a few where only the library is installed.
+    """All 130 own sentences with their translations.
 
     Raises
     ------
     ValueError
-        If a language is none of en, de, fr, es; or, without a checkout, the pair is not English and German.
+        If a language is none of en, de, fr, es.
     """
-    from fastdecode_lib.papers.start_here import SENTENCES
-
-    file = Path(__file__).resolve().parents[2] / "tests" / "sentences" / "sentences.tsv"
-    if file.is_file():
-        header, *lines = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
-        columns = dict(zip(header, zip(*lines, strict=True), strict=True))
-    else:
-        columns = dict(zip(("en", "de"), zip(*SENTENCES, strict=True), strict=True))
+    lines = Path(__file__).with_name("sentences.tsv").read_text(encoding="utf-8").splitlines()
+    header, *rows = [line.split("\t") for line in lines]
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     if source not in columns or target not in columns:
         raise ValueError(f"There are no own sentences for {source}-{target}: use languages of {', '.join(columns)}.")
     return list(zip(columns[source], columns[target], strict=True))

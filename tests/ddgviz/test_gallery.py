@@ -140,7 +140,7 @@ def measured(model: Any, run: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="module")
 def long_text() -> str:
     """Eight of the project's own sentences, more than the model was trained to take at once."""
-    lines = (ROOT / "tests" / "sentences" / "sentences.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    lines = (ROOT / "fastdecode_lib" / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()[1:]
     short = [english for line in lines if 25 < len(english := line.partition("\t")[0]) < 60]
     return " ".join(short[28:36])
 

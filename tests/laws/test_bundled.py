@@ -10,7 +10,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.text.corpus import join_pairs
 from fastdecode_lib.translation import Session
 
-SENTENCES = Path(__file__).parents[1] / "sentences" / "sentences.tsv"
+SENTENCES = Path(__file__).parents[2] / "fastdecode_lib" / "text" / "sentences.tsv"
 LOSSLESS = ("jacobi", "gauss_seidel:block=3", "gauss_seidel:block=5", "hybrid:block=3", "hybrid:block=4,length=6")
 
 

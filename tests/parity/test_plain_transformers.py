@@ -9,7 +9,7 @@ import fastdecode_lib
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.laws.decoders import beam_equals_huggingface
 
-SENTENCES = Path(__file__).parents[1] / "sentences" / "sentences.tsv"
+SENTENCES = Path(__file__).parents[2] / "fastdecode_lib" / "text" / "sentences.tsv"
 DIRECTIONS = [("en", x) for x in ("de", "fr", "es")] + [(x, "en") for x in ("de", "fr", "es")]
 
 

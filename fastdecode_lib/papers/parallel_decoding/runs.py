@@ -23,8 +23,8 @@ from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
-from fastdecode_lib.papers.start_here import SENTENCES
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
+from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
 from fastdecode_lib.translation import Session
 

@@ -31,9 +31,8 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
-from fastdecode_lib.papers.start_here import SENTENCES
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
-from fastdecode_lib.text.sentences import EXAMPLES, TECHNICAL
+from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session, translate
 

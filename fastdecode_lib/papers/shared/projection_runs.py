@@ -29,12 +29,6 @@ from fastdecode_lib.projections.shortlists import Listed
 if TYPE_CHECKING:
     import pandas as pd
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 BASELINE = "numpy"
 """What every speedup is over: numpy's product of the matrix with a vector, and its partial sort."""
 EXACT = "exact float32"

@@ -93,7 +93,7 @@ def grid(positions: int, passes: int) -> dict[str, Any]:
             tokens[slot] if slot < until or (slot * 7 + call) % 3 else 2 + (slot + call) % 97
             for slot in range(positions)
         ]
-        row = simulate._row(
+        row = simulate.row_of_pass(
             call, list(range(settled, positions)), before[settled:], said[settled:], until - settled, True
         )
         trace["iterations"].append(row)

@@ -1,4 +1,4 @@
-"""The types that models, projections, decoders and pictures exchange, and nothing else.
+"""The types that models, projections, decoders and pictures exchange; one file because these types name each other.
 
 Sizes in shapes: B rows of a batch, S source length, P prefix length, W slots of one pass, N scored positions, D width of a
 hidden vector, V vocabulary, K candidates. A *slot* is a position of the target, 0 being the first token after the

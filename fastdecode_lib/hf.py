@@ -1,4 +1,4 @@
-"""Our lossless parallel decoders inside Hugging Face's `generate`.
+"""Our lossless parallel decoders inside Hugging Face's `generate`; one file because every check guards the one loop.
 
 >>> from fastdecode_lib import hf
 >>> model.generate(**inputs, num_beams=1, custom_generate=hf.window(width=8))

@@ -273,7 +273,7 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
 
     from fastdecode_lib.models.huggingface import HuggingFaceModel
 
-    checkpoint._weight_files()
+    checkpoint.weight_files()
     try:
         module, found = AutoModelForSeq2SeqLM.from_pretrained(
             checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True

@@ -1,4 +1,4 @@
-"""Decoders and projections by name: the one list behind the command line, the tests and the widget's menus."""
+"""Decoders and projections by name; one file because the command line, tests and menus read one list."""
 
 import dataclasses
 import difflib

@@ -1,4 +1,4 @@
-"""`runner`: the library as a widget drives it, one sentence at a time, without knowing anything of the widget."""
+"""`runner`, by which a widget drives the library; one file because its choices and its runs must fit each other."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Text in, text and trace out: where models, projections and decoders are joined."""
+"""Text in, text and trace out; one file because all ways to translate go through one session."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass

@@ -74,7 +74,7 @@ class Checkpoint:
         import hashlib
 
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
-        for file in self._weight_files():
+        for file in self.weight_files():
             digest.update(file.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -135,7 +135,8 @@ class Checkpoint:
         single: dict[int, Any] = {}
         return {name: single.setdefault(id(array), array.astype(np.float32)) for name, array in tensors.items()}
 
-    def _weight_files(self) -> list[Path]:
+    def weight_files(self) -> list[Path]:
+        """The safetensors files that hold the weights; refused where there are none, or one is missing."""
         index = self.folder / "model.safetensors.index.json"
         if index.is_file():
             listed = read_json(index).get("weight_map")
@@ -167,7 +168,7 @@ class Checkpoint:
         from safetensors import SafetensorError, safe_open
 
         stored: dict[str, Any] = {}
-        for file in self._weight_files():
+        for file in self.weight_files():
             try:
                 with safe_open(file, framework) as opened:
                     stored |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

@@ -93,7 +93,7 @@ class Architecture:
             If a setting is missing, or names something these models do not have.
         """
         try:
-            return cls._from_config(config)
+            return cls._read(config)
         except KeyError as error:
             raise CheckpointError(
                 f"config.json lacks the setting {error.args[0]!r} that a {config.get('model_type')} model needs. "
@@ -101,7 +101,7 @@ class Architecture:
             ) from error
 
     @classmethod
-    def _from_config(cls, config: Mapping[str, Any]) -> "Architecture":
+    def _read(cls, config: Mapping[str, Any]) -> "Architecture":
         activation = config.get("activation_function", "gelu")
         if activation not in ACTIVATIONS:
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""What is recorded as contexts: a network, and the outputs that it is fed."""
+"""What is recorded as contexts: networks and what they are fed, in one file because each kind of input has its kind of network."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

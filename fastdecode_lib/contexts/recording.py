@@ -1,4 +1,4 @@
-"""Recording contexts: outputs are fed to their network once, and every slot that decides a token gives a row.
+"""Recording contexts: one pass over all inputs, in one file because stopping, resuming and sharing out are parts of it.
 
 Sentences are cut into shards, each made alone and always in the same way: the files are the same for any number of workers,
 and a recording that was stopped goes on after the shards that are whole.

@@ -1,4 +1,4 @@
-"""Recorded contexts: hidden vectors and the best tokens of the full projection, which vocabulary projections are fitted on.
+"""Recorded contexts, on which projections are fitted; one file because what writes a shard must match what reads it.
 
 Papers 000 and 001 both start from such a table. On disk it is a folder: ``contexts.json`` says how it was made, and each
 ``shard-NNNNN`` holds the rows of some sentences:

@@ -1,4 +1,4 @@
-"""Decoding one position at a time: greedy, the exact baseline, and beam search."""
+"""Decoding one position at a time, greedy and by beam; one file because a beam of one is greedy decoding."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace

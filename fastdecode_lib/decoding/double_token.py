@@ -1,4 +1,4 @@
-"""Several tokens a step, from both ends or from one (paper 002): greedy, and algorithm 1's beam search for any group."""
+"""Several tokens a step (paper 002), greedy and by beam; one file because both read steps and ends the same way."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace

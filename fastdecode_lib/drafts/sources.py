@@ -1,4 +1,4 @@
-"""Where the drafts of a window come from: guesses that cost little, since a wrong one changes nothing but the time.
+"""Where the drafts of a window come from; one file because the sources combine, each of them a few lines.
 
 A draft is written as candidates ``|`` that are verified side by side in one pass; a candidate is a list of sources ``/`` of
 which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``:

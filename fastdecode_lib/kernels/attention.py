@@ -8,12 +8,14 @@ from fastdecode_lib.kernels.reductions import dot
 
 
 @njit(nogil=True, error_model="numpy")
-def _product(a, b):  # type: ignore[no-untyped-def]
+def inner_product(a, b):  # type: ignore[no-untyped-def]
+    """The inner product of two vectors."""
     return dot(a.ctypes.data, b.ctypes.data, len(a))
 
 
 @njit(nogil=True, error_model="numpy")
-def _add(share, value, out):  # type: ignore[no-untyped-def]
+def add_scaled(share, value, out):  # type: ignore[no-untyped-def]
+    """Add a vector times a number to `out`."""
     for i in range(len(out)):
         out[i] += share * value[i]
 
@@ -39,17 +41,17 @@ def attend(query, keys, values, count, further, scores, out):  # type: ignore[no
     for head in range(heads):
         q, seen = query[head * size : head * size + size], count
         for slot in range(count):
-            scores[slot] = _product(q, keys[head, slot]) * factor
+            scores[slot] = inner_product(q, keys[head, slot]) * factor
         for slot in range(len(further)):
             if further[slot]:
-                scores[seen] = _product(q, keys[head, count + slot]) * factor
+                scores[seen] = inner_product(q, keys[head, count + slot]) * factor
                 seen += 1
         softmax(scores, seen)
         part, seen = out[head * size : head * size + size], count
         part[:] = np.float32(0.0)
         for slot in range(count):
-            _add(scores[slot], values[head, slot], part)
+            add_scaled(scores[slot], values[head, slot], part)
         for slot in range(len(further)):
             if further[slot]:
-                _add(scores[seen], values[head, count + slot], part)
+                add_scaled(scores[seen], values[head, count + slot], part)
                 seen += 1

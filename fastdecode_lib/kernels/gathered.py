@@ -1,4 +1,4 @@
-"""Products with a few rows of the output matrix: the set of the cluster that a hidden vector falls into, and the best of it.
+"""Products with a few rows of the output matrix; one file because all kernels read one record of a screen.
 
 The sets of all clusters stand one after another in one packed matrix, each beginning at a block of its own: a *table* holds
 for each what `matrices.multiply` reads. Rows that fall into the same cluster are multiplied together; a row's bits do not
@@ -15,7 +15,7 @@ from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, largest_of, log_sum
 from fastdecode_lib.kernels.matrices import FIELDS, PADDING, longs_at, multiply
 from fastdecode_lib.kernels.packing import multiply_listed
-from fastdecode_lib.kernels.top_k import _pick
+from fastdecode_lib.kernels.top_k import pick_row
 
 
 @njit(nogil=True, error_model="numpy")
@@ -66,7 +66,7 @@ def _best_members(scores, row, members, first, count, banned, tops, ids, values)
             at = place(members, first, count, token)
             if at >= 0:
                 scores[row, at] = -np.inf
-    _pick(scores, row, count, tops, ids, values)
+    pick_row(scores, row, count, tops, ids, values)
     for rank in range(len(ids)):
         if ids[rank] >= 0:
             ids[rank] = members[first + ids[rank]]
@@ -265,7 +265,7 @@ def best_of_union(  # type: ignore[no-untyped-def]
                 for token in refused:
                     if token >= 0:
                         wide[0, token] = -np.inf
-                _pick(wide, 0, vocabulary, tops, ids[into], values[into])
+                pick_row(wide, 0, vocabulary, tops, ids[into], values[into])
             else:
                 if len(log_normaliser):
                     log_normaliser[into] = log_sum(scores, row, count)

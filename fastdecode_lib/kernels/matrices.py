@@ -1,4 +1,4 @@
-"""Products of a few rows with a weight in float32, int16 or int8: packed once, multiplied by the tiles of `tiles`.
+"""Products of a few rows with a packed weight in any precision; one file because packing and products share a layout.
 
 Quantised products are ``integer sum * scale of the row * scale of the output + bias``. The integer sum is exact: offline,
 the weights of an output are made so small that no rows can overflow it (`Matrix.of`), and the rows are rounded within the

@@ -9,7 +9,7 @@ from math import exp, tanh
 import numpy as np
 from numba import njit
 
-from fastdecode_lib.kernels.attention import _add, _product
+from fastdecode_lib.kernels.attention import add_scaled, inner_product
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import copy, hyperbolic_tangent, logistic, softmax
 from fastdecode_lib.kernels.matrices import multiply
@@ -178,12 +178,12 @@ def look(  # type: ignore[no-untyped-def]
         tangent(query, way)
         count = lengths[source]
         for word in range(count):
-            weights[row, word] = _product(query, keys[source, word])
+            weights[row, word] = inner_product(query, keys[source, word])
         softmax(weights[row], count)
         context = contexts[row]
         context[:] = np.float32(0.0)
         for word in range(count):
-            _add(weights[row, word], values[source, word], context)
+            add_scaled(weights[row, word], values[source, word], context)
 
 
 @kernel

@@ -12,7 +12,7 @@ SPAN = 512
 
 
 @njit(nogil=True, error_model="numpy")
-def _pick(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def]
+def pick_row(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def]
     """The best of a row's scores into ids and values (k,), of equals the lowest id first; overwrites those it picks."""
     spans = (count + SPAN - 1) // SPAN
     for span in range(spans):
@@ -64,7 +64,7 @@ def best_tokens(  # type: ignore[no-untyped-def]
             for token in refused:
                 if token >= 0:
                     scores[row, token] = -np.inf
-            _pick(scores, row, count, tops, ids[first + row], values[first + row])
+            pick_row(scores, row, count, tops, ids[first + row], values[first + row])
 
 
 @kernel

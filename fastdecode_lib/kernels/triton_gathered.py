@@ -1,4 +1,4 @@
-"""Triton kernels for listed rows of a weight on a GPU: the steps of paper 000 (section 3) without what lies between them.
+"""Triton kernels for listed rows of a weight on a GPU; one file because they are the steps of one projection (paper 000).
 
 The nearest centroid, the union of the sets of some rows, the product with a list of rows of the weight, and the product
 fused with the search for the best, so that no scores are written. Scores are float32, summed in one fixed order: a row's

@@ -1,4 +1,4 @@
-"""Decoders times projections times precisions of a model: what runs, what is refused and why, and what its time should be.
+"""Decoders times projections times precisions of a model; one file because refusals, costs and choice go over one list.
 
 A pass over w positions costs what network and projection take for them, and N passes over W positions each, with the encoder,
 make a sentence. So a fast projection and a wide window do not simply multiply: what the projection saves is gone from every

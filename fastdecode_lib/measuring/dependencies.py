@@ -1,4 +1,4 @@
-"""Which tokens of a translation depend on which: one is replaced, and the choices after it are looked at again.
+"""Which tokens of a translation depend on which; one file because replacing a token and counting what changes are one probe.
 
 The passes of a parallel decoder show the order in which tokens settle; this is what lies behind it (paper 003, "Speedup
 Analysis"). The token at slot j is replaced, all others are held at greedy decoding's, and slot i depends on slot j where

@@ -1,4 +1,4 @@
-"""The CPU engine: the transformers of `transformer.py` on compiled kernels, in float32, int16 or int8.
+"""Transformers on compiled kernels, in any precision; one file because it is the pair of `transformer`, part by part.
 
 A row's result does not depend on the rows computed beside it, nor a slot's on the other slots of a pass: passes over
 several slots equal single steps bit for bit, in every precision (`kernels.tiles`).

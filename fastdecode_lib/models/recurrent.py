@@ -1,4 +1,4 @@
-"""Attentional recurrent translation models in torch: the reference engine of paper 004, and what training runs.
+"""Attentional recurrent models in torch, to decode and to train; one file because both run the same network.
 
 Equations of sec. 4, with h the bottom layer's last state, x the embedding of the previous word, s the source's vectors::
 

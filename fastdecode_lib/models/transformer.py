@@ -1,4 +1,4 @@
-"""The reference engine: Marian, mBART, M2M-100 / NLLB and our own transformers as plain functions on torch tensors.
+"""The reference engine of all transformers in torch; one file because the families differ by a few properties only.
 
 It runs on every device and in every precision. Matrices are laid out so that one position costs one pass over the
 weights, and a few little more (`kernels.products`); keys and values are written into a cache that is allocated once.

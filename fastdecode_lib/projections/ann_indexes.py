@@ -1,4 +1,4 @@
-"""Projections whose candidates come from the index of a library: FGD's graph by faiss or hnswlib, and ScaNN."""
+"""Candidates from the index of a library, FGD's graph and ScaNN; one file because only the index differs between them."""
 
 import tempfile
 from dataclasses import dataclass, field

@@ -60,7 +60,7 @@ class CompiledExact:
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
-        hidden, vocabulary = self._checked(hidden), self.matrix.shape[0]
+        hidden, vocabulary = self.checked_hidden(hidden), self.matrix.shape[0]
         if not 1 <= k <= vocabulary:
             raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
         rows = len(hidden)
@@ -74,7 +74,7 @@ class CompiledExact:
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M)."""
-        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.matrix.shape[0])
+        hidden, ids = self.checked_hidden(hidden), checked("tokens to score", ids, 0, self.matrix.shape[0])
         if ids.ndim != 2 or len(ids) != len(hidden):
             raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
         found = np.empty(ids.shape, dtype=np.float32)
@@ -82,7 +82,8 @@ class CompiledExact:
         log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, found)
         return found
 
-    def _checked(self, hidden: Any) -> np.ndarray:
+    def checked_hidden(self, hidden: Any) -> np.ndarray:
+        """Hidden vectors (N, D) as float32 in rows, refused where their width is another."""
         if len(hidden.shape) != 2 or hidden.shape[1] != self.matrix.shape[1]:
             raise ValueError(
                 f"The projection takes hidden vectors of width {self.matrix.shape[1]}, got {tuple(hidden.shape)}. "

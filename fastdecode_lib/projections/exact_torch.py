@@ -76,7 +76,7 @@ class Exact:
             _ban(scores, banned)
         if k <= FEW and scores.device.type == "cpu":
             return _candidates(*_best_few(scores.numpy(), k), vocabulary, log_normaliser)
-        best, ids = scores.max(1, keepdim=True) if k == 1 else _top_k_lowest_id_first(scores, k)
+        best, ids = scores.max(1, keepdim=True) if k == 1 else top_k_lowest_id_first(scores, k)
         return _candidates(best.cpu().numpy(), ids.cpu().numpy(), vocabulary, log_normaliser)
 
     @torch.inference_mode()
@@ -122,7 +122,7 @@ def _best_few(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return best, ids
 
 
-def _top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """torch.topk leaves the order of equal scores open, and which of those at the edge it returns; this does not."""
     best, ids = scores.topk(k, dim=1)
     tied = (scores >= best[:, -1:]).sum(1) > k

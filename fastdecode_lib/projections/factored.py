@@ -1,4 +1,4 @@
-"""Output layers made of smaller products: SVD-softmax and adaptive softmax, the baselines of paper 001, section 4.1."""
+"""Output layers made of smaller products, SVD-softmax and adaptive; one file because both preview, then score (paper 001)."""
 
 import sys
 from dataclasses import dataclass, field, replace

@@ -85,7 +85,7 @@ class Quantised:
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D), as the exact projection has them; a normaliser costs a product in float32."""
-        hidden = self.exact._checked(hidden)
+        hidden = self.exact.checked_hidden(hidden)
         if normalise or not self.bounds(hidden):
             return self.exact.top_k(hidden, k, banned, normalise)
         return self.top_k_counted(hidden, k, banned)[0]
@@ -115,7 +115,7 @@ class Quantised:
 
     def log_normaliser_bounds(self, hidden: np.ndarray) -> np.ndarray:
         """Bounds (N, 2) of the log-normaliser over the vocabulary, from byte scores alone."""
-        hidden = self.exact._checked(hidden)
+        hidden = self.exact.checked_hidden(hidden)
         found = np.empty((len(hidden), 2))
         rounded, products, uppers, _, _ = self._room(len(hidden))
         bounded_normalisers(

@@ -1,4 +1,4 @@
-"""A screen on the output matrix of a model on the CPU: only the active tokens of a hidden vector's cluster are scored."""
+"""A screen on a model's output matrix on the CPU; one file because memory layout and calls are one record."""
 
 import threading
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A screen on the output matrix of a torch model, on any device: what `screen_compiled.ScreenScorer` is for the compiled engine.
+"""A screen on the output matrix of a torch model; one file because it is the pair of `screen_compiled`, call by call.
 
 With torch alone, the rows of a call that fall into the same cluster are multiplied with its rows of the weight, cluster
 after cluster. On a GPU, the Triton kernels of `kernels.triton_gathered` do the whole call without returning to the host.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fastdecode_lib.core import Candidates, Source
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.projections.exact_torch import _top_k_lowest_id_first
+from fastdecode_lib.projections.exact_torch import top_k_lowest_id_first
 from fastdecode_lib.projections.screens import Screen
 
 Kernels = Literal["auto", "torch", "triton"]
@@ -213,7 +213,7 @@ class TorchScreenScorer:
             if refused is not None:
                 at, there = _places(active, (refused if len(refused) == 1 else refused[rows]).expand(len(scores), -1))
                 scores.scatter_reduce_(1, at, torch.where(there, -torch.inf, torch.inf).to(scores.dtype), "amin")
-            top, at = scores.max(1, keepdim=True) if few == 1 else _top_k_lowest_id_first(scores, few)
+            top, at = scores.max(1, keepdim=True) if few == 1 else top_k_lowest_id_first(scores, few)
             best[rows, :few], ids[rows, :few] = top, active[at]
         return best, ids, torch.tensor([count]), log_normaliser
 

@@ -1,4 +1,4 @@
-"""Projections that score a part of the vocabulary exactly: room for each thread, files, and the calls of a scorer."""
+"""Projections that score a part of the vocabulary exactly; one file because a subclass inherits files, room and calls."""
 
 import json
 import threading

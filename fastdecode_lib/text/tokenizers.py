@@ -1,4 +1,4 @@
-"""Text to ids and back: SentencePiece directly for Marian models, Hugging Face tokenizers for all others."""
+"""Text to ids and back, for Marian and all others; one file because both kinds meet the same protocol."""
 
 import difflib
 from collections import Counter
@@ -96,7 +96,7 @@ def check_direction(directions: Sequence[Direction], source: str | None, target:
     return fitting[0]
 
 
-def _check_texts(texts: Sequence[str]) -> None:
+def check_texts(texts: Sequence[str]) -> None:
     """Refuse what no tokenizer can read: something else than text, or half a character from badly decoded bytes."""
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
@@ -197,7 +197,7 @@ class MarianText:
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Tag, pieces and end of each text."""
-        _check_texts(texts)
+        check_texts(texts)
         languages = check_direction(self.directions, source, target) if self.directions else None
         tag = [self.vocabulary[self.tags[languages[1]]]] if languages and self.tags else []
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
@@ -326,7 +326,7 @@ class HuggingFaceText:
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""
-        _check_texts(texts)
+        check_texts(texts)
         token = self._token(source, "source")
         if token is not None:
             self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token

@@ -1,4 +1,4 @@
-"""Text as whole words: a tokenizer of words and punctuation, and vocabularies of the most frequent ones with their counts.
+"""Text as whole words; one file because a vocabulary is counted by the tokenizer that reads with it.
 
 Word-based models (paper 004, sec. 2) know only so many words of each language; the others are ``<unk>``, which
 `replace_unknown` replaces in the output by what the attention points at.
@@ -20,7 +20,7 @@ from fastdecode_lib.checkpoints.folder import read_json
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Source
 from fastdecode_lib.lexicon import Lexicon
-from fastdecode_lib.text.tokenizers import Direction, _check_texts, check_direction, padded
+from fastdecode_lib.text.tokenizers import Direction, check_direction, check_texts, padded
 
 END, UNKNOWN, START = range(3)
 SPECIAL = ("</s>", "<unk>", "<s>")
@@ -199,7 +199,7 @@ class WordText:
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids of the words and the end of each text."""
-        _check_texts(texts)
+        check_texts(texts)
         languages = check_direction(self.directions, source, target)
         return padded([self.source.encode(self.words(text)) for text in texts], END, languages)
 
@@ -402,7 +402,7 @@ class LanguageText:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Ids of the words and the end of each text, int64."""
-        _check_texts(texts)
+        check_texts(texts)
         return [np.array(self.vocabulary.encode(self.words(text)), dtype=np.int64) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:

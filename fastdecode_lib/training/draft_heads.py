@@ -1,4 +1,4 @@
-"""Training draft heads (`drafts.head`) on what a frozen model says itself: its translations of unlabelled text."""
+"""Training draft heads on a frozen model's own translations; one file because features, loss and check share a layout."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Training the systems of paper 002: several tokens a step, in any order, and masked targets for Mask-Predict."""
+"""Training the systems of paper 002; one file because orders and masks are settings of one learner."""
 
 import json
 from collections.abc import Mapping, Sequence

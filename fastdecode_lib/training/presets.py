@@ -1,4 +1,4 @@
-"""What each bundled model is made of and how it is trained: one frozen record per model, read by `training.train`."""
+"""How each bundled model is made and trained; one file because it is the one list that training, cards and loading read."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -47,7 +47,7 @@ def jacobi(
             verified < len(slots) and before[verified - 1][0] == tokens[verified - 1] and done + verified < len(target)
         ):
             verified += 1
-        iterations.append(_row(len(iterations), slots, before, tokens, verified, probabilities))
+        iterations.append(row_of_pass(len(iterations), slots, before, tokens, verified, probabilities))
         drafts = {slot: (token, "recycled") for slot, token in zip(slots, tokens, strict=True)}
         done += verified
     return {
@@ -79,7 +79,7 @@ def _predict(slot: int, known: dict[int, int], target: list[int], needs: dict[in
     return target[max(0, missing[0])] if missing else target[slot]
 
 
-def _row(
+def row_of_pass(
     call: int, slots: list[int], before: list[tuple[int, str]], tokens: list[int], verified: int, known: bool
 ) -> dict[str, Any]:
     status = []

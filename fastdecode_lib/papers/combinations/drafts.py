@@ -1,4 +1,4 @@
-"""Models trained for parallel decoding: what a draft head settles a pass, what tuning costs in quality, and the time of it."""
+"""What draft heads and models trained for drafting give; one file because its tables count and time the same models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

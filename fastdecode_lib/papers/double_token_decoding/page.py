@@ -1,4 +1,4 @@
-"""The section of docs/results.md on paper 002, written from the committed results by running this module."""
+"""The section of docs/results.md on paper 002; one file because every table is a few lines beside its sentences."""
 
 from typing import TYPE_CHECKING
 

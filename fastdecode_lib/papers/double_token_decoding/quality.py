@@ -1,4 +1,4 @@
-"""Paper 002's systems as they were trained here: quality, speed, how they learned, and what they are good for besides."""
+"""Quality and uses of paper 002's trained systems; one file because all its tables translate the same sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

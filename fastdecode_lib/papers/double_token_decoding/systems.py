@@ -1,4 +1,4 @@
-"""The systems of paper 002: trained ones with their decoders, and any geometry with random weights, for speed."""
+"""The systems of paper 002, trained or of random weights; one file because both are timed by the same loop."""
 
 import atexit
 import json

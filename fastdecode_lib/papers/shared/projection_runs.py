@@ -1,4 +1,4 @@
-"""Every projection on recorded contexts: built at many settings, timed in turn, and held to the exact labels."""
+"""Every projection on recorded contexts, timed in turn; one file because all settings are held to the same labels."""
 
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence

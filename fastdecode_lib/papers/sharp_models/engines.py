@@ -1,4 +1,4 @@
-"""How fast the engines are: the compiled one in three precisions, torch, Hugging Face `generate` and CTranslate2.
+"""How fast the engines are, ours and others'; one file because every table times the same engines in turn.
 
 Two shapes: the bundled model on sentences, to their natural ends, and opus-mt's with random weights, held to 30 tokens. All
 systems read the same weights and take turns, one thread each. CTranslate2 runs in processes of its own, each with the

@@ -175,12 +175,12 @@ def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def layer_broken(module: str, name: str) -> str:
     """The rule of layers that an import breaks; empty if none."""
     layer, part = f"{module}.".split(".")[1], f"{name}.".split(".")[1]
-    if layer in LAYERS and part not in {layer, "__version__"} | GROUND | LAYERS[layer]:
-        return f"{layer} may not depend on it"
     if part == "cli" and layer != "cli":
         return "only the command line imports its commands"
     if part == "papers" and layer not in ("papers", "cli"):
         return "only the command line, benchmarks, notebooks and tests import papers"
+    if layer in LAYERS and part not in {layer, "__version__"} | GROUND | LAYERS[layer]:
+        return f"{layer} may not depend on it"
     if layer == part == "papers":
         own, other = f"{module}..".split(".")[2], f"{name}..".split(".")[2]
         if own not in ("combinations", "catalogue") and other not in FRAMEWORK | {own}:
@@ -315,7 +315,7 @@ def test_a_circle_is_found() -> None:
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-LONG_SOURCE = "\n" * LONG
+LONG_SOURCE = "\n" * (LONG + 1)
 BROKEN = [
     ("fastdecode_lib.models.x", "from fastdecode_lib.decoding.jacobi import Jacobi", "models may not depend"),
     ("fastdecode_lib.models.x", "from ..projections import exact_torch", "models may not depend"),
@@ -335,7 +335,7 @@ BROKEN = [
         "registry may not depend",
     ),
     ("fastdecode_lib.measuring.x", "from fastdecode_lib.training import presets", "measuring may not depend"),
-    ("fastdecode_lib.training.x", "def f():\n    from fastdecode_lib import cli", "training may not depend"),
+    ("fastdecode_lib.training.x", "def f():\n    from fastdecode_lib import cli", "only the command line imports its"),
     ("fastdecode_lib.papers.making", "from fastdecode_lib.cli import common", "only the command line imports its"),
     (
         "fastdecode_lib.papers.sharp_models.x",

@@ -116,15 +116,13 @@ INVENTORY: tuple[Entry, ...] = (
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by ``STEM.TABLE``."""
-    from fastdecode_lib.papers import (
-        combinations,
-        double_token_decoding,
-        learning_to_screen,
-        parallel_decoding,
-        sharp_models,
-        start_here,
-        vocabulary_clusters,
-    )
+    from fastdecode_lib.papers import start_here
+    from fastdecode_lib.papers.combinations import experiments as combinations
+    from fastdecode_lib.papers.double_token_decoding import experiments as double_token_decoding
+    from fastdecode_lib.papers.learning_to_screen import experiments as learning_to_screen
+    from fastdecode_lib.papers.parallel_decoding import experiments as parallel_decoding
+    from fastdecode_lib.papers.sharp_models import experiments as sharp_models
+    from fastdecode_lib.papers.vocabulary_clusters import experiments as vocabulary_clusters
 
     modules = (
         start_here,

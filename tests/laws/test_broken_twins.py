@@ -14,8 +14,9 @@ from fastdecode_lib.decoding import double_token
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.laws import cases as laws_cases
-from fastdecode_lib.laws import decoders, models, running
+from fastdecode_lib.laws import decoders, models
 from fastdecode_lib.models import compiled_transformer, transformer
 
 
@@ -210,7 +211,7 @@ def test_trace_law_catches_a_lossy_reader(monkeypatch):
 
 def test_beam_law_catches_another_search(monkeypatch):
     """A beam of one that takes the worst candidate."""
-    original = running.Beam.iterate
+    original = Beam.iterate
 
     def iterate(self, model, projection, source, constraints, *, observe=False):
         class Reversed:
@@ -402,7 +403,7 @@ def another_order_beside_others(monkeypatch):
     monkeypatch.setattr(compiled_transformer.CompiledTransformer, "step", step)
 
 
-@pytest.mark.parametrize("numbers", running.PRECISIONS)
+@pytest.mark.parametrize("numbers", PRECISIONS)
 @pytest.mark.parametrize(
     "law", [models.wide_pass_equals_steps, models.ragged_equals_single, models.kept_candidate_equals_stepped]
 )

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.core import drain
+from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.laws import cases as laws_cases
-from fastdecode_lib.laws import decoders, models, running
+from fastdecode_lib.laws import decoders, models
 
 CASES = 24
 MANY = 60
@@ -95,7 +96,7 @@ def test_what_another_model_drafts_is_half_right():
     for seed in range(100):
         case = laws_cases.random_case(seed)
         for greedy, draft in zip(
-            laws_cases.decode(running.Greedy(), case), laws_cases.half_right(case, case.source), strict=True
+            laws_cases.decode(Greedy(), case), laws_cases.half_right(case, case.source), strict=True
         ):
             pairs = zip(greedy.tokens, draft, strict=False)
             shares.append(np.mean([a == b for a, b in pairs]) if draft else 0.0)
@@ -105,12 +106,12 @@ def test_what_another_model_drafts_is_half_right():
 def test_cases_are_varied():
     """Laws over cases that are all alike would prove little."""
     cases = [laws_cases.random_case(seed) for seed in range(200)]
-    outputs = [h for case in cases for h in laws_cases.decode(running.Greedy(), case)]
+    outputs = [h for case in cases for h in laws_cases.decode(Greedy(), case)]
     assert {h.stop for h in outputs} == {"end", "length"}
     assert len({h.tokens for h in outputs}) > len(outputs) / 2
     assert max(len(h.tokens) for h in outputs) >= 15
     assert {case.model.architecture.family for case in cases} == set(FAMILIES)
-    depend = [len({tuple(h.tokens) for h in laws_cases.decode(running.Greedy(), case)}) > 1 for case in cases]
+    depend = [len({tuple(h.tokens) for h in laws_cases.decode(Greedy(), case)}) > 1 for case in cases]
     assert sum(depend) > 60, "outputs should depend on the source"
 
 

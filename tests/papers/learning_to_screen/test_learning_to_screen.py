@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks import projections
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.learning_to_screen import EXPERIMENTS, outputs, tables
+from fastdecode_lib.papers.learning_to_screen import outputs, tables
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen.experiments import EXPERIMENTS
 from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity
 from fastdecode_lib.papers.learning_to_screen.tables import learned
 from fastdecode_lib.papers.outcomes import NoResult, committed

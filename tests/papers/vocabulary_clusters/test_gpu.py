@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
-from fastdecode_lib.papers import vocabulary_clusters
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
-from fastdecode_lib.papers.vocabulary_clusters import geometry, gpu, printed
+from fastdecode_lib.papers.vocabulary_clusters import experiments, geometry, gpu, printed
 from fastdecode_lib.papers.vocabulary_clusters.gpu import crossover, main, projection_times
 
 WIDTH = 256
@@ -91,7 +90,7 @@ def test_the_experiment_at_the_papers_geometry() -> None:
     )
     assert set(frame["rows"]) == {1, 4} and set(frame["beside"]) == {0.05, 0.5}
     assert not frame.drop(columns=["crossover", "speedup_low", "speedup_high"]).isna().any(axis=None)
-    (experiment,) = (e for e in vocabulary_clusters.EXPERIMENTS if e.table == "gpu")
+    (experiment,) = (e for e in experiments.EXPERIMENTS if e.table == "gpu")
     assert experiment.run is gpu.gpu and not experiment.counted, "it has times"
 
 

@@ -136,7 +136,7 @@ def _draft_head(options: argparse.Namespace) -> int:
     head = make_head(
         sessions,
         [spread_over(own, options.sentences) for own in texts],
-        replace(RECIPE, max_updates=options.updates, vocabulary=options.vocabulary),
+        replace(RECIPE, updates=options.updates, vocabulary=options.vocabulary),
         seed=options.seed,
         folder=options.folder,
         progress=sys.stderr.isatty(),

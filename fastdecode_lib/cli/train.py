@@ -17,7 +17,8 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
     train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
-    train.add_argument("--updates", type=int, help="go on to this update, instead of the recipe's last")
+    train.add_argument("--updates", type=int, help="planned length of the run; greater than before, it extends the run")
+    train.add_argument("--stop-at", type=int, metavar="UPDATE", help="stop at this update, to be continued later")
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
@@ -48,6 +49,7 @@ def _train(options: argparse.Namespace) -> int:
             threads=options.threads or min(2, os.cpu_count() or 1),
             seed=options.seed,
             updates=options.updates,
+            stop_at=options.stop_at,
         )
         print(f"{name}: the best checkpoint is in {best}")
     return 0
@@ -67,7 +69,7 @@ def _list_presets(folder: str) -> None:
                 "name": name,
                 "kind": preset.kind,
                 "languages": directions,
-                "updates": preset.max_updates,
+                "updates": preset.updates,
                 "state": state,
             }
         )

@@ -39,9 +39,10 @@ class LanguageNetwork(Network):
         tuple
             The output's hidden vectors (B, W, D), the states after every word, each (B, W, 2 D), and None for attention.
         """
-        hidden, afters = self.tensors["embedding"][ids], []
+        hidden, afters = self._dropped(self.tensors["embedding"][ids]), []
         for name, state in zip(self.shape.recurrent_layers, states, strict=True):
             hidden, after = self._layer(name, hidden, state)
+            hidden = self._dropped(hidden)
             afters.append(after)
         return hidden, afters, None
 

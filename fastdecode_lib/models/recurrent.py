@@ -97,10 +97,16 @@ class Network:
     ----------
     shape : RecurrentShape, or what a subclass takes for it
     tensors : mapping of name to tensor
+    dropout : float
+        Share of the entries of embeddings and of the output's hidden vectors that training sets to zero.
     """
 
     shape: Any
     tensors: Mapping[str, Tensor]
+    dropout: float = 0.0
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.dropout) if self.dropout else x
 
     # -- source
 
@@ -111,7 +117,7 @@ class Network:
         real = places < lengths[:, None]
         backwards = torch.where(real, lengths[:, None] - 1 - places, places)
         """Reads a row's words from the last to the first, padding staying where it is."""
-        x = self.tensors["source.embedding"][ids]
+        x = self._dropped(self.tensors["source.embedding"][ids])
         for layer in range(shape.source_layers):
             if layer < shape.bidirectional_layers:
                 x = self._both_directions(f"source.{layer}", x, backwards)
@@ -215,7 +221,8 @@ class Network:
         """
         shape = self.shape
         remaining = iter(states)
-        hidden, after, alignment = self._bottom(memory, self.tensors["target.embedding"][ids], next(remaining))
+        x = self._dropped(self.tensors["target.embedding"][ids])
+        hidden, after, alignment = self._bottom(memory, x, next(remaining))
         afters = [after]
         for layer in range(shape.extra_layers):
             found, after = self._layer(f"target.extra.{layer}", hidden, next(remaining))
@@ -227,7 +234,7 @@ class Network:
         elif shape.top == "recurrent":
             hidden, after = self._layer("target.top", hidden, next(remaining))
             afters.append(after)
-        return hidden, afters, alignment
+        return self._dropped(hidden), afters, alignment
 
     def first_states(self, rows: int) -> list[Tensor]:
         """Zeros for every layer that remembers, each (B, states x D)."""

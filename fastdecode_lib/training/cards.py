@@ -1,11 +1,11 @@
 """Model cards of the bundled models: what they are, how they were trained, what they reach."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastdecode_lib.measuring.quality import signatures
-from fastdecode_lib.training.presets import GroupPreset, LanguagePreset, Preset, RecurrentPreset
+from fastdecode_lib.training.presets import GroupPreset, LanguagePreset, Preset, Recipe, RecurrentPreset
 
 
 def marian_card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], seed: int) -> str:
@@ -36,10 +36,9 @@ def marian_card(preset: Preset, rows: Sequence[dict[str, Any]], chosen: dict[str
         f"single pairs, and {preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
         "held out by a hash of the English side over all languages.",
         f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} "
-        f"(batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of the weights, chosen by "
-        f"mean dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- bfloat16 autocast, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square "
-        f"root; label smoothing {preset.label_smoothing:g}.",
+        f"(batches of at most {preset.tokens_per_update:,} padded target tokens), {_weights(chosen)}, chosen by mean dev chrF "
+        f"({chosen['dev_chrf']:.1f}).",
+        f"- bfloat16 autocast; {_recipe(preset)}.",
         "",
         "## Scores on the test split (greedy, float32)",
         "",
@@ -96,10 +95,9 @@ def recurrent_card(preset: RecurrentPreset, rows: Sequence[dict[str, Any]], chos
         "- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; single "
         f"pairs, and {preset.joined_share:g} times as many joined two to four at a time.",
         f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
-        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of "
-        f"the weights, chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root; label "
-        f"smoothing {preset.label_smoothing:g}; weights clipped to [-1, 1], relus to [0, 10].",
+        f"{chosen['planned']:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), {_weights(chosen)}, "
+        f"chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
+        f"- float32; {_recipe(preset)}; weights clipped to [-1, 1], relus to [0, 10].",
         "",
         "## Scores on the test split (greedy, float32, unknown words replaced)",
         "",
@@ -146,11 +144,9 @@ def group_card(preset: GroupPreset, rows: Sequence[dict[str, Any]], chosen: dict
         "- Data: sentence pairs from [tatoeba.org](https://tatoeba.org) by way of manythings.org/anki, CC BY 2.0 FR; single "
         f"pairs, and {preset.joined_share:g} times as many joined two to eight at a time.",
         f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
-        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), the running average of "
-        f"the weights, chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
-        f"- float32 (bfloat16 where the hardware has it), AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, "
-        "then inverse square root; "
-        f"label smoothing {preset.label_smoothing:g}.",
+        f"{chosen['planned']:,} (batches of at most {preset.tokens_per_update:,} padded target tokens), {_weights(chosen)}, "
+        f"chosen by dev chrF ({chosen['dev_chrf']:.1f}).",
+        f"- float32 (bfloat16 where the hardware has it); {_recipe(preset)}.",
         *([f"- Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
         *([f"- Before the first update: {preset.stacked_from}, its layers copied."] if preset.stacked_from else []),
         "",
@@ -186,10 +182,10 @@ def language_card(preset: LanguagePreset, rows: Sequence[dict[str, Any]], chosen
         "## Training",
         "",
         "- Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
-        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of at most "
-        f"{preset.max_updates:,} (batches of at most {preset.tokens_per_update:,} padded words), the running average of the "
-        f"weights, chosen by dev perplexity ({math.exp(-chosen['dev_log_probability']):.1f}).",
-        f"- float32, AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root.",
+        f"- Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,} of "
+        f"{chosen['planned']:,} (batches of at most {preset.tokens_per_update:,} padded words), {_weights(chosen)}, "
+        f"chosen by dev perplexity ({math.exp(-chosen['dev_log_probability']):.1f}).",
+        f"- float32; {_recipe(preset)}.",
         "",
         "## Perplexity, ends of sentences included",
         "",
@@ -202,3 +198,16 @@ def language_card(preset: LanguagePreset, rows: Sequence[dict[str, Any]], chosen
         "",
     ]
     return "\n".join(lines)
+
+
+def _recipe(preset: Recipe) -> str:
+    """The optimiser, its rates and what is smoothed or dropped."""
+    decay = f"constant for {preset.constant:.0%} of the run, then linear to zero"
+    return (
+        f"Muon on the matrices of layers, peak rate {preset.matrix_rate:g}, AdamW on the rest, {preset.peak_rate:g}, after "
+        f"{preset.warm_up:,} updates, {decay}; label smoothing {preset.label_smoothing:g}, dropout {preset.dropout:g}"
+    )
+
+
+def _weights(chosen: Mapping[str, Any]) -> str:
+    return "the running average of the weights" if chosen["averaged"] else "the last weights"

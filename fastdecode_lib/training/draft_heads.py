@@ -21,7 +21,7 @@ from fastdecode_lib.store import recover
 from fastdecode_lib.training.draft_tables import fitting, translations
 from fastdecode_lib.training.learner import Examples
 from fastdecode_lib.training.presets import Recipe
-from fastdecode_lib.training.run import Run, only_trainer
+from fastdecode_lib.training.run import POSITION, Run, only_trainer
 from fastdecode_lib.translation import Session
 
 NOTHING = -1
@@ -65,7 +65,7 @@ RECIPE = HeadRecipe(
     warm_up=100,
     average=0.99,
     evaluate_every=100,
-    max_updates=1_200,
+    updates=1_200,
 )
 """Half an hour on one processor core, translations included."""
 
@@ -367,7 +367,7 @@ def make_head(
         If there is not enough text, or the model has no source to attend to.
     """
     recipe = recipe or RECIPE
-    recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.max_updates))
+    recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.updates))
     least = recipe.held_out + 1
     output_layer(sessions[0].model)  # refused now rather than after all translations
     spoken = []
@@ -390,7 +390,7 @@ def make_head(
         recover(work)
         run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed), work, "cpu", seed)
         run.resume()
-        run.train(recipe.max_updates, minutes_between_checkpoints, progress)
+        run.train(recipe.updates, minutes_between_checkpoints, progress)
     head = DraftHead.load(work / "best" / FILE)
     chosen = max(run.history, key=lambda entry: entry[recipe.measure])
     return replace(
@@ -400,6 +400,6 @@ def make_head(
             "seed": seed,
             "update": chosen["update"],
             "seconds": chosen["seconds"],
-            "held_out": {name: value for name, value in chosen.items() if name not in ("update", "epoch", "seconds")},
+            "held_out": {name: value for name, value in chosen.items() if name not in POSITION},
         },
     )

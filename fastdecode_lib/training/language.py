@@ -31,9 +31,9 @@ class LanguageLearner:
             name: tensor.to(device).requires_grad_() for name, tensor in first_weights(self.shape, seed).items()
         }
 
-    def _hidden(self, weights: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+    def _hidden(self, weights: dict[str, torch.Tensor], target: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         """The hidden vectors (N, D) that decide the words of padded sentences (B, T), padding left out."""
-        network = LanguageNetwork(self.shape, weights)
+        network = LanguageNetwork(self.shape, weights, dropout)
         fed = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
         hidden, _, _ = network.decode(NoMemory(len(fed)), fed, network.first_states(len(fed)))
         return hidden[target >= 0]
@@ -42,7 +42,7 @@ class LanguageLearner:
         """Cross-entropy per word, every word being fed the true one before it."""
         matrix, bias = self.parameters["output.V"], self.parameters["output.bias"]
         with autocast(self.device):
-            hidden = self._hidden(self.parameters, target)
+            hidden = self._hidden(self.parameters, target, self.preset.dropout)
             return SmoothedLoss.apply(
                 hidden, matrix, target[target >= 0], len(matrix), self.preset.label_smoothing, bias
             )

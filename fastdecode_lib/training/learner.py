@@ -179,11 +179,11 @@ class SmoothedLoss(torch.autograd.Function):
 
     The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
     the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
-    with which decoding starts, stays the zero vector. Under autocast products are in its precision. The gradient of all scores
-    (N, V) is kept until its products are taken, both at once.
+    with which decoding starts, stays the zero vector. Under autocast products and probabilities are in its precision. The
+    gradient of all scores (N, V) is kept until its products are taken, both at once.
     """
 
-    ROWS = 512
+    ROWS = 128
 
     @staticmethod
     def forward(
@@ -203,18 +203,17 @@ class SmoothedLoss(torch.autograd.Function):
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(hidden), SmoothedLoss.ROWS):
             some = slice(start, start + SmoothedLoss.ROWS)
-            gold = target[some, None]
-            scores = functional.linear(rows[some], matrix, bias)
-            gradient = torch.softmax(scores, -1, torch.promote_types(kind, torch.float32))
-            total -= gradient.gather(1, gold).clamp_min(1e-30).log().sum()
-            gradient -= smoothing / classes
+            gold, gradient = target[some, None], gradients[some]
+            torch.softmax(functional.linear(rows[some], matrix, bias), -1, out=gradient)
+            total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
             gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
-            gradients[some] = gradient
-            if grad_bias is not None:
-                grad_bias += gradient.sum(0)
+        # The smoothing takes the same from every score of a row: its products are sums.
+        share = smoothing / classes
+        if grad_bias is not None:
+            grad_bias += gradients.sum(0, dtype=torch.float32) - share * len(hidden)
         grad_weight = torch.zeros_like(weight)
-        grad_weight[:classes] = gradients.T @ rows
-        grad_hidden = (gradients @ matrix).to(hidden.dtype)
+        grad_weight[:classes] = (gradients.T @ rows).to(weight.dtype) - share * rows.sum(0, dtype=weight.dtype)
+        grad_hidden = (gradients @ matrix).to(hidden.dtype) - share * matrix.sum(0, dtype=weight.dtype).to(hidden.dtype)
         ctx.save_for_backward(*(None if g is None else g / len(hidden) for g in (grad_hidden, grad_weight, grad_bias)))
         return total / len(hidden)
 

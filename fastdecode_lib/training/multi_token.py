@@ -241,7 +241,7 @@ class _Positions(nn.Embedding):
 
 
 def _new_model(preset: GroupPreset) -> Any:
-    model = new_marian(preset, PADDING, END)
+    model = new_marian(preset, PADDING, END, preset.dropout)
     positions = _Positions(preset.max_positions, preset.width)
     with torch.no_grad():
         positions.weight.normal_(0.0, preset.width**-0.5)

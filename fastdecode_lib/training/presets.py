@@ -1,7 +1,7 @@
 """How each bundled model is made and trained; one file because it is the one list that training, cards and loading read."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,10 +28,21 @@ class Recipe:
         Joined examples (two to four pairs each) per single pair.
     tokens_per_update : int
         Padded target tokens in one batch, at most.
-    peak_rate, warm_up : float, int
-        The learning rate rises linearly to its peak, then falls with the inverse square root of the update.
+    optimiser : str
+        ``"muon"``: Muon (Jordan et al. 2024) for the matrices of layers, AdamW for embeddings, output layers, norms and
+        biases. ``"adamw"``: AdamW for all, the rate falling with the inverse square root of the update; to compare with.
+    matrix_rate, peak_rate : float
+        Highest learning rates of Muon and of AdamW.
+    warm_up : int
+        Updates over which the rates rise linearly.
+    constant : float
+        Share of the run after which the rates fall linearly, to zero at its end.
+    dropout : float
+        0.1 pays where a run passes over its text more than three times.
     average : float
-        Decay of the running average of the weights; the average is what is evaluated and shipped.
+        Decay of the running average of the weights; of weights and average, the better on dev is kept.
+    updates : int
+        Planned length of the run.
     """
 
     kind: ClassVar[str]
@@ -47,22 +58,29 @@ class Recipe:
     joined_share: float = 0.5
     label_smoothing: float = 0.1
     tokens_per_update: int = 3_000
-    peak_rate: float = 1e-3
-    warm_up: int = 2_000
-    average: float = 0.999
+    optimiser: str = "muon"
+    matrix_rate: float = 0.02
+    peak_rate: float = 1.5e-3
+    warm_up: int = 100
+    constant: float = 0.3
+    dropout: float = 0.0
+    average: float = 0.99
     evaluate_every: int = 1_000
-    patience: int = 3
-    max_updates: int = 200_000
+    updates: int = 6_000
     dev_single: int = 100
     dev_joined: int = 40
 
-    def is_over(self, history: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a run with these evaluations came to its end: all updates made, or no gain for `patience` evaluations."""
-        if not history:
-            return False
-        scores = [entry[self.measure] for entry in history]
-        best = scores.index(max(scores))
-        return history[-1]["update"] >= self.max_updates or best < len(scores) - self.patience
+    @property
+    def decay_from(self) -> int:
+        """The last update before the rates fall; up to it, runs of any greater length are the same."""
+        return int(self.constant * self.updates)
+
+    def rate(self, update: int) -> float:
+        """The learning rate at an update, counted from 1, as a share of its peak."""
+        if self.optimiser == "adamw":
+            return min(update / self.warm_up, math.sqrt(self.warm_up / update))
+        left = (self.updates + 1 - update) / (self.updates + 1 - self.decay_from)
+        return max(0.0, min(1.0, update / self.warm_up, left))
 
     def trained(self, folder: str | Path = "build/train") -> Path | None:
         """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
@@ -70,7 +88,8 @@ class Recipe:
         best, history = work / "best", work / "history.json"
         if not (best / "config.json").is_file() or not history.is_file():
             return None
-        return best if self.is_over(json.loads(history.read_text(encoding="utf-8"))) else None
+        last = json.loads(history.read_text(encoding="utf-8"))[-1]
+        return best if last["update"] >= max(self.updates, last.get("planned", 0)) else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +112,6 @@ class Preset(Recipe):
     heads: int = 4
     feed_forward: int = 1024
     max_positions: int = 256
-    dropout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,12 +147,12 @@ class DraftingPreset(Preset):
     block: int = 6
     directions: tuple[tuple[str, str], ...] = (("en", "de"),)
     tokens_per_update: int = 1_500
+    matrix_rate: float = 2e-3
     peak_rate: float = 2e-4
     warm_up: int = 50
     average: float = 0.98
     evaluate_every: int = 100
-    patience: int = 100
-    max_updates: int = 500
+    updates: int = 500
     dev_single: int = 250
     dev_joined: int = 50
 
@@ -167,10 +185,9 @@ class GroupPreset(Recipe):
     kind = "group"
 
     directions: tuple[tuple[str, str], ...] = (("en", "de"),)
-    warm_up: int = 400
-    evaluate_every: int = 300
-    patience: int = 100
-    max_updates: int = 6_000
+    evaluate_every: int = 500
+    updates: int = 6_000
+    dropout: float = 0.1
     joined_sizes: tuple[int, int] = (2, 8)
     teacher: str = ""
     stacked_from: str = ""
@@ -206,11 +223,8 @@ class RecurrentPreset(Recipe):
     joined_share: float = 0.1
     tokens_per_update: int = 1_500
     peak_rate: float = 3e-3
-    warm_up: int = 200
-    average: float = 0.995
-    evaluate_every: int = 300
-    patience: int = 100
-    max_updates: int = 2_400
+    evaluate_every: int = 500
+    updates: int = 6_000
     dev_single: int = 250
     dev_joined: int = 50
     shape: RecurrentShape = field(default_factory=RecurrentShape)
@@ -238,11 +252,8 @@ class LanguagePreset(Recipe):
     label_smoothing: float = 0.0
     tokens_per_update: int = 2_000
     peak_rate: float = 3e-3
-    warm_up: int = 300
-    average: float = 0.998
     evaluate_every: int = 500
-    patience: int = 4
-    max_updates: int = 16_000
+    updates: int = 8_000
     dev_single: int = 1_500
     shape: LanguageShape = field(default_factory=LanguageShape)
     lower: bool = True
@@ -269,28 +280,26 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
         extra_layers=1,
         residual=True,
     )
-    return RecurrentPreset(
-        name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, max_updates=1_500, patience=4
-    )
+    return RecurrentPreset(name=f"words-{'-'.join(direction)}", directions=(direction,), shape=shape, updates=3_000)
 
 
-_SHORT: Any = {"evaluate_every": 300, "max_updates": 1_200}
+_SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 """Of the larger language models: two million words, some 40 minutes on a core that has products in bfloat16. Both still gain."""
 
 _BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
 """Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
 
-_ON: Any = {"stacked_from": "single-l2r", "max_updates": 2_400}
+_ON: Any = {"stacked_from": "single-l2r", "updates": 2_400}
 """Of what goes on from single-token L2R."""
 
-_TAUGHT: Any = {"teacher": "single-l2r", "max_updates": 2_400}
+_TAUGHT: Any = {"teacher": "single-l2r", "updates": 2_400}
 """Of what learns from its translations; `fastdecode train NAME --updates N` goes on."""
 
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
     "double-l2r": GroupPreset(name="double-l2r", tokens_per_step=2),
-    "mask-predict": GroupPreset(name="mask-predict", masked=True, max_updates=18_000),
+    "mask-predict": GroupPreset(name="mask-predict", masked=True, updates=18_000),
     "single-r2l": GroupPreset(name="single-r2l", order="right_to_left"),
     "double-r2l": GroupPreset(name="double-r2l", tokens_per_step=2, order="right_to_left"),
     "shallow-l2r": GroupPreset(name="shallow-l2r", encoder_layers=6, decoder_layers=1, **_ON),
@@ -298,9 +307,7 @@ SYSTEMS_002 = {
     "bidirectional-distilled": GroupPreset(
         name="bidirectional-distilled", tokens_per_step=2, order="both_ends", **_TAUGHT
     ),
-    "mask-predict-distilled": GroupPreset(
-        name="mask-predict-distilled", masked=True, **_TAUGHT | {"max_updates": 7_200}
-    ),
+    "mask-predict-distilled": GroupPreset(name="mask-predict-distilled", masked=True, **_TAUGHT | {"updates": 7_200}),
     "bidirectional-from-l2r": GroupPreset(name="bidirectional-from-l2r", tokens_per_step=2, order="both_ends", **_ON),
     "single-l2r-on": GroupPreset(name="single-l2r-on", **_ON),
     "triple": GroupPreset(name="triple", tokens_per_step=3, order="both_ends"),

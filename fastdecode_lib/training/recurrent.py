@@ -47,7 +47,7 @@ class RecurrentLearner(TranslationLearner):
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Smoothed cross-entropy per target token, every word of the target being fed the true one before it."""
-        network, real = Network(self.shape, self.parameters), target >= 0
+        network, real = Network(self.shape, self.parameters, self.preset.dropout), target >= 0
         fed = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
         memory = network.encode(source.clamp_min(0), (source >= 0).sum(1))
         hidden, _, _ = network.decode(memory, fed, network.first_states(len(fed)))

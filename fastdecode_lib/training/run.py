@@ -32,97 +32,158 @@ def only_trainer(folder: Path) -> Iterator[None]:
         yield
 
 
+POSITION = ("update", "planned", "epoch", "seconds", "processor_seconds", "averaged")
+"""What an evaluation in the history says besides its scores."""
+CHECKPOINT, BEFORE_DECAY = "checkpoint.safetensors", "before-decay.safetensors"
+
+
+def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
+    """Whether Muon trains a parameter: it maps vectors to vectors, unlike an embedding, an output layer, a norm or a bias."""
+    return parameter.ndim == 2 and not any(part in name for part in ("embed", "shared", "output", "length"))
+
+
 class Run:
-    """One training run: parameters, running average, optimiser and the position in the data."""
+    """One training run: parameters, running average, optimisers and the position in the data."""
 
     def __init__(self, preset: Recipe, learner: Learner, work: Path, device: str, seed: int):
         self.preset, self.learner = preset, learner
         self.work, self.device, self.seed = work, device, seed
         self.parameters = learner.parameters
         self.average = {n: p.detach().clone() for n, p in self.parameters.items()}
-        self.optimiser = torch.optim.AdamW(
-            self.parameters.values(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True
-        )
-        self.update, self.epoch, self.seen_in_epoch, self.seconds = 0, 0, 0, 0.0
+        self.optimisers = self._new_optimisers()
+        self.update, self.epoch, self.seen_in_epoch = 0, 0, 0
+        self.seconds, self.processor_seconds = 0.0, 0.0
         self.history: list[dict[str, Any]] = []
+
+    def _new_optimisers(self) -> list[tuple[torch.optim.Optimizer, float]]:
+        """Each optimiser with its peak rate.
+
+        `torch.optim.Muon` orthogonalises one matrix at a time, which on a CPU core takes half the time of stacking matrices
+        of one shape.
+        """
+        preset = self.preset
+        matrices = {
+            name for name, p in self.parameters.items() if preset.optimiser == "muon" and is_layer_matrix(name, p)
+        }
+        others = [p for name, p in self.parameters.items() if name not in matrices]
+        adamw = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
+        if not matrices:
+            return [(adamw, preset.peak_rate)]
+        muon = torch.optim.Muon(
+            [self.parameters[name] for name in self.parameters if name in matrices],
+            lr=0.0,
+            weight_decay=0.01,
+            momentum=0.95,
+            nesterov=True,
+            ns_steps=5,
+            adjust_lr_fn="original",
+        )
+        return [(muon, preset.matrix_rate), (adamw, preset.peak_rate)]
 
     # -- position on disk
 
     def resume(self) -> None:
-        """Continue from the last checkpoint, if there is one."""
-        path = self.work / "checkpoint.safetensors"
+        """Continue from the last checkpoint, if there is one; from before the decay, if the run is extended beyond its end.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint is damaged, or the run has gone too far for its planned length to change.
+        """
+        path = self.work / CHECKPOINT
         if not path.exists():
             return
+        position = self._position(path)
+        planned, update = position["planned"], position["update"]
+        history = position["history"]
+        if planned != self.preset.updates and update > min(self.preset.decay_from, int(self.preset.constant * planned)):
+            path = self.work / BEFORE_DECAY
+            if not path.exists() or self._position(path)["update"] > self.preset.decay_from:
+                raise ValueError(
+                    f"The length of a run can change until its learning rate falls: got {self.preset.updates:,} updates, and "
+                    f"{self.work} is at {update:,} of {planned:,}. Give more updates than that, or another --folder."
+                )
+        try:
+            self._read(path)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise _damaged(path, error) from error
+        self.history = history
+
+    def _position(self, path: Path) -> dict[str, Any]:
         from safetensors import SafetensorError, safe_open
 
         try:
-            self._read(safe_open(path, "pt"))
-        except (SafetensorError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"The checkpoint {path} is damaged: {error!r}. Delete it to train from the start."
-            ) from error
+            with safe_open(path, "pt") as file:
+                position: dict[str, Any] = json.loads(file.metadata()["state"])
+                return {"planned": position["planned"], **position}
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, error) from error
 
-    def _read(self, opened: Any) -> None:
-        with opened as file:
-            state = json.loads(file.metadata()["state"])
-            for name, parameter in self.parameters.items():
-                parameter.data.copy_(file.get_tensor(f"model.{name}"))
-                self.average[name].copy_(file.get_tensor(f"average.{name}"))
-                self.optimiser.state[parameter] = {
-                    "step": torch.tensor(float(state["update"]), device=parameter.device),
-                    "exp_avg": file.get_tensor(f"first.{name}").to(self.device),
-                    "exp_avg_sq": file.get_tensor(f"second.{name}").to(self.device),
-                }
-        self.update, self.epoch, self.seen_in_epoch = state["update"], state["epoch"], state["seen_in_epoch"]
-        self.seconds, self.history = state["seconds"], state["history"]
+    def _read(self, path: Path) -> None:
+        from safetensors import safe_open
 
-    def save(self) -> None:
+        position = self._position(path)
+        with safe_open(path, "pt") as file:
+            kept: dict[str, dict[str, torch.Tensor]] = {}
+            for key in file.keys():  # noqa: SIM118
+                kind, name = key.split(".", 1)
+                kept.setdefault(name, {})[kind] = file.get_tensor(key).to(self.device)
+        places = {id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
+        for name, parameter in self.parameters.items():
+            tensors = kept[name]
+            parameter.data.copy_(tensors.pop("model"))
+            self.average[name].copy_(tensors.pop("average"))
+            places[id(parameter)].state[parameter] = tensors
+        for key in ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds"):
+            setattr(self, key, position[key])
+
+    def save(self, file: str = CHECKPOINT) -> None:
         """Write everything that a later process needs to go on."""
         from safetensors.torch import save_file
 
+        places = {id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
         tensors = {}
         for name, parameter in self.parameters.items():
-            moments = self.optimiser.state[parameter]
             tensors[f"model.{name}"] = parameter.detach()
             tensors[f"average.{name}"] = self.average[name]
-            tensors[f"first.{name}"] = moments["exp_avg"]
-            tensors[f"second.{name}"] = moments["exp_avg_sq"]
-        state = {key: getattr(self, key) for key in ("update", "epoch", "seen_in_epoch", "seconds", "history")}
-        with atomic_file(self.work / "checkpoint.safetensors") as temporary:
+            tensors |= {f"{kind}.{name}": kept for kind, kept in places[id(parameter)].state[parameter].items()}
+        keys = ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds", "history")
+        state = {"planned": self.preset.updates} | {key: getattr(self, key) for key in keys}
+        with atomic_file(self.work / file) as temporary:
             save_file(tensors, temporary, metadata={"state": json.dumps(state)})
 
     # -- the loop
 
-    def train(self, updates: int, minutes_between_checkpoints: float, progress: bool) -> None:
-        """Go on to this update at the latest, and leave a checkpoint."""
+    def train(self, stop_at: int, minutes_between_checkpoints: float, progress: bool) -> None:
+        """Go on to this update or to the end of the run, and leave a checkpoint."""
         preset, saved_at = self.preset, time.monotonic()
-        bar = tqdm(total=updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
-        while self.update < updates and not self.finished:
+        stop_at = min(stop_at, preset.updates)
+        bar = tqdm(total=preset.updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
+        while self.update < stop_at:
             rows_of_epoch = batches(self.learner.examples, preset.tokens_per_update, self.seed, self.epoch)
             for rows in rows_of_epoch[self.seen_in_epoch :]:
-                started = time.monotonic()
+                started, processor = time.monotonic(), time.process_time()
                 loss, tokens = self.step(rows)
                 taken = time.monotonic() - started
                 self.seconds += taken
+                self.processor_seconds += time.process_time() - processor
                 bar.update()
                 if self.update % 20 == 0:
                     bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{tokens / taken:.0f}", epoch=self.epoch + 1)
-                if self.update % preset.evaluate_every == 0:
+                if self.update % preset.evaluate_every == 0 or self.update == preset.updates:
                     self.evaluate()
-                if self.update >= updates or self.finished:
+                if self.update == preset.decay_from:
+                    self.save(BEFORE_DECAY)
+                if self.update >= stop_at:
                     break
                 if time.monotonic() - saved_at > 60 * minutes_between_checkpoints:
                     self.save()
                     saved_at = time.monotonic()
             else:
                 self.epoch, self.seen_in_epoch = self.epoch + 1, 0
-        self.save()
+        if self.update:
+            self.save()
         bar.close()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run came to its end."""
-        return self.preset.is_over(self.history)
 
     def step(self, rows: np.ndarray) -> tuple[float, int]:
         """One update; its loss per token and how many target tokens it held."""
@@ -130,15 +191,15 @@ class Run:
         self.update += 1
         self.seen_in_epoch += 1
         torch.manual_seed(self.seed * 1_000_003 + self.update)
-        rate = preset.peak_rate * min(self.update / preset.warm_up, math.sqrt(preset.warm_up / self.update))
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
         source, target = (ids.to(self.device) for ids in learner.examples.batch(rows, learner.padding))
         loss = learner.loss(source, target)
-        self.optimiser.zero_grad(set_to_none=True)
+        for optimiser, _ in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
-        self.optimiser.step()
+        for optimiser, peak in self.optimisers:
+            optimiser.param_groups[0]["lr"] = peak * preset.rate(self.update)
+            optimiser.step()
         learner.after_update()
         decay = min(preset.average, (1 + self.update) / (10 + self.update))
         torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.parameters.values()], 1 - decay)
@@ -147,13 +208,22 @@ class Run:
     # -- looking at the result
 
     def evaluate(self) -> None:
-        """What the averaged weights reach on the dev split; keep the model if it is the best."""
-        measure, scores = self.preset.measure, self.learner.evaluate(self.average)
+        """Score weights and their running average on the dev split; keep the better if it is the best so far."""
+        measure = self.preset.measure
+        last = {name: parameter.detach() for name, parameter in self.parameters.items()}
+        scored = [(weights, self.learner.evaluate(weights)) for weights in (self.average, last)]
+        weights, scores = max(scored, key=lambda pair: pair[1][measure])
         best = max((entry[measure] for entry in self.history), default=-math.inf)
-        self.history.append({"update": self.update, "epoch": self.epoch, "seconds": self.seconds, **scores})
+        averaged = weights is self.average
+        position = (self.update, self.preset.updates, self.epoch, self.seconds, self.processor_seconds, averaged)
+        self.history.append(dict(zip(POSITION, position, strict=True)) | scores)
         if scores[measure] > best:
             with atomic_folder(self.work / "best") as temporary:
-                self.learner.export(self.average, temporary)
+                self.learner.export(weights, temporary)
         with atomic_file(self.work / "history.json") as temporary:
             temporary.write_text(json.dumps(self.history, indent=1))
         tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best:.2f})")
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"The checkpoint {path} is damaged: {error!r}. Delete it to train from the start.")

@@ -17,6 +17,8 @@ from fastdecode_lib.training.learner import Learner
 from fastdecode_lib.training.presets import PRESETS, Recipe
 from fastdecode_lib.training.run import Run, only_trainer
 
+RUN = "run.json"
+
 
 def train(
     name: str,
@@ -27,10 +29,14 @@ def train(
     threads: int | None = None,
     seed: int | None = None,
     updates: int | None = None,
+    stop_at: int | None = None,
     minutes_between_checkpoints: float = 4.0,
     progress: bool = True,
 ) -> Path:
-    """Train a preset from where it last stopped, until what it is measured by on the dev split no longer rises.
+    """Train a preset from where it last stopped to its planned length, at which the learning rate reaches zero.
+
+    A run that came to its end can be extended: it goes on from the checkpoint before the learning rate fell, and becomes the run
+    that it would have been with the greater length from its first update.
 
     Parameters
     ----------
@@ -43,7 +49,9 @@ def train(
     seed : int, optional
         The preset's own otherwise.
     updates : int, optional
-        Go on to this update, instead of the preset's last (a checkpoint is left, so that a later call continues).
+        Planned length; the length of the run that was begun here otherwise, or else the preset's.
+    stop_at : int, optional
+        Stop at this update with a checkpoint, so that a later call continues.
 
     Returns
     -------
@@ -52,8 +60,9 @@ def train(
     """
     if name not in PRESETS:
         raise ValueError(f"Unknown model to train: got {name!r}. Use one of {', '.join(PRESETS)}.")
-    if updates is not None and updates < 1:
-        raise ValueError(f"Training needs updates >= 1, got {updates}. Leave it out to train to the end.")
+    for what, count in (("updates", updates), ("stop_at", stop_at)):
+        if count is not None and count < 1:
+            raise ValueError(f"Training needs {what} >= 1, got {count}. Leave it out to train to the end.")
     preset = PRESETS[name]
     seed = preset.seed if seed is None else seed
     device = str(torch_device(device))
@@ -65,11 +74,11 @@ def train(
         recover(work)
         corpus = corpus_folder(data)
         _check_same_run(work, preset, corpus / preset.corpus, seed)
-        last = updates or preset.max_updates
-        longer = replace(preset, max_updates=max(last, preset.max_updates))
-        run = Run(longer, _learner(preset, corpus, work, device, seed), work, device, seed)
+        planned = replace(preset, updates=updates or _planned(work) or preset.updates)
+        run = Run(planned, _learner(preset, corpus, work, device, seed), work, device, seed)
         run.resume()
-        run.train(last, minutes_between_checkpoints, progress)
+        _note_plan(work, planned.updates)
+        run.train(stop_at or planned.updates, minutes_between_checkpoints, progress)
     return work / "best"
 
 
@@ -95,17 +104,38 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
     return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 
+def _planned(work: Path) -> int | None:
+    """The planned length of the run that was begun in a folder."""
+    note = work / RUN
+    return json.loads(note.read_text(encoding="utf-8")).get("planned") if note.exists() else None
+
+
+def _note_plan(work: Path, updates: int) -> None:
+    note = work / RUN
+    _write(note, json.loads(note.read_text(encoding="utf-8")) | {"planned": updates})
+
+
+def _write(note: Path, content: dict[str, Any]) -> None:
+    with atomic_file(note) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
 def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int) -> None:
     """Refuse to continue what was begun with another seed, recipe or corpus; note all three where nothing was begun."""
     sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
-    wanted = json.loads(json.dumps({"seed": seed, "preset": asdict(preset), "corpus": sizes}))
-    note = work / "run.json"
+    recipe = {key: value for key, value in asdict(preset).items() if key != "updates"}
+    wanted = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
+    note = work / RUN
     begun = json.loads(note.read_text(encoding="utf-8")) if note.exists() else wanted
     different = [key for key in wanted if begun.get(key) != wanted[key]]
     if different:
+        wrong = different[0]
+        got, has = wanted[wrong], begun.get(wrong)
+        if wrong == "preset" and isinstance(has, dict):
+            fields = [key for key in got.keys() | has.keys() if got.get(key) != has.get(key)]
+            got, has = ({key: values.get(key) for key in sorted(fields)} for values in (got, has))
         raise ValueError(
-            f"The run in {work} was begun with another {' and '.join(different)}: got {wanted[different[0]]}, it has "
-            f"{begun.get(different[0])}. Give the same again, or another --folder."
+            f"The run in {work} was begun with another {' and '.join(different)}: got {got}, it has {has}. Give the same again, or "
+            "another --folder."
         )
-    with atomic_file(note) as temporary:
-        temporary.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    _write(note, begun)

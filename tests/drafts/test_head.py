@@ -28,7 +28,7 @@ from fastdecode_lib.translation import Session
 SHAPE = Shape(hidden=20, source=12, tokens=30, embedding=8, width=16, inner=24)
 TEXTS = sorted(fakes.own_sentences()["en"], key=len)
 RECIPE = HeadRecipe(
-    name="micro", tokens_per_update=400, peak_rate=4e-3, warm_up=10, average=0.9, evaluate_every=40, max_updates=80,
+    name="micro", tokens_per_update=400, peak_rate=4e-3, warm_up=10, average=0.9, evaluate_every=40, updates=80,
     held_out=12, vocabulary=300, embedding=16, width=32, inner=32,
 )  # fmt: skip
 
@@ -282,7 +282,7 @@ def test_training_makes_a_window_faster_and_changes_nothing(engine: str, tmp_pat
 
 
 def test_several_directions_share_a_head(model: Any, tmp_path: Path) -> None:
-    head = make(model, tmp_path, (("en", "de"), ("de", "en"), ("fr", "en")), max_updates=2, evaluate_every=1)
+    head = make(model, tmp_path, (("en", "de"), ("de", "en"), ("fr", "en")), updates=2, evaluate_every=1)
     assert sorted(head.vocabularies) == ["de", "en"]
     assert set(head.about["held_out"]) == {"tokens_per_pass", "en-de", "de-en", "fr-en"}
     head.save(tmp_path / "head.safetensors")
@@ -291,7 +291,7 @@ def test_several_directions_share_a_head(model: Any, tmp_path: Path) -> None:
 
 
 def test_stopped_training_goes_on_to_the_same_head(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = make(model, tmp_path / "whole", max_updates=15)
+    whole = make(model, tmp_path / "whole", updates=15)
     step, updates = draft_heads.Run.step, []
 
     def stopping(run: Any, rows: np.ndarray) -> Any:
@@ -303,9 +303,9 @@ def test_stopped_training_goes_on_to_the_same_head(model: Any, tmp_path: Path, m
 
     monkeypatch.setattr(draft_heads.Run, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
-        make(model, tmp_path / "parts", max_updates=15)
+        make(model, tmp_path / "parts", updates=15)
     monkeypatch.setattr(draft_heads.Run, "step", step)
-    parts = make(model, tmp_path / "parts", max_updates=15)
+    parts = make(model, tmp_path / "parts", updates=15)
     assert all((whole.tensors[name] == parts.tensors[name]).all() for name in whole.tensors)
 
 

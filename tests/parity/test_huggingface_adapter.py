@@ -255,7 +255,7 @@ def test_it_gets_a_draft_head_row_by_row(t5_folder: Path, tmp_path: Path) -> Non
     model = load(str(t5_folder), device="cpu")
     assert "ragged" not in model.network.supports
     texts = fakes.own_sentences()["en"][:12]
-    recipe = HeadRecipe(name="tiny", max_updates=2, evaluate_every=1, tokens_per_update=60, held_out=2, vocabulary=200)
+    recipe = HeadRecipe(name="tiny", updates=2, evaluate_every=1, tokens_per_update=60, held_out=2, vocabulary=200)
     head = make_head([Session.of(model, "en", "de", "greedy")], [texts], recipe, folder=tmp_path / "build")
     assert list(head.vocabularies) == ["de"] and head.shape.source == 16
     head.save(tmp_path / "head.safetensors")

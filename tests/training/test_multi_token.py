@@ -39,6 +39,7 @@ SMALL = {
     "peak_rate": 5e-3,
     "warm_up": 20,
     "average": 0.9,
+    "dropout": 0.0,
     "dev_single": 6,
     "dev_joined": 2,
 }
@@ -72,7 +73,7 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         for name in NAMES:
-            patch.setitem(PRESETS, name, small(name, max_updates=150, evaluate_every=150))
+            patch.setitem(PRESETS, name, small(name, updates=150, evaluate_every=150))
             found[name] = train.train(name, data=corpus, folder=folder, progress=False)
     return found
 
@@ -180,8 +181,8 @@ def test_a_system_learns_from_its_teachers_translations(
     name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The teacher is random: what it says depends on the source, and is not the reference."""
-    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=150))
-    monkeypatch.setitem(PRESETS, name, small(name, max_updates=20, evaluate_every=20))
+    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", updates=150))
+    monkeypatch.setitem(PRESETS, name, small(name, updates=20, evaluate_every=20))
     teaching, best = learner("single-l2r", corpus, tmp_path / "single-l2r"), tmp_path / "single-l2r" / "best"
     best.mkdir()
     teaching.export(sharp(teaching), best)
@@ -203,7 +204,7 @@ def test_a_teacher_must_have_come_to_its_end(
 ) -> None:
     """What a teacher in training says would be kept for good."""
     folder = trained["single-l2r"].parents[1]
-    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", max_updates=300, evaluate_every=150))
+    monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", updates=300, evaluate_every=150))
     monkeypatch.setattr("fastdecode_lib.training.presets.bundled", dict)
     for work in (folder / "half", tmp_path / "none"):
         work.mkdir()
@@ -433,7 +434,7 @@ def test_a_trained_system_is_bundled_with_its_card(
     (tmp_path / "assets").mkdir()
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(bundling.resources, "files", lambda _: tmp_path)
-    monkeypatch.setitem(PRESETS, "bidirectional", small("bidirectional", max_updates=150, evaluate_every=150))
+    monkeypatch.setitem(PRESETS, "bidirectional", small("bidirectional", updates=150, evaluate_every=150))
     made = bundling.bundle("bidirectional", data=corpus, folder=trained["bidirectional"].parents[1])
     card = (made / "README.md").read_text(encoding="utf-8")
     assert "two tokens a step, from both ends of the sentence" in card and "| single | 8 |" in card

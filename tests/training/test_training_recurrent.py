@@ -17,10 +17,12 @@ from fastdecode_lib.checkpoints.recurrent import system
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.runners import runner
+from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import bundling
 from fastdecode_lib.training import run as training_run
 from fastdecode_lib.training.presets import PRESETS, RecurrentPreset
+from fastdecode_lib.training.recurrent import RecurrentLearner
 from fastdecode_lib.training.train import train
 from fastdecode_lib.translation import Session
 
@@ -56,8 +58,8 @@ def micro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, NAME, MICRO)
 
 
-def run(folder: Path, corpus: Path, updates: int, **settings: Any) -> Path:
-    return train(NAME, data=corpus, folder=folder, updates=updates, progress=False, **settings)
+def run(folder: Path, corpus: Path, stop_at: int, **settings: Any) -> Path:
+    return train(NAME, data=corpus, folder=folder, stop_at=stop_at, progress=False, **settings)
 
 
 def same(a: Path, b: Path) -> bool:
@@ -278,7 +280,7 @@ def test_presets_are_the_systems_and_an_ensemble_shares_its_shape() -> None:
     presets: list[Any] = [PRESETS[name] for name in names]
     assert [p.name for p in presets] == names and [p.seed for p in presets] == [1] * 7 + [2, 3]
     assert presets[3].shape == presets[7].shape == presets[8].shape
-    assert len({(p.max_updates, p.tokens_per_update, p.joined_share, p.shape.vocabulary) for p in presets}) == 1
+    assert len({(p.updates, p.tokens_per_update, p.joined_share, p.shape.vocabulary) for p in presets}) == 1
 
 
 def test_an_ensemble_of_trained_models(trained: tuple[Path, list[float]], corpus: Path) -> None:
@@ -286,3 +288,23 @@ def test_an_ensemble_of_trained_models(trained: tuple[Path, list[float]], corpus
     twice = dataclasses.replace(model, network=Ensemble([model.network, model.network]))
     for text, _ in fakes_pairs(corpus)[:4]:
         assert translate(twice, text, max_length=20).tokens == translate(model, text, max_length=20).tokens
+
+
+def test_dropout_changes_training_alone(corpus: Path, tmp_path: Path) -> None:
+    dropping = dataclasses.replace(MICRO, dropout=0.5)
+    learner, plain = (
+        RecurrentLearner(p, Tatoeba(corpus), _work(tmp_path / str(i)), "cpu", 1)
+        for i, p in enumerate((dropping, MICRO))
+    )
+    batch = learner.examples.batch(np.arange(8), learner.padding)
+    losses = [float(learner.loss(*batch)) for _ in range(2)]
+    assert losses[0] != losses[1] and float(plain.loss(*batch)) == float(plain.loss(*batch))
+    weights = {name: tensor.detach() for name, tensor in learner.parameters.items()}
+    assert learner.translate(weights, ["ban kira don."], "en", "fr") == plain.translate(
+        weights, ["ban kira don."], "en", "fr"
+    )
+
+
+def _work(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

@@ -63,7 +63,7 @@ def quality(
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures() | {
         "sentences": len(pairs), "set": where, "beam": 6, "delta": 3.0,
         "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
-        "updates": {preset: PRESETS[preset].max_updates for preset in found},
+        "updates": {preset: PRESETS[preset].updates for preset in found},
     }  # fmt: skip
     return frame
 

@@ -113,7 +113,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def micro(objective: str, **changes: Any) -> presets.DraftingPreset:
     return presets.DraftingPreset(
-        name=f"micro-{objective}", objective=objective, own_sentences=80, tokens_per_update=120, max_updates=2,
+        name=f"micro-{objective}", objective=objective, own_sentences=80, tokens_per_update=120, updates=2,
         evaluate_every=2, dev_single=2, dev_joined=1, block=4, **changes,
     )  # fmt: skip
 

@@ -282,7 +282,7 @@ def trained_run(folder: Path, preset: str, scores: tuple[float, float]) -> list[
     run = folder / "build" / "train" / preset
     (run / "best").mkdir(parents=True)
     (run / "best" / "config.json").write_text("{}", encoding="utf-8")
-    updates = (300, SYSTEMS_002[preset].max_updates)
+    updates = (300, SYSTEMS_002[preset].updates)
     entries = [{"update": n, "seconds": 60.0 * n, "dev_chrf": s} for n, s in zip(updates, scores, strict=True)]
     (run / "history.json").write_text(json.dumps(entries), encoding="utf-8")
     return entries

@@ -100,7 +100,7 @@ def test_layers_and_training_are_timed() -> None:
 
 def test_a_run_that_was_broken_off_is_a_gap(tmp_path: Path) -> None:
     shutil.copytree(bundled()["sharp-s4"], tmp_path / "sharp-s2" / "best")
-    for updates, trained in ((300, False), (PRESETS["sharp-s2"].max_updates, True)):
+    for updates, trained in ((300, False), (PRESETS["sharp-s2"].updates, True)):
         (tmp_path / "sharp-s2" / "history.json").write_text(
             json.dumps([{"update": updates, "dev_chrf": 1.0}]), encoding="utf-8"
         )

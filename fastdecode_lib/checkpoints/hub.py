@@ -6,6 +6,7 @@ from pathlib import Path
 from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.weights import find_weights
 
 
 def find_checkpoint(name: str | Path) -> Checkpoint:
@@ -53,6 +54,9 @@ def _find_folder(name: str) -> Path:
 
     from fastdecode_lib.training.presets import PRESETS
 
+    trained = (PRESETS[name].trained() if name in PRESETS else None) or find_weights(name)
+    if trained is not None:
+        return trained
     if name in PRESETS:
         raise CheckpointError(
             f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "

@@ -22,24 +22,29 @@ def add_commands(commands: Any) -> None:
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
+    train.add_argument("--keep", action="store_true", help="as --bundle, into the folder weights/ of a checkout")
     train.set_defaults(run=_train)
+    fetch = commands.add_parser("fetch", help="download trained weights that the manifest has an address for")
+    fetch.add_argument("names", nargs="*", metavar="NAME", help="without any, all trained weights are listed")
+    fetch.set_defaults(run=_fetch)
 
 
 def _train(options: argparse.Namespace) -> int:
-    from fastdecode_lib.training import bundling
+    from fastdecode_lib.training import bundling, manifest
     from fastdecode_lib.training import train as training
 
     if not options.names:
-        if options.bundle or options.updates is not None or options.seed is not None:
+        if options.bundle or options.keep or options.updates is not None or options.seed is not None:
             raise UsageError(
-                "Which model? --bundle, --updates and --seed belong to names: got none. fastdecode train lists them."
+                "Which model? --bundle, --keep, --updates and --seed belong to names: got none. fastdecode train lists them."
             )
         _list_presets(options.folder)
     at_low_priority()
     for name in options.names:
-        if options.bundle:
-            target = bundling.bundle(name, data=options.data, folder=options.folder)
-            print(f"{name}: bundled in {target}")
+        if options.bundle or options.keep:
+            target = bundling.bundle(name, data=options.data, folder=options.folder, keep=options.keep)
+            manifest.refresh()
+            print(f"{name}: {'kept' if options.keep else 'bundled'} in {target}")
             continue
         best = training.train(
             name,
@@ -52,6 +57,30 @@ def _train(options: argparse.Namespace) -> int:
             stop_at=options.stop_at,
         )
         print(f"{name}: the best checkpoint is in {best}")
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from fastdecode_lib.checkpoints import weights
+
+    for name in options.names:
+        print(f"{name}: fetched into {weights.fetch(name)}")
+    if not options.names:
+        print_table(
+            [
+                {
+                    "name": record.name,
+                    "fingerprint": record.fingerprint,
+                    "where": record.where
+                    if record.where != weights.NOT_SHIPPED or not record.address
+                    else record.address,
+                    "MB": f"{record.bytes / 1e6:.1f}" if record.bytes else "-",
+                    "hours": "-" if record.hours is None else f"{record.hours:.1f}",
+                    "results": len(record.results),
+                }
+                for record in weights.read_manifest()
+            ]
+        )
     return 0
 
 

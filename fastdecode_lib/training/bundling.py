@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
+from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import versions
@@ -18,6 +20,7 @@ from fastdecode_lib.store import atomic_file, atomic_folder, write_table
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import cards
+from fastdecode_lib.training.manifest import add
 from fastdecode_lib.training.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
 from fastdecode_lib.translation import Session
 
@@ -25,13 +28,20 @@ JOINED_SEED = 0
 """Decides which test sentences are joined with which."""
 
 
-def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "build/train") -> Path:
-    """Score the best checkpoint of a preset and install it as a bundled model.
+def bundle(
+    name: str, *, data: str | Path | None = None, folder: str | Path = "build/train", keep: bool = False
+) -> Path:
+    """Score the best checkpoint of a preset and install it as a bundled model, with a record in the manifest of weights.
+
+    Parameters
+    ----------
+    keep : bool
+        Put it into ``weights/`` instead, which a checkout has and an installed library has not.
 
     Returns
     -------
     Path
-        The folder among the assets.
+        The model's folder.
 
     Raises
     ------
@@ -58,12 +68,13 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
     seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
     chosen = max(history, key=lambda entry: entry[preset.measure])
-    with atomic_folder(root / "assets" / name) as target:
+    installed = (root.parent / "weights" if keep else root / "assets") / name
+    with atomic_folder(installed) as target:
         copy(best, target, preset)
         rows, how = scores(str(target), corpus)
         (target / "README.md").write_text(card(preset, rows, chosen, seed), encoding="utf-8")
     about = {
-        "command": f"fastdecode train {name} && fastdecode train {name} --bundle",
+        "command": f"{_command(name, chosen, seed)} && fastdecode train {name} {'--keep' if keep else '--bundle'}",
         "update": chosen["update"],
         "seed": seed,
         "versions": versions(),
@@ -73,7 +84,22 @@ def bundle(name: str, *, data: str | Path | None = None, folder: str | Path = "b
     write_table(root / "results" / f"{name}.scores.laptop.json", rows, about)
     with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
         temporary.write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
-    return root / "assets" / name
+    record = Record(
+        name,
+        find_checkpoint(installed).fingerprint,
+        HERE if keep else BUNDLED,
+        _command(name, chosen, seed),
+        seed=seed,
+        updates=chosen["planned"],
+        hours=round(history[-1]["seconds"] / 3600, 2),
+        scores={"dev": {preset.measure: chosen[preset.measure]}, "test": rows},
+    )
+    add(record, root.parent / "weights")
+    return installed
+
+
+def _command(name: str, chosen: dict[str, Any], seed: int) -> str:
+    return f"fastdecode train {name} --updates {chosen['planned']} --seed {seed}"
 
 
 def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:

@@ -1,0 +1,174 @@
+"""The folder ``weights/`` of a checkout: trained models that do not come with the library, and a manifest of all that results name.
+
+The manifest has a record for each fingerprint: the preset, command, seed and updates that made the weights, hours of training,
+scores, and where the weights are: ``"bundled"``, ``"weights"`` (in this folder, with a SHA-256 sum for each file) or
+``"not shipped"``.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.store import atomic_file, atomic_folder
+
+FOLDER = Path(__file__).resolve().parents[2] / "weights"
+MANIFEST = "manifest.json"
+BUNDLED, HERE, NOT_SHIPPED = PLACES = ("bundled", "weights", "not shipped")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one set of trained weights.
+
+    Attributes
+    ----------
+    name : str
+        As `load` takes it, if the weights are bundled or in the folder.
+    fingerprint : str
+        As `Checkpoint.fingerprint`.
+    where : str
+        One of `PLACES`.
+    command : str
+        Makes such weights; on another processor or with another version they differ in their last bits.
+    hours : float or None
+        Of one core, training alone; None where it was not recorded.
+    scores : dict
+        On the dev and the test split.
+    results : list of str
+        Committed results made with these weights.
+    address : str
+        Where `fetch` finds the files, a folder's URL; empty if nowhere.
+    sha256 : dict of file name to sum
+    bytes : int
+        Of all files.
+    """
+
+    name: str
+    fingerprint: str
+    where: str
+    command: str
+    seed: int | None = None
+    updates: int | None = None
+    hours: float | None = None
+    scores: dict[str, Any] = field(default_factory=dict)
+    results: list[str] = field(default_factory=list)
+    address: str = ""
+    sha256: dict[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def read_manifest(folder: Path = FOLDER) -> list[Record]:
+    """The records of a folder's manifest; none where there is no manifest.
+
+    Raises
+    ------
+    CheckpointError
+        If the manifest is damaged.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return []
+    try:
+        return [Record(**record) for record in json.loads(path.read_text(encoding="utf-8"))["weights"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"The manifest {path} is damaged: {error!r}. Restore it: git checkout -- weights/{MANIFEST}"
+        ) from error
+
+
+def write_manifest(records: list[Record], folder: Path = FOLDER) -> None:
+    """Write a folder's manifest, sorted by name."""
+    content = {
+        "weights": [asdict(record) for record in sorted(records, key=lambda record: (record.name, record.fingerprint))]
+    }
+    with atomic_file(folder / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """The SHA-256 sum of every file of a folder."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir()) if path.is_file()
+    }
+
+
+def find_weights(name: str, folder: Path = FOLDER) -> Path | None:
+    """The folder of a model among the weights of a checkout, its files checked against the manifest; None if it is not there.
+
+    Raises
+    ------
+    CheckpointError
+        If a file is missing, cut short or altered.
+    """
+    present = (folder / name).is_dir()
+    record = next((record for record in read_manifest(folder) if record.name == name and record.sha256), None)
+    if record is None or record.where == BUNDLED or not (present or record.where == HERE):
+        return None
+    check_sums(folder / name, record.sha256, f"Restore it: git checkout -- weights/{name}")
+    return folder / name
+
+
+def check_sums(folder: Path, expected: dict[str, str], remedy: str) -> None:
+    """Refuse a folder whose files are not those of the manifest.
+
+    Raises
+    ------
+    CheckpointError
+        Naming the first file that differs.
+    """
+    found = checksums(folder) if folder.is_dir() else {}
+    for file, total in expected.items():
+        if found.get(file) != total:
+            got = f"SHA-256 {found[file][:12]}..." if file in found else "no such file"
+            raise CheckpointError(
+                f"{folder / file} is not as its manifest says: got {got}, expected {total[:12]}.... {remedy}"
+            )
+
+
+def fetch(name: str, folder: Path = FOLDER) -> Path:
+    """Download a model that the manifest has an address for, and check its sums.
+
+    Returns
+    -------
+    Path
+        The model's folder.
+
+    Raises
+    ------
+    CheckpointError
+        If the manifest does not know the name or has no address, a download fails, or a sum differs; nothing is kept then.
+    """
+    known = {record.name: record for record in sorted(read_manifest(folder), key=lambda record: bool(record.address))}
+    if name not in known:
+        raise CheckpointError(
+            f"The manifest does not name {name!r}: it has {', '.join(known) or 'no models'}. Give one of them."
+        )
+    record = known[name]
+    if record.where != NOT_SHIPPED:
+        raise CheckpointError(f"{name} is here already ({record.where}): fastdecode_lib.load({name!r}) opens it.")
+    if not record.address:
+        raise CheckpointError(f"{name} has no address to be fetched from. Train it instead: {record.command}")
+    with atomic_folder(folder / name) as temporary:
+        for file in record.sha256:
+            (temporary / file).write_bytes(_download(f"{record.address.rstrip('/')}/{file}"))
+        check_sums(temporary, record.sha256, "Nothing was kept. Try again, or tell whoever keeps that address.")
+    return folder / name
+
+
+def _download(address: str) -> bytes:
+    from urllib.error import URLError
+    from urllib.parse import urlsplit
+    from urllib.request import urlopen
+
+    parts = urlsplit(address)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1"):
+        raise CheckpointError(f"Weights are fetched by https alone: got {address!r}. Correct the manifest.")
+    try:
+        with urlopen(address, timeout=60) as answer:
+            content: bytes = answer.read()
+            return content
+    except (URLError, OSError) as error:
+        raise CheckpointError(f"{address} could not be fetched: {error}. Check the network and try again.") from error

@@ -12,7 +12,7 @@ BIN := .venv/bin
 # Modules are compiled when they are first imported, and then kept, not all of them here: half the time.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --constraint .venv/constraints.txt
-EXTRAS := figures,bench,test,app
+EXTRAS := test
 say = @printf '\n== %s\n' "$(1)"
 
 # What .venv was made from: a change of any of it installs again.

@@ -3,11 +3,11 @@
 Reads traces as docs/trace.md specifies them, and knows nothing of the library that writes them.
 """
 
-from importlib import import_module
 from typing import Any
 
 from ddgviz.export import save
 from ddgviz.graph import to_networkx
+from ddgviz.schema import optional
 from ddgviz.svg import svg
 from ddgviz.trace import read
 
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     """Import what needs plotly or anywidget when it is first used."""
     if name not in _LATER:
         raise AttributeError(f"module 'ddgviz' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(optional(_LATER[name], f"ddgviz.{name}"), name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from ddgviz.graph import to_networkx
 from ddgviz.latex import tikz
 from ddgviz.page import html
-from ddgviz.schema import fail
+from ddgviz.schema import fail, optional
 from ddgviz.svg import Window, svg
 from ddgviz.theme import theme_named
 from ddgviz.trace import read
@@ -87,8 +87,7 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
 
 def _graph(trace: Any, suffix: str) -> str:
     """The graph as XML; ``label`` and ``weight`` are what Gephi, yEd and Cytoscape look for."""
-    import networkx
-
+    networkx = optional("networkx", f"A {suffix} file")
     graph = to_networkx(trace)
     for _, node in graph.nodes(data=True):
         node["label"] = node["token"]

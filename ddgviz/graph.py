@@ -4,7 +4,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddgviz.schema import fail
+from ddgviz.schema import fail, optional
 from ddgviz.trace import TraceModel, read
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ def to_networkx(trace: Any) -> "networkx.DiGraph":
         Nodes are positions with ``position``, ``token`` (as drawn), ``pass`` (from 1) and ``probability`` (left out
         where unknown); edges have ``strength``. The graph's ``edges`` says ``measured`` or ``settling order``.
     """
-    import networkx
-
+    networkx = optional("networkx", "A graph")
     model = read(trace)
     graph = networkx.DiGraph(edges="measured" if model.edges else "settling order")
     for row, columns in layers(model):

@@ -5,12 +5,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeGuard
 
 FORMAT = "fastdecode-trace"
 VERSION = 1
 MAX_SLOT = 99_999
 LARGEST = 2**31 - 2
+EXTRA = ("anywidget", "ipywidgets", "networkx", "pandas", "plotly")
+"""Packages of the extra ``viz``: without them, traces are read and saved as pictures and pages."""
 STATUSES = ("settled", "changed", "draft", "masked")
 AGAIN = "Record the trace again; its form is in docs/trace.md."
 
@@ -44,6 +47,18 @@ class Iteration:
 def fail(wrong: str, received: object, remedy: str = AGAIN) -> ValueError:
     """An error in three parts."""
     return ValueError(f"{wrong}, got {short(received)}. {remedy}")
+
+
+def optional(module: str, what: str) -> Any:
+    """Import a module of the extra ``viz``, or say that it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        raise ImportError(
+            f"{what} needs the package {error.name}, which is not installed. Install it with: pip install 'fastdecode[viz]'"
+        ) from error
 
 
 def short(value: object) -> str:

@@ -533,3 +533,28 @@ def _optional_array(values: Sequence[Any] | None, dtype: Any) -> np.ndarray | No
     if values is None:
         return None
     return np.array([np.nan if v is None else v for v in values], dtype=dtype)
+
+
+# ------------------------------------------------------------------------------------------------ optional dependencies
+
+
+class MissingExtra(ImportError, ValueError):
+    """A package is needed that comes with an extra of fastdecode."""
+
+
+def optional(module: str, extra: str) -> Any:
+    """Import a package that is installed with an extra.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed, naming the extra.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"This needs the package {error.name}, which is not installed. Install it with: pip install 'fastdecode[{extra}]'"
+        ) from error

@@ -9,6 +9,8 @@ from functools import lru_cache
 from logging import ERROR
 from typing import Any, TypeVar
 
+from fastdecode_lib.core import optional
+
 AHEAD = 2
 """Tasks given out for each thread of a worker, so that none waits for the next."""
 PATIENCE = 60
@@ -81,14 +83,7 @@ def check_workers(workers: int | None, scheduler: str | None) -> Any:
         )
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ValueError(f"workers must be a whole number from 1 on: got {workers!r}. Example: workers=2.")
-    try:
-        import distributed
-    except ImportError as error:
-        raise ValueError(
-            "Workers need dask, which is not installed: got no module 'distributed'. Install it with "
-            "`pip install 'fastdecode[dask]'`, or leave out workers and scheduler."
-        ) from error
-    return distributed
+    return optional("distributed", "dask")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -30,6 +31,16 @@ def requirements(lines: list[str]) -> dict[str, SpecifierSet]:
     return {canonicalize_name(CONDA_NAMES.get(r.name, r.name)): r.specifier for r in parsed}
 
 
+def extra(name: str, pyproject: dict) -> list[str]:
+    """What an extra installs, with the extras that it names."""
+    lines = []
+    for line in pyproject["project"]["optional-dependencies"][name]:
+        requirement = Requirement(line)
+        named = sorted(requirement.extras) if requirement.name == "fastdecode" else []
+        lines += [inner for other in named for inner in extra(other, pyproject)] if named else [line]
+    return list(dict.fromkeys(lines))
+
+
 def pins() -> dict[str, SpecifierSet]:
     return requirements((ROOT / "constraints.txt").read_text(encoding="utf-8").split())
 
@@ -41,10 +52,7 @@ def test_environment_has_every_dependency_in_the_same_range(pyproject: dict) -> 
     environment = requirements(
         [line for line in [*conda, *pip] if not line.startswith(("--", "python ", "pip", "make"))]
     )
-    project = pyproject["project"]
-    extras = project["optional-dependencies"]
-    wanted = requirements([*project["dependencies"], *extras["figures"], *extras["app"]])
-    assert environment == wanted
+    assert environment == requirements([*pyproject["project"]["dependencies"], *extra("app", pyproject)])
     assert "--editable ." in pip
 
 
@@ -57,8 +65,8 @@ def test_environment_has_the_python_of_pyproject(pyproject: dict) -> None:
 
 def test_constraints_pin_every_direct_dependency_within_its_range(pyproject: dict) -> None:
     project = pyproject["project"]
-    extras = [lines for extra, lines in project["optional-dependencies"].items() if extra != "baselines"]  # never in CI
-    for lines in [project["dependencies"], *extras]:
+    names = [name for name in project["optional-dependencies"] if name != "baselines"]  # never in CI
+    for lines in [project["dependencies"], *(extra(name, pyproject) for name in names)]:
         for name, allowed in requirements(lines).items():
             assert name in pins(), f"{name} is not in constraints.txt"
             (pin,) = pins()[name]
@@ -94,6 +102,85 @@ def test_notebooks_keep_the_outputs_that_are_compared_and_no_others() -> None:
             assert not compared or cell["execution_count"], (
                 f"{path.name}, cell {number}: nbval takes it for one never run"
             )
+
+
+WITHOUT_EXTRAS = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without_extras(pyproject: dict, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code where no package of an extra can be imported."""
+    modules = {"faiss-cpu": "faiss", "pillow": "PIL", "pyyaml": "yaml", "pytest-xdist": "xdist"}
+    names = {
+        name
+        for extra_ in pyproject["project"]["optional-dependencies"]
+        for name in requirements(extra(extra_, pyproject))
+    }
+    absent = {modules.get(name, name) for name in names} - {"packaging", "yaml"}  # transformers needs both
+    assert {"faiss", "sacrebleu", "plotly", "anywidget", "networkx", "scipy", "jupyterlab", "PIL"} <= absent
+    prepared = WITHOUT_EXTRAS.format(absent=absent) + code
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", prepared], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_without_any_extra_it_translates_and_saves_a_picture(pyproject: dict, tmp_path: Path) -> None:
+    done = without_extras(
+        pyproject,
+        "import ddgviz, fastdecode_lib\n"
+        "model = fastdecode_lib.load('tatoeba-small')\n"
+        "done = fastdecode_lib.translate(model, 'Good morning.', source='en', target='de', decoder='gauss_seidel:block=3')\n"
+        "for name in ('picture.svg', 'picture.html', 'picture.tex'):\n"
+        "    ddgviz.save(done.trace, name)\n"
+        "print(done.text)\n",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() and (tmp_path / "picture.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("code", "package", "name"),
+    [
+        ("import ddgviz; ddgviz.show", "anywidget", "viz"),
+        ("import ddgviz; ddgviz.curves", "plotly", "viz"),
+        ("import ddgviz; ddgviz.explore", "ipywidgets", "viz"),
+        ("import ddgviz; ddgviz.to_networkx(TRACE)", "networkx", "viz"),
+        (
+            "from fastdecode_lib.projections.kmeans import *; import numpy; kmeans(numpy.zeros((4, 2)), 2)",
+            "faiss",
+            "projections",
+        ),
+        ("from fastdecode_lib.measuring.quality import quality; quality(['a'], ['a'])", "sacrebleu", "evaluation"),
+        ("from fastdecode_lib.workers import check_workers; check_workers(2, None)", "dask", "dask"),
+    ],
+)
+def test_a_missing_extra_is_named(code: str, package: str, name: str, pyproject: dict, tmp_path: Path) -> None:
+    trace = ROOT / "tests" / "ddgviz" / "traces"
+    code = code.replace(
+        "TRACE",
+        repr(
+            str(
+                next(
+                    iter(
+                        sorted(trace.glob("*.json")),
+                    ),
+                    trace,
+                )
+            )
+        ),
+    )
+    done = without_extras(pyproject, code, tmp_path)
+    assert done.returncode == 1
+    said = f"package {package}, which is not installed. Install it with: pip install 'fastdecode[{name}]'"
+    assert said in done.stderr.splitlines()[-1]
 
 
 def test_console_script_exists(pyproject: dict) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.transformer import FAMILIES, OWN
-from fastdecode_lib.core import Constraints, Source
+from fastdecode_lib.core import Constraints, Source, optional
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.store import atomic_folder
 
@@ -88,12 +88,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
             f"The CTranslate2 baseline is for {', '.join(FAMILIES)} models, got a {model.checkpoint.family} model. "
             "Leave it out."
         )
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise ValueError(
-            "The CTranslate2 baseline needs its package. Install it: pip install 'fastdecode[bench]'."
-        ) from error
+    ctranslate2 = optional("ctranslate2", "bench")
     device = model.device.split(":")[0]
     if model.dtype not in ctranslate2.get_supported_compute_types(device):
         raise ValueError(

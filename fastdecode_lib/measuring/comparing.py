@@ -113,7 +113,7 @@ def compare(
     if references is not None:
         texts, expected = [sentences[i] for i in kept], [references[i] for i in kept]
         for row, m in zip(rows, shown, strict=True):
-            row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected)
+            row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
     for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
         if session.decoder.lossless and row["agreement"] < 1:
             margin = largest_margin(greedy, session, sources)
@@ -123,7 +123,7 @@ def compare(
         "sentences": len(kept),
         "runs": runs,
         "direction": f"{greedy.source}-{greedy.target}",
-        **signatures(references is not None),
+        **signatures(references is not None, greedy.target),
     }
     frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
     return frame

@@ -193,7 +193,7 @@ def _table(
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    first = next(iter(frames.values()))
+    first, language = next(iter(frames.values())), next(iter(sessions.values())).target
     for session, (name, frame) in zip(sessions.values(), frames.items(), strict=True):
         row: dict[str, Any] = {
             "name": name,
@@ -205,10 +205,10 @@ def _table(
             "agreement": same_share(frame["ids"], first["ids"]),
         }
         if references is not None:
-            row["bleu"], row["chrf"] = quality(list(frame["text"]), references)
+            row["bleu"], row["chrf"] = quality(list(frame["text"]), references, language)
         rows.append(row)
     table = pd.DataFrame(rows)
-    table.attrs["provenance"] = about | (signatures() if references is not None else {})
+    table.attrs["provenance"] = about | signatures(references is not None, language)
     table.attrs["sentences"] = frames
     return table
 

@@ -6,39 +6,67 @@ from typing import Any
 
 import numpy as np
 
+from fastdecode_lib.core import optional
+
 
 def same_share(one: Sequence[Any], other: Sequence[Any]) -> float:
     """The share of outputs that two systems have in common, sentence by sentence."""
     return float(np.mean([tuple(a) == tuple(b) for a, b in zip(one, other, strict=True)]))
 
 
-def quality(texts: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
-    """BLEU and chrF of sacrebleu with its default settings."""
-    import sacrebleu
+UNSPACED = {
+    "zh": "zh",
+    "zho": "zh",
+    "yue": "zh",
+    "ja": "char",
+    "jpn": "char",
+    "th": "char",
+    "tha": "char",
+    "lo": "char",
+}
+UNSPACED |= {"lao": "char", "km": "char", "khm": "char", "my": "char", "mya": "char"}
+"""Languages written without spaces, and sacrebleu's tokenizer of BLEU for each; all others have 13a."""
 
-    return (
-        float(sacrebleu.corpus_bleu(list(texts), [list(references)]).score),
-        float(sacrebleu.corpus_chrf(list(texts), [list(references)]).score),
-    )
+
+def bleu_tokenizer(language: str | None) -> str:
+    """The name of the tokenizer by which sacrebleu computes BLEU of a language: of codes like ``ja``, ``zho_Hans``, ``zh_CN``."""
+    return UNSPACED.get((language or "").replace("-", "_").split("_")[0].lower(), "13a")
+
+
+def _metrics(language: str | None, **settings: Any) -> dict[str, Any]:
+    metrics = optional("sacrebleu.metrics", "evaluation")
+    return {"bleu": metrics.BLEU(tokenize=bleu_tokenizer(language), **settings), "chrf": metrics.CHRF(**settings)}
+
+
+def quality(texts: Sequence[str], references: Sequence[str], language: str | None = None) -> tuple[float, float]:
+    """BLEU and chrF of sacrebleu with its default settings, and the tokenizer of the target language."""
+    scores = {
+        name: float(metric.corpus_score(list(texts), [list(references)]).score)
+        for name, metric in _metrics(language).items()
+    }
+    return scores["bleu"], scores["chrf"]
 
 
 def paired_quality(
-    outputs: Mapping[str, Sequence[str]], references: Sequence[str], against: str, seed: int = 0, samples: int = 1_000
+    outputs: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    against: str,
+    seed: int = 0,
+    samples: int = 1_000,
+    language: str | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """BLEU and chrF of several systems with 95% intervals, and how likely each one's distance to `against` is by chance.
 
     Paired bootstrap of sacrebleu; that one's own ``bleu_p`` and ``chrf_p`` are None; all are where it is missing.
     """
-    from sacrebleu.metrics import BLEU, CHRF
-    from sacrebleu.significance import PairedTest
-
+    PairedTest = optional("sacrebleu.significance", "evaluation").PairedTest
     if not outputs:
         return {}
     names = [*([against] if against in outputs else []), *(name for name in outputs if name != against)]
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(12345 + seed)
     try:
-        metrics: Any = {"bleu": BLEU(references=[list(references)]), "chrf": CHRF(references=[list(references)])}
+        metrics = _metrics(language, references=[list(references)])
         systems: list[Any] = [(name, list(outputs[name])) for name in names]
         _, results = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=samples)()
     finally:
@@ -58,14 +86,9 @@ def paired_quality(
     return found
 
 
-def signatures(scored: bool = True) -> dict[str, str]:
+def signatures(scored: bool = True, language: str | None = None) -> dict[str, str]:
     """The sacrebleu signatures of `quality`."""
-    if not scored:
-        return {}
-    from sacrebleu.metrics import BLEU, CHRF
-
-    made = {}
-    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+    metrics = _metrics(language) if scored else {}
+    for metric in metrics.values():
         metric.corpus_score(["a"], [["a"]])
-        made[name] = str(metric.get_signature())
-    return made
+    return {name: str(metric.get_signature()) for name, metric in metrics.items()}

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from fastdecode_lib.core import optional
 from fastdecode_lib.kernels.listed import best_listed
 from fastdecode_lib.projections.mips import lengthened
 from fastdecode_lib.projections.queries import layer, within
@@ -300,35 +301,15 @@ class Scann(Listed):
 
 
 def _faiss() -> Any:
-    import faiss
-
-    return faiss
+    return optional("faiss", "projections")
 
 
 def _hnswlib(library: str) -> Any:
     """The package hnswlib, if that is what is asked for."""
     if library not in LIBRARIES:
         raise ValueError(f"Unknown library of fgd: got {library!r}. Use one of {', '.join(LIBRARIES)}.")
-    return _optional("hnswlib")
+    return optional("hnswlib", "baselines")
 
 
 def _scann() -> Any:
-    return _optional("scann").scann_ops_pybind
-
-
-def _optional(name: str) -> Any:
-    """A package that is not installed with the others.
-
-    Raises
-    ------
-    ValueError
-        If it is missing.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(
-            f"This projection needs a package: got no module {error.name or name!r}. Install it with `pip install {name}`."
-        ) from error
+    return optional("scann", "baselines").scann_ops_pybind

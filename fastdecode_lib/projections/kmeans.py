@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fastdecode_lib.core import optional
+
 
 def kmeans(
     points: np.ndarray, clusters: int, *, iterations: int = 20, seed: int = 0, spherical: bool = False
@@ -27,7 +29,7 @@ def kmeans(
     ValueError
         If there are fewer points than clusters, or numbers that are not finite.
     """
-    import faiss
+    faiss = optional("faiss", "projections")
 
     points = np.ascontiguousarray(points, dtype=np.float32)
     if not 1 <= clusters <= len(points):

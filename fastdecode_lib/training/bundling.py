@@ -163,7 +163,8 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
         single = corpus.pairs("test", source, target)
         for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
             found = session.decode([a for a, _ in pairs])
-            bleu, chrf = quality(model.texts([a for a, _ in pairs], [h.tokens for h in found]), [b for _, b in pairs])
+            texts = model.texts([a for a, _ in pairs], [h.tokens for h in found])
+            bleu, chrf = quality(texts, [b for _, b in pairs], target)
             ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
             rows.append(
                 {

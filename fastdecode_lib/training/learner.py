@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from fastdecode_lib.measuring.provenance import cpu_features
+from fastdecode_lib.measuring.quality import quality
 from fastdecode_lib.models.lstm_layer import product_dtype
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.text.corpus import Tatoeba, join_pairs
@@ -116,15 +117,13 @@ class TranslationLearner:
 
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         """Score each direction by chrF, and ``dev_chrf``, their mean."""
-        import sacrebleu
-
         scores = {}
         for source, target in self.preset.directions:
             pairs = self.corpus.pairs("dev", source, target)
             chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
             chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
             outputs = self.translate(weights, [a for a, _ in chosen], source, target)
-            scores[f"{source}-{target}"] = sacrebleu.corpus_chrf(outputs, [[b for _, b in chosen]]).score
+            scores[f"{source}-{target}"] = quality(outputs, [b for _, b in chosen], target)[1]
         return {"dev_chrf": float(np.mean(list(scores.values()))), **scores}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import fakes
 import numpy as np
 import pytest
+import sacrebleu
 import torch
 
 from fastdecode_lib import compare, load
@@ -139,6 +140,23 @@ def test_spread() -> None:
     assert spread(np.full(4, 0.3)) == 0
     assert spread(np.array([1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(2 / 3)
     assert spread(np.array([1.0])) == 0
+
+
+def test_languages_without_spaces_have_their_own_tokenizer_of_bleu() -> None:
+    reference, output = "我们明天早上去学校。", "我们明天早上去公园。"
+    spaced, right = quality([output], [reference])[0], quality([output], [reference], "zh")[0]
+    assert spaced < 1 and right == pytest.approx(sacrebleu.corpus_bleu([output], [[reference]], tokenize="zh").score)
+    assert right > 50
+    assert quality(["私は学生です。"], ["私は学生です。"], "ja")[0] == pytest.approx(100)
+    for language, tokenizer in (
+        ("zh", "zh"),
+        ("zho_Hans", "zh"),
+        ("zh_CN", "zh"),
+        ("jpn", "char"),
+        ("de", "13a"),
+        (None, "13a"),
+    ):
+        assert f"tok:{tokenizer}|" in signatures(language=language)["bleu"]
 
 
 def test_quality_and_signatures() -> None:

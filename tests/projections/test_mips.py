@@ -476,7 +476,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 def test_a_missing_package_is_named(fit: Callable[[np.ndarray], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("hnswlib", "scann"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(ValueError, match=r"needs a package: got no module '(hnswlib|scann)'\. Install it with"):
+    with pytest.raises(ValueError, match=r"needs the package (hnswlib|scann), which is not installed. Install it with"):
         fit(output_layer(1, 120, 16)[0])
 
 

@@ -36,12 +36,6 @@ LAYERS = {  # a part of the library: what of the library it may import besides i
 }
 FRAMEWORK = {"experiment", "catalogue", "outcomes", "reading", "making", "page", "start_here", "shared"}
 """What of `papers` every paper may import."""
-EXCEPTIONS = {  # a module and what it imports though it should not: why it still does
-    (
-        "fastdecode_lib.checkpoints.hub",
-        "fastdecode_lib.training.presets",
-    ): "the error for a model that is not trained yet names the preset that trains it; `loading` could say so",
-}
 HEAVY = {"torch", "transformers", "ctranslate2", "sacrebleu", "faiss"}
 TORCH_MODULES = {  # they may import torch at the top, because they are themselves imported inside functions only
     f"fastdecode_lib.{module}"
@@ -199,8 +193,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
         root = name.split(".")[0]
 
         def broken(rule: str, line: int = line, name: str = name) -> None:
-            if not any(within(name, known) for where, known in EXCEPTIONS if where == module):
-                found.append(f"{module}:{line} imports {name}: {rule}")
+            found.append(f"{module}:{line} imports {name}: {rule}")
 
         if within(module, "ddgviz") and root in NOT_IN_PICTURES:
             broken("pictures know nothing of models")
@@ -286,15 +279,8 @@ def test_sources_keep_the_import_rules(path: Path) -> None:
 
 def test_every_package_is_read() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in sources()} == set(PACKAGES)
-    for module in (*TORCH_MODULES, *(module for module, _ in EXCEPTIONS)):
+    for module in TORCH_MODULES:
         assert module in graph(), f"{module} is listed here and does not exist"
-
-
-def test_every_exception_is_needed() -> None:
-    for module, name in EXCEPTIONS:
-        path = (ROOT / module.replace(".", "/")).with_suffix(".py")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert any(within(known, name) for known, *_ in imports(module, tree)), f"{module} no longer imports {name}"
 
 
 def test_every_part_of_the_library_has_its_layer() -> None:

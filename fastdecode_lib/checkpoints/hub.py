@@ -6,7 +6,10 @@ from pathlib import Path
 from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.checkpoints.weights import find_weights
+from fastdecode_lib.checkpoints.weights import find_weights, finished_run, read_manifest
+
+TRAINED = Path("build/train")
+"""Where training keeps its runs."""
 
 
 def find_checkpoint(name: str | Path) -> Checkpoint:
@@ -50,26 +53,26 @@ def _find_folder(name: str) -> Path:
         raise CheckpointError(f"A checkpoint is a folder, got the file {name!r}. Give the folder that holds it.")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return _from_hub(name)
-    import difflib
-
-    from fastdecode_lib.training.presets import PRESETS
-
-    trained = (PRESETS[name].trained() if name in PRESETS else None) or find_weights(name)
+    work = TRAINED / name
+    trained = work / "best" if finished_run(work) else find_weights(name)
     if trained is not None:
         return trained
-    if name in PRESETS:
+    if record := next((record for record in read_manifest() if record.name == name), None):
         raise CheckpointError(
             f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "
-            f"`fastdecode train {name} --data DIR`, then give the folder build/train/{name}/best."
+            f"`{record.command} --data DIR`, then give {name!r} or the folder {work}/best."
         )
     if name.count("/") > 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(
             f"There is no folder {name!r}. Give the folder of a checkpoint, a bundled name or a hub id."
         )
+    import difflib
+
     near = difflib.get_close_matches(name, assets, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Bundled: {', '.join(assets) or 'none'}."
     raise CheckpointError(
-        f"Unknown model: got {name!r}. {hint} A folder or a hub id such as Helsinki-NLP/opus-mt-en-de works too."
+        f"Unknown model: got {name!r}. {hint} A folder or a hub id such as Helsinki-NLP/opus-mt-en-de works "
+        "too; `fastdecode train` lists what can be trained."
     )
 
 

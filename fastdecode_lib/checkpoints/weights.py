@@ -32,7 +32,9 @@ class Record:
     where : str
         One of `PLACES`.
     command : str
-        Makes such weights; on another processor or with another version they differ in their last bits.
+        Makes such weights; on another processor they differ in their last bits.
+    made_with : str
+        Version and commit of fastdecode, and the recipe where the command has another by now.
     hours : float or None
         Of one core, training alone; None where it was not recorded.
     scores : dict
@@ -50,6 +52,7 @@ class Record:
     fingerprint: str
     where: str
     command: str
+    made_with: str = ""
     seed: int | None = None
     updates: int | None = None
     hours: float | None = None
@@ -77,6 +80,16 @@ def read_manifest(folder: Path = FOLDER) -> list[Record]:
         raise CheckpointError(
             f"The manifest {path} is damaged: {error!r}. Restore it: git checkout -- weights/{MANIFEST}"
         ) from error
+
+
+def finished_run(folder: Path) -> int:
+    """The planned length in updates of the run whose ``best/`` and ``history.json`` a folder holds; 0 if it is not at its end."""
+    history = folder / "history.json"
+    if not (folder / "best" / "config.json").is_file() or not history.is_file():
+        return 0
+    last: dict[str, Any] = json.loads(history.read_text(encoding="utf-8"))[-1]
+    planned: int = last.get("planned", last["update"])
+    return planned if last["update"] >= planned else 0
 
 
 def write_manifest(records: list[Record], folder: Path = FOLDER) -> None:

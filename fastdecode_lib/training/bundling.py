@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib import registry
+from fastdecode_lib import __version__, registry
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record
@@ -89,6 +89,7 @@ def bundle(
         find_checkpoint(installed).fingerprint,
         HERE if keep else BUNDLED,
         _command(name, chosen, seed),
+        made_with=__version__,
         seed=seed,
         updates=chosen["planned"],
         hours=round(history[-1]["seconds"] / 3600, 2),

@@ -1,6 +1,5 @@
 """How each bundled model is made and trained; one file because it is the one list that training, cards and loading read."""
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, ClassVar
 from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS, RecurrentShape, system
+from fastdecode_lib.checkpoints.weights import finished_run
 from fastdecode_lib.text.corpus import DIRECTIONS
 
 LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
@@ -85,11 +85,7 @@ class Recipe:
     def trained(self, folder: str | Path = "build/train") -> Path | None:
         """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
         work = Path(folder) / self.name
-        best, history = work / "best", work / "history.json"
-        if not (best / "config.json").is_file() or not history.is_file():
-            return None
-        last = json.loads(history.read_text(encoding="utf-8"))[-1]
-        return best if last["update"] >= max(self.updates, last.get("planned", 0)) else None
+        return work / "best" if finished_run(work) >= self.updates else None
 
 
 @dataclass(frozen=True)

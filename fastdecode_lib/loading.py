@@ -16,7 +16,7 @@ from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Constraints, Model, Projection, Source
-from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer
+from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer, check_direction
 
 LIMITS = ("max_length", "min_length", "exact_length")
 """The constraints a caller may change."""
@@ -56,6 +56,22 @@ class TranslationModel:
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The (source, target) pairs the model translates; empty if it does not say."""
         return self.tokenizer.directions
+
+    def direction(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+        """Complete and check a direction; as given where the model does not say what it translates.
+
+        A target that is left out is the one that the checkpoint forces (``forced_bos_token_id``), the only one, or, for models
+        whose own note lists directions, that of the first that fits.
+
+        Raises
+        ------
+        UnknownLanguage
+            If the model does not translate in that direction, or has several and does not say which is meant.
+        """
+        if not self.directions:
+            return source, target
+        target = target or getattr(self.tokenizer, "own_target", None)
+        return check_direction(self.directions, source, target, ordered=self.tokenizer.ordered)
 
     @cached_property
     def exact(self) -> Projection:

@@ -17,7 +17,6 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.text.tokenizers import check_direction
 from fastdecode_lib.trace import Trace
 
 SHOWN = 64
@@ -133,6 +132,8 @@ def translate(
     ValueError
         If the choices do not fit the model or each other, or the text cannot be encoded.
     """
+    if target is None and isinstance(text, str) and isinstance(model, TranslationModel):
+        target = getattr(model.tokenizer, "typed_target", lambda _: None)(text)
     session = Session.of(model, source, target, decoder, projection, **limits)
     if verify and not session.has_greedy:
         raise ValueError(
@@ -179,8 +180,7 @@ class Session:
         if not isinstance(model, TranslationModel):
             named = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
             raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {named}.")
-        if model.directions:
-            source, target = check_direction(model.directions, source, target)
+        source, target = model.direction(source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
         kept = registry.Kept(

@@ -81,7 +81,6 @@ def _record(options: argparse.Namespace) -> int:
     from fastdecode_lib.contexts.feeding import References, Translations
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
-    from fastdecode_lib.text.tokenizers import check_direction
 
     if options.source and (options.data or options.directions):
         raise UsageError("--source is text of one direction: got --data or --directions with it. Use --from and --to.")
@@ -93,12 +92,12 @@ def _record(options: argparse.Namespace) -> int:
     pairs: Sequence[Any] = model.directions
     if options.directions is None:
         asked = (options.source_language, options.target_language)
-        pairs = [check_direction(pairs, *asked) if pairs else ("any", "any")]
+        pairs = [model.direction(*asked) if pairs else ("any", "any")]
     elif options.directions != "all":
         asked_for = [name.strip().split("-") for name in options.directions.split(",")]
         if wrong := ["-".join(parts) for parts in asked_for if len(parts) != 2]:
             raise UsageError(f"--directions are pairs as in en-de,de-en: got {wrong[0]!r} in {options.directions!r}.")
-        pairs = [check_direction(pairs, source, target) for source, target in asked_for]
+        pairs = [model.direction(source, target) for source, target in asked_for]
     inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
     feeder: Any = Translations(model, options.decoder, options.max_length)
     if options.source:

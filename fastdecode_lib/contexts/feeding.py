@@ -17,7 +17,6 @@ from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.decoding.passes import row_batches
 from fastdecode_lib.language_model import LanguageModel
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.text.tokenizers import check_direction
 from fastdecode_lib.text.words import START
 from fastdecode_lib.translation import Session
 
@@ -184,7 +183,7 @@ class _Texts:
         if not self.model.directions:
             return None, None
         source, _, target = direction.partition("-")
-        return check_direction(self.model.directions, source, target)
+        return self.model.direction(source, target)
 
     def __reduce__(self) -> Any:
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[1:]}

@@ -27,6 +27,10 @@ THREE_LETTERS = {
 TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
 
 
+NOTE = "fastdecode.json"
+"""The file in which a model of ours lists its directions and tags."""
+
+
 class UnknownLanguage(ValueError):
     """A direction the model does not translate."""
 
@@ -37,6 +41,11 @@ class Tokenizer(Protocol):
     @property
     def directions(self) -> tuple[Direction, ...]:
         """The (source, target) pairs the model translates; empty if it does not say."""
+        ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the first of the directions that fit is meant where a caller leaves a language out."""
         ...
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
@@ -78,13 +87,20 @@ def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | N
     return Source(ids, lengths, languages)
 
 
-def check_direction(directions: Sequence[Direction], source: str | None, target: str | None) -> Direction:
-    """Complete and check a direction; a language left out is filled in where only one choice remains, or the first.
+def check_direction(
+    directions: Sequence[Direction], source: str | None, target: str | None, *, ordered: bool = True
+) -> Direction:
+    """Complete and check a direction; a language left out is filled in where only one choice remains.
+
+    Parameters
+    ----------
+    ordered : bool
+        Whether the first choice is taken where there are several, instead of being refused.
 
     Raises
     ------
     UnknownLanguage
-        If the model does not translate in that direction.
+        If the model does not translate in that direction, or several remain.
     """
     directions = [(source or a, b) if a == "any" else (a, b) for a, b in directions]
     source = _known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
@@ -93,6 +109,15 @@ def check_direction(directions: Sequence[Direction], source: str | None, target:
     if not fitting:
         known_pairs = [f"{a}-{b}" for a, b in directions]
         raise UnknownLanguage(f"This model does not translate {source}-{target}. It knows {_listed(known_pairs)}.")
+    if not ordered:
+        for which, given, languages in (
+            ("target", target, list(dict.fromkeys(b for _, b in fitting))),
+            ("source", source, list(dict.fromkeys(a for a, _ in fitting))),
+        ):
+            if given is None and len(languages) > 1:
+                raise UnknownLanguage(
+                    f"This model has several {which} languages: got none. Pass one of {_listed(languages)}."
+                )
     return fitting[0]
 
 
@@ -133,7 +158,8 @@ class MarianText:
     """A Marian vocabulary over two SentencePiece models, read without transformers.
 
     Ids equal `transformers.MarianTokenizer`'s without sacremoses, with one deliberate difference: text that looks like
-    a special token (``</s>``) or a language tag is text, and does not become that token.
+    a special token (``</s>``) is text, and does not become that token. A tag of the vocabulary at the beginning of a source, as in
+    ``>>deu<< Good morning.``, names its target.
     """
 
     source_pieces: Any
@@ -143,6 +169,8 @@ class MarianText:
     directions: tuple[Direction, ...]
     tags: dict[str, str]
     """Target language -> tag in front of the source; empty for models of one target."""
+    ordered: bool = True
+    """Whether the model's own note lists its directions, the first of them being the usual one."""
     backwards: bool = False
     """Whether a model's output ids are the sentence's last first, as those of models that go from right to left."""
 
@@ -185,7 +213,8 @@ class MarianText:
                 )
         tags, directions = _languages(folder, vocabulary)
         backwards = checkpoint.architecture.order == "right_to_left"
-        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, backwards)
+        noted = (folder / NOTE).is_file()
+        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, noted, backwards)
 
     @cached_property
     def _texts(self) -> dict[int, str]:
@@ -198,14 +227,35 @@ class MarianText:
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Tag, pieces and end of each text."""
         check_texts(texts)
-        languages = check_direction(self.directions, source, target) if self.directions else None
-        tag = [self.vocabulary[self.tags[languages[1]]]] if languages and self.tags else []
+        split = [self._tag_and_text(text) for text in texts]
+        typed = {tag for tag, _ in split if tag}
+        if target is None and len(typed) == 1 and all(tag for tag, _ in split):
+            target = next(code for code, tag in self.tags.items() if tag in typed)
+        languages = check_direction(self.directions, source, target, ordered=self.ordered) if self.directions else None
+        tag = self.tags[languages[1]] if languages and self.tags else ""
+        if others := sorted(typed - {tag}):
+            raise UnknownLanguage(
+                f"A source begins with the tag of another language: got {others[0]}, the target is {languages and languages[1]}. "
+                "Leave out the tag, or translate texts of one target at a time."
+            )
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
+        first = [self.vocabulary[tag]] if tag else []
         rows = [
-            [*tag, *(self.vocabulary.get(piece, unknown) for piece in row), end]
-            for row in self.source_pieces.encode(list(texts), out_type=str)
+            [*first, *(self.vocabulary.get(piece, unknown) for piece in row), end]
+            for row in self.source_pieces.encode([text for _, text in split], out_type=str)
         ]
         return padded(rows, self.vocabulary.get("<pad>", end), languages)
+
+    def _tag_and_text(self, text: str) -> tuple[str, str]:
+        """A tag that was typed in front of a source, "" without one, and the text behind it."""
+        start = text.lstrip()
+        tag = start[: start.find("<<") + 2] if self.tags and start.startswith(">>") else ""
+        return (tag, start[len(tag) :].lstrip()) if tag in self.tags.values() else ("", text)
+
+    def typed_target(self, text: str) -> str | None:
+        """The language whose tag stands at the beginning of a source."""
+        tag, _ = self._tag_and_text(text)
+        return next((code for code, known in self.tags.items() if known == tag), None)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Tokenizer.output_ids`."""
@@ -249,7 +299,7 @@ def _pieces(file: Path) -> Any:
 
 def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
     """Tags and directions of a Marian model: its own note, else its tags, else its tokenizer's settings."""
-    own = folder / "fastdecode.json"
+    own = folder / NOTE
     if own.is_file():
         return _noted_languages(own, vocabulary)
     settings_file = folder / "tokenizer_config.json"
@@ -283,6 +333,8 @@ class HuggingFaceText:
     Languages are given as two letters or as the tokenizer spells them (``de``, ``de_DE``, ``deu_Latn``).
     """
 
+    ordered = False
+
     def __init__(self, checkpoint: Checkpoint):
         from transformers import AutoTokenizer
 
@@ -303,6 +355,12 @@ class HuggingFaceText:
                 "Use the tokenizer saved with the model."
             )
         self.instructions = _instructions(checkpoint.config)
+        settings = checkpoint.config | {k: v for k, v in checkpoint.generation.items() if v is not None}
+        forced = settings.get("forced_bos_token_id")
+        self.own_target = next(
+            (code for code, token in self.codes.items() if self.ids_of_languages[token] == forced), None
+        )
+        """The target language that the checkpoint itself forces, if it does."""
 
     @cached_property
     def language_ids(self) -> frozenset[int]:
@@ -332,7 +390,7 @@ class HuggingFaceText:
             self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
         languages = (source, target) if source and target else None
         if self.instructions:
-            languages = check_direction(self.directions, source, target)
+            languages = check_direction(self.directions, source, target, ordered=False)
             texts = [self.instructions[languages] + text for text in texts]
         rows = self.tokenizer(list(texts))["input_ids"]
         return padded(rows, self.tokenizer.pad_token_id or 0, languages)

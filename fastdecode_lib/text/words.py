@@ -185,6 +185,11 @@ class WordText:
         return (self.direction,)
 
     @property
+    def ordered(self) -> bool:
+        """There is one direction."""
+        return True
+
+    @property
     def language_ids(self) -> frozenset[int]:
         """None: there is one language on each side."""
         return frozenset()

@@ -74,7 +74,9 @@ def test_ids_of_the_dev_split_equal_transformers(ours: MarianText, theirs: Any, 
         check_ids(ours, theirs, [a for a, _ in corpus.pairs("dev", source, target)], source, target)
 
 
-@pytest.mark.parametrize("typed", ["</s>", "<pad>", "<unk>", ">>fra<<", "a </s> b", ">>fra<< Good morning."])
+@pytest.mark.parametrize(
+    "typed", ["</s>", "<pad>", "<unk>", ">>xyz<<", "a </s> b", "a >>fra<< b", ">>fra Good morning."]
+)
 def test_what_looks_like_a_special_token_is_text(ours: MarianText, typed: str) -> None:
     (row,) = ids_of(ours, [typed], "en", "de")
     end, tag = ours.vocabulary["</s>"], ours.vocabulary[">>deu<<"]
@@ -82,6 +84,30 @@ def test_what_looks_like_a_special_token_is_text(ours: MarianText, typed: str) -
     hidden = {ours.vocabulary[token] for token in ("</s>", "<pad>", *LANGUAGE_TAGS.values())}
     assert not hidden & set(row[1:-1])
     assert len(row) > 3, "the characters of the token must arrive as pieces"
+
+
+def test_a_tag_in_front_of_a_source_names_the_target(ours: MarianText, theirs: Any) -> None:
+    expected = theirs(">>fra<< Good morning.")["input_ids"]
+    assert (
+        ids_of(ours, [">>fra<< Good morning."], "en", "fr") == ids_of(ours, ["Good morning."], "en", "fr") == [expected]
+    )
+    assert ids_of(ours, [" >>fra<<Good morning.", ">>fra<< Good morning."], None, None) == [expected, expected]
+    assert ours.typed_target(">>fra<< Good morning.") == "fr" and ours.typed_target("Good >>fra<< morning.") is None
+    for texts, target in (([">>fra<< Good morning."], "de"), ([">>fra<< Good morning.", "Good morning."], None)):
+        with pytest.raises(
+            UnknownLanguage, match="tag of another language: got >>fra<<, the target is de. Leave out the tag"
+        ):
+            ours.encode(texts, "en", target)
+
+
+def test_a_model_of_several_targets_that_lists_none_first_asks_for_one(broken_marian: Path) -> None:
+    (broken_marian / "fastdecode.json").unlink()
+    text = MarianText.load(find_checkpoint(broken_marian))
+    assert {target for _, target in text.directions} >= {"de", "fr"} and not text.ordered
+    with pytest.raises(UnknownLanguage, match=r"has several target languages: got none\. Pass one of .*de.*"):
+        text.encode(["Good morning."], None, None)
+    tagged = text.encode([">>fra<< Good morning."], None, None)
+    assert tagged.ids.tolist() == text.encode(["Good morning."], None, "fr").ids.tolist()
 
 
 def test_transformers_would_have_ended_the_sentence(theirs: Any) -> None:
@@ -176,6 +202,15 @@ def test_a_direction_is_completed() -> None:
 def test_unknown_directions(source: str, target: str | None, message: str) -> None:
     with pytest.raises(UnknownLanguage, match=message):
         check_direction(KNOWN, source, target)
+
+
+def test_what_is_left_open_is_refused_where_no_direction_comes_first() -> None:
+    assert check_direction(KNOWN, "de", None, ordered=False) == ("de", "en")
+    assert check_direction(KNOWN, None, "fr", ordered=False) == ("en", "fr")
+    with pytest.raises(UnknownLanguage, match=r"several target languages: got none\. Pass one of de, fr\."):
+        check_direction(KNOWN, "en", None, ordered=False)
+    with pytest.raises(UnknownLanguage, match=r"several source languages: got none\. Pass one of en, fr\."):
+        check_direction([("en", "de"), ("fr", "de")], None, "de", ordered=False)
 
 
 def test_a_message_does_not_list_thousands_of_pairs() -> None:

@@ -1,6 +1,5 @@
 """Decoders and projections by name; one file because the command line, tests and menus read one list."""
 
-import dataclasses
 import difflib
 import importlib
 import inspect
@@ -18,9 +17,8 @@ from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.finding import cache_folder, find_table
-from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.store import ModelFiles
 
 DECODERS: dict[str, type] = {
     cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window, DoubleToken, MaskPredict)
@@ -68,7 +66,9 @@ def decoder(spec: Spec) -> Decoder:
     cls = DECODERS.get(name)
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
-    return cls(**_typed(cls, name, options))
+    make = getattr(cls, "of", cls)
+    made: Decoder = make(**_typed(make, name, options))
+    return made
 
 
 def fitting(model: Model) -> list[str]:
@@ -86,32 +86,7 @@ def usual(model: Model) -> str:
     return fitting(model)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class Kept:
-    """What lies beside a model and a direction, for the projections that need it.
-
-    Attributes
-    ----------
-    lexicon : Lexicon or None
-        For ``lexical``, instead of the one in the model's draft table.
-    folder : Path or None
-        Of the checkpoint: screens are in ``projections/NAME`` there, draft tables in ``draft-tables``.
-    fingerprint : str or None
-        Of the model.
-    direction : (source, target) or None
-    tokenizer, end
-        For ``lexical:file=``: whose pieces the file has, and the ids that end a sentence.
-    """
-
-    lexicon: Lexicon | None = None
-    folder: Path | None = None
-    fingerprint: str | None = None
-    direction: tuple[str | None, str | None] | None = None
-    tokenizer: Any = None
-    end: tuple[int, ...] = ()
-
-
-def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -> Projection:
+def projection(spec: str | Projection, model: Model, files: ModelFiles | None = None) -> Projection:
     """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is.
 
     For an ensemble, it is the average over one of each network.
@@ -119,29 +94,29 @@ def projection(spec: str | Projection, model: Model, kept: Kept | None = None) -
     if not isinstance(spec, str):
         if not callable(getattr(spec, "bind", None)):
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
-        _of_this_model(spec, kept)
+        _of_this_model(spec, files)
         return spec
     name, options = _parse(spec)
     known = (*PROJECTIONS, *FITTED, *OF_WORDS, *OF_WEIGHTS, *KEPT)
     if name not in known:
         raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, known)}")
-    kept = kept or Kept()
+    files = files or ModelFiles()
     if name == "lexical":
-        return _lexical(model, options, kept)
+        return _lexical(model, options, files)
     if name in FITTED:
-        return _fitted(name, model, options, kept)
+        return _fitted(name, model, options, files)
     if name in OF_WEIGHTS:
         return _of_weights(name, model, options)
     if name in KEPT:
-        return _trained(name, model, options, kept)
+        return _trained(name, model, options, files)
     if options:
         raise ValueError(f"The projection {name} has no options: got {', '.join(options)}. Use {name!r} alone.")
     return _averaged(model, {"exact": _exact, "quantised": _quantised}[name])
 
 
-def _of_this_model(made: Any, kept: Kept | None) -> None:
+def _of_this_model(made: Any, files: ModelFiles | None) -> None:
     """Refuse a projection that was fitted on contexts of another model, where both say whose they are."""
-    own, wanted = getattr(made, "fingerprint", None), kept.fingerprint if kept else None
+    own, wanted = getattr(made, "fingerprint", None), files.fingerprint if files else None
     if own and wanted and own != wanted:
         raise ValueError(
             f"The projection {made.name} was fitted on contexts of another model: its fingerprint is {own}, got {wanted}. Fit it "
@@ -157,7 +132,7 @@ def fitted(folder: Path | None) -> tuple[str, ...]:
 
 
 def screens_of(folder: Path, name: str) -> Path:
-    """Where the screens of a checkpoint are kept."""
+    """Where the screens of a checkpoint are files."""
     return Path(folder) / "projections" / name
 
 
@@ -177,7 +152,7 @@ def _quantised(model: Model) -> Projection:
     return Quantised.of(model)
 
 
-def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
+def _fitted(name: str, model: Model, options: Mapping[str, str], files: ModelFiles) -> Projection:
     """A screen from its folder, for the direction, or for its target language, or for all."""
     from fastdecode_lib.projections.exact_compiled import output_matrix
     from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -186,9 +161,9 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
     hints = {"file": str, "shared": bool, "precision": str}
     _check_options(name, options, hints)
     chosen = {key: _value(hints[key], text, f"{name}: {key}") for key, text in options.items()}
-    if "file" not in chosen and kept.folder is None:
+    if "file" not in chosen and files.folder is None:
         raise ValueError(f"The projection {name} needs a folder of screens: got none. Use {name}:file=FOLDER.")
-    folder = Path(chosen["file"]).expanduser() if "file" in chosen else screens_of(Path(str(kept.folder)), name)
+    folder = Path(chosen["file"]).expanduser() if "file" in chosen else screens_of(Path(str(files.folder)), name)
     if "file" in chosen and not (folder / "screens.json").is_file():
         raise ValueError(
             f"{name}:file={folder} is not a folder that `fastdecode fit` wrote: got no screens.json there. Correct it."
@@ -200,12 +175,12 @@ def _fitted(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> 
         )
     screens = load_screens(folder)
     made_of = {screen.fingerprint for screen in screens.values()}
-    if kept.fingerprint is not None and made_of != {kept.fingerprint}:
+    if files.fingerprint is not None and made_of != {files.fingerprint}:
         raise ValueError(
             f"The screens in {folder} were fitted on contexts of another model: its fingerprint is "
-            f"{', '.join(map(str, made_of))}, got {kept.fingerprint}. Fit them again for this model."
+            f"{', '.join(map(str, made_of))}, got {files.fingerprint}. Fit them again for this model."
         )
-    source, target = kept.direction or (None, None)
+    source, target = files.direction
     screen = next((screens[n] for n in (f"{source}-{target}", str(target), "all") if n in screens), None)
     if screen is None:
         raise ValueError(
@@ -257,7 +232,7 @@ def _of_weights(name: str, model: Model, options: Mapping[str, str]) -> Projecti
     return made
 
 
-def _trained(name: str, model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
+def _trained(name: str, model: Model, options: Mapping[str, str], files: ModelFiles) -> Projection:
     """A projection from the folder it was saved in."""
     _check_options(name, options, ("file",))
     if "file" not in options:
@@ -269,7 +244,7 @@ def _trained(name: str, model: Model, options: Mapping[str, str], kept: Kept) ->
             f"The projection in {options['file']} is another model's: it has {made.vocabulary} tokens, the model {vocabulary}. "
             "Train it on contexts of this model."
         )
-    _of_this_model(made, kept)
+    _of_this_model(made, files)
     loaded: Projection = made
     return loaded
 
@@ -280,30 +255,30 @@ def _check_options(name: str, options: Iterable[str], known: Iterable[str]) -> N
             raise ValueError(f"Unknown option of {name}: got {key!r}. {nearest(key, known)}")
 
 
-def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection:
+def _lexical(model: Model, options: Mapping[str, str], files: ModelFiles) -> Projection:
     """Candidate lists by the model's lexicon, by that of its draft table, or by a vmap file."""
     from fastdecode_lib.projections.lexical import FREQUENT, Lexical
 
     _check_options("lexical", options, ("top", "frequent", "file"))
     numbers = {key: _value(int, text, f"lexical: {key}") for key, text in options.items() if key != "file"}
-    lexicon: Lexicon | None = kept.lexicon
+    lexicon: Lexicon | None = files.lexicon
     always: Sequence[int] | None = None
     if "file" in options:
-        if kept.tokenizer is None or "frequent" in numbers:
+        if files.tokenizer is None or "frequent" in numbers:
             raise ValueError(
                 "A vmap file says which tokens are in every list, and needs the model's tokenizer: got frequent, or no tokenizer. "
                 "Use lexical:file=FILE by way of `translate`, without frequent."
             )
-        pieces = kept.tokenizer.pieces(range(model.outputs[0].vocabulary))
-        sources = kept.tokenizer.source_tokens(range(source_vocabulary(model)))
+        pieces = files.tokenizer.pieces(range(model.outputs[0].vocabulary))
+        sources = files.tokenizer.source_tokens(range(source_vocabulary(model)))
         lexicon, found = Lexicon.from_vmap(Path(options["file"]).expanduser(), sources, pieces)
-        always = (*found, *kept.end)
+        always = (*found, *files.end)
         numbers.setdefault(
             "top", max(1, int(np.diff(lexicon.offsets).max(initial=1)))
         )  # whole lines, as CTranslate2 takes them
-    elif lexicon is None and (table := _table(kept)) is not None:
+    elif lexicon is None and (table := files.table()) is not None:
         lexicon, likely = table.lexicon, np.argsort(-table.ngrams.unigrams, kind="stable")
-        always = (*likely[: max(0, numbers.get("frequent", FREQUENT))].tolist(), *kept.end)
+        always = (*likely[: max(0, numbers.get("frequent", FREQUENT))].tolist(), *files.end)
     if lexicon is None:
         raise ValueError(
             "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, count "
@@ -311,16 +286,6 @@ def _lexical(model: Model, options: Mapping[str, str], kept: Kept) -> Projection
         )
     chosen = lexicon
     return _averaged(model, lambda part: Lexical.of(part, chosen, always=always, **numbers))
-
-
-def _table(kept: Kept) -> DraftTable | None:
-    """The draft table at hand for a model and direction."""
-    if kept.folder is None or kept.fingerprint is None:
-        return None
-    source, target = kept.direction or (None, None)
-    folders = (kept.folder / "draft-tables", cache_folder(kept.fingerprint))
-    path = find_table(folders, kept.fingerprint, source, target)
-    return None if path is None else DraftTable.load(path)
 
 
 def source_vocabulary(model: Any) -> int:
@@ -340,11 +305,8 @@ def _averaged(model: Any, of: Callable[[Model], Projection]) -> Projection:
 
 def describe(decoder: Decoder) -> str:
     """The spec of a decoder: its name and the options that differ from their defaults."""
-    changed = [
-        f"{field.name}={getattr(decoder, field.name)}"
-        for field in dataclasses.fields(decoder)  # type: ignore[arg-type]
-        if field.repr and getattr(decoder, field.name) != field.default
-    ]
+    values = getattr(decoder, "options", None) or vars(decoder)
+    changed = [f"{name}={values[name]}" for name, usual in settings(type(decoder)).items() if values[name] != usual]
     name = decoder.name
     return f"{name}:{','.join(changed)}" if changed else str(name)
 
@@ -364,13 +326,18 @@ def _parse(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _typed(cls: type, name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    fields = [field.name for field in dataclasses.fields(cls) if field.repr]
+def settings(cls: type) -> dict[str, Any]:
+    """The options of a decoder with their defaults."""
+    return {p.name: p.default for p in inspect.signature(getattr(cls, "of", cls)).parameters.values()}
+
+
+def _typed(make: Any, name: str, options: Mapping[str, str]) -> dict[str, Any]:
+    hints = typing.get_type_hints(make)
+    known = list(inspect.signature(make).parameters)
     values: dict[str, Any] = {}
     for key, text in options.items():
-        if key not in fields:
-            choices = nearest(key, fields) if fields else f"{name} has no options."
+        if key not in known:
+            choices = nearest(key, known) if known else f"{name} has no options."
             raise ValueError(f"Unknown option of {name}: got {key!r}. {choices}")
         values[key] = _value(hints[key], text, f"{name}: {key}")
     return values

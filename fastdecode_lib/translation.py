@@ -1,9 +1,8 @@
 """Text in, text and trace out; one file because all ways to translate go through one session."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -11,10 +10,9 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, drain
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.double_token import DoubleToken
-from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.finding import resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.text.tokenizers import check_direction
@@ -183,33 +181,24 @@ class Session:
             source, target = check_direction(model.directions, source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
-        kept = registry.Kept(
-            getattr(model.tokenizer, "lexicon", None),
-            Path(model.checkpoint.folder),
-            model.checkpoint.fingerprint if projection not in registry.PROJECTIONS else None,
-            (source, target),
-            model.tokenizer,
-            model.constraints(target).end,
-        )
-        scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, kept)
-        _check_decoder(chosen, model.network, scoring)
-        if isinstance(chosen, Window):
-            folder = Path(model.checkpoint.folder)
-            chosen = chosen.for_model(model.network, folder, model.checkpoint.fingerprint, source, target)
-            if chosen.model is not None and chosen.outputs is None:
-                chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
-            chosen.drafts.check(model.network)
+        constraints = model.constraints(target, **limits)
+        files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
+        scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
+        named = decoder if isinstance(decoder, str) else registry.describe(chosen)
+        if (draft := getattr(chosen, "drafts", None)) is not None:
+            chosen = replace(chosen, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
+        check_fits(chosen, model.network)
         return cls(
             model,
             source,
             target,
             chosen,
-            decoder if isinstance(decoder, str) else registry.describe(chosen),
+            named,
             scoring,
             projection
             if isinstance(projection, str)
             else getattr(projection, "name", type(projection).__name__.lower()),
-            model.constraints(target, **limits),
+            constraints,
         )
 
     def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
@@ -417,14 +406,6 @@ class Session:
         """What greedy decoding with the exact projection finds."""
         greedy = registry.decoder("greedy")
         return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
-
-
-def _check_decoder(decoder: Decoder, network: Model, projection: Projection) -> None:
-    """Refuse a decoder that cannot drive a model before it is given any sentence."""
-    several = isinstance(decoder, DoubleToken)
-    check_fits(decoder.accepts, decoder.name, network, None, several)
-    if isinstance(decoder, DoubleToken):
-        decoder.check_group(network)
 
 
 def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:

@@ -1,7 +1,6 @@
 """The command that lists what there is: decoders, projections and models, by the names that other commands take."""
 
 import argparse
-import dataclasses
 import inspect
 import shutil
 import textwrap
@@ -47,11 +46,11 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _decoders() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.registry import DECODERS
+    from fastdecode_lib.registry import DECODERS, settings
 
     for name, cls in DECODERS.items():
-        knobs = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(cls) if field.repr)
-        yield name, _told(str(cls.__doc__), knobs)
+        options = ", ".join(f"{option}={usual}" for option, usual in settings(cls).items())
+        yield name, _told(str(cls.__doc__), options)
 
 
 def _projections() -> Iterator[tuple[str, str]]:

@@ -55,6 +55,7 @@ class DoubleToken:
     name: ClassVar[str] = "double_token"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
     lossless: ClassVar[bool] = False
+    several_tokens: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -84,8 +85,7 @@ class DoubleToken:
         group as it comes. A beam's passes are yielded when it has ended, and show how the output grew: before, nobody knows how
         long it is, so where its right-hand tokens stand.
         """
-        check_fits(self.accepts, self.name, model, source, several=True)
-        self.check_group(model)
+        check_fits(self, model, source)
         # What grows from both ends is whole only with its end.
         run = _Run(
             model, projection, source, replace(constraints, forced_end=constraints.forced_end or model.both_ends)
@@ -162,7 +162,7 @@ class DoubleToken:
             yield from (passes[call] for passes in grown if call < len(passes))
         return tuple(search.best() for search in searches)
 
-    def check_group(self, model: Model) -> None:
+    def check(self, model: Model) -> None:
         """Refuse, before any work, a model of another number of tokens a step, or one that runs row by row.
 
         Raises

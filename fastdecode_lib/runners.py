@@ -16,6 +16,7 @@ from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
+from fastdecode_lib.projections.screens import screens_path
 from fastdecode_lib.translation import Session
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
@@ -97,11 +98,7 @@ class Runner:
             "directions": [f"{a}-{b}" for a, b in directions],
             "decoder": list(widths),
             "width": {name: usual for name, (option, usual) in widths.items() if option},
-            "projection": [
-                *registry.PROJECTIONS,
-                *registry.fitted(Path(self.model.checkpoint.folder)),
-                *(registry.OF_WORDS if self._has_lexicon() else ()),
-            ],
+            "projection": [name for name in registry.PROJECTIONS if self._has_what_it_needs(name)],
             "precision": list(
                 dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
             ),
@@ -233,6 +230,13 @@ class Runner:
             if value not in choices[name]:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
         return chosen | {name: settings.get(name) for name in ("from", "to")}
+
+    def _has_what_it_needs(self, projection: str) -> bool:
+        """Whether a projection needs nothing beside the network, or what it needs is beside this one."""
+        needs = registry.projection_class(projection).needs
+        if needs == "screens":
+            return (screens_path(Path(self.model.checkpoint.folder), projection) / "screens.json").is_file()
+        return needs == "nothing" or (needs == "lexicon" and self._has_lexicon())
 
     def _has_lexicon(self) -> bool:
         """Whether there are candidate lists: of the words, or by draft tables."""

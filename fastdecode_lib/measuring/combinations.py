@@ -139,7 +139,7 @@ def _refusal(session: Session, text: str) -> str | None:
     """Why a session does not run, if it does not."""
     source = session.model.encode([text], session.source, session.target)
     try:
-        next(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        next(session.passes(source))
     except ValueError as error:
         return str(error)
     return None

@@ -120,7 +120,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
             source = everything.rows(np.array(rows))
-            running = session.decoder.iterate(session.model.network, session.projection, source, session.constraints)
+            running = session.passes(source)
             while True:
                 try:
                     iteration = next(running)

@@ -345,7 +345,7 @@ def _of_batches(name: str, session: Session) -> System:
     ends = set(session.constraints.end)
 
     def decode(source: Source) -> tuple[int, ...]:
-        found = drain(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        found = drain(session.passes(source))
         return tuple(token for hypothesis in found for token in hypothesis.tokens if token not in ends)
 
     return System(name, decode)

@@ -73,15 +73,26 @@ class Architecture:
         return self.family == "mbart"
 
     @property
+    def positions_from_padding(self) -> bool:
+        """Whether positions are sinusoids counted from the padding id on, padding itself having none (M2M-100)."""
+        return self.family == "m2m_100"
+
+    @property
+    def position_offset(self) -> int:
+        """The row of the first token in the position table of a transformers module."""
+        if self.positions_from_padding:
+            return self.padding + 1
+        return 2 if self.family == "mbart" else 0
+
+    @property
     def both_ends(self) -> bool:
         """Whether slots are by turns from the left and the right end."""
         return self.order == "both_ends"
 
     def first_position(self, side: str) -> int | None:
         """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
-        if self.family == "mbart":
-            return 2
-        return 0 if self.family == OWN and side == "decoder" else None
+        learned = self.family == "mbart" or (self.family == OWN and side == "decoder")
+        return self.position_offset if learned else None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
@@ -219,7 +230,7 @@ class Architecture:
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Tensors a checkpoint may hold besides: the output bias, and position tables that are computed anyway."""
         optional: dict[str, tuple[int, ...]] = {}
-        if self.family != "m2m_100":
+        if not self.positions_from_padding:
             optional["final_logits_bias"] = (1, self.vocabulary)
         if self.family == "marian":
             for side in ("encoder", "decoder"):

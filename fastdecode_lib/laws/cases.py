@@ -102,7 +102,7 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
         tensors["model.encoder.embed_tokens.weight"] = decoder
     if architecture.tied_output:
         tensors["lm_head.weight"] = decoder
-    if architecture.family != "m2m_100":
+    if not architecture.positions_from_padding:
         tensors["final_logits_bias"] = torch.randn(1, architecture.vocabulary, generator=generator).double()
     return tensors
 

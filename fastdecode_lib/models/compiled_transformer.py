@@ -189,7 +189,7 @@ class _Side:
         self.settings[kernels.WIDTH], self.settings[kernels.FEED_FORWARD] = width, inner
         self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
-        self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
+        self.settings[kernels.PADDING] = architecture.padding if architecture.positions_from_padding else -1
         self.settings[kernels.SIGHT] = architecture.max_positions if architecture.masked else architecture.group
 
     def _point(self) -> None:

@@ -279,7 +279,7 @@ class Transformer:
         for side in ("encoder", "decoder"):
             places = f"model.{side}.embed_positions"
             table = tensors.get(f"{places}.weight", tensors.get(f"{places}.weights"))
-            first = {"marian": 0, "mbart": 2, "m2m_100": architecture.padding + 1}[architecture.family]
+            first = architecture.position_offset
             if table is not None and len(table) >= first + architecture.max_positions:
                 tensors[f"{places}.rows"] = table[first : first + architecture.max_positions]
         return cls(architecture, tensors, device, dtype, copy=copy)
@@ -331,10 +331,10 @@ class Transformer:
         first = architecture.first_position(side)
         if first is not None:
             return tensors[f"model.{side}.embed_positions.weight"][first:]
-        if architecture.family != "m2m_100":
+        if not architecture.positions_from_padding:
             return torch.from_numpy(sinusoids(architecture)).to(self.device, self.dtype)
         # In torch's own float32, so that the table is transformers' to the last bit.
-        half, first = architecture.width // 2, architecture.padding + 1
+        half, first = architecture.width // 2, architecture.position_offset
         rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
         angles = torch.arange(first, first + architecture.max_positions).float()[:, None] * rates
         table = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, architecture.width % 2))
@@ -344,7 +344,7 @@ class Transformer:
 
     def _embed(self, side: Side, ids: Tensor, places: Tensor) -> Tensor:
         positions = side.positions[places]
-        if self.architecture.family == "m2m_100":
+        if self.architecture.positions_from_padding:
             positions = positions * (ids != self.architecture.padding).unsqueeze(-1)
         x = side.embedding[ids] * self.scale + positions
         return side.embedding_norm(x) if side.embedding_norm else x

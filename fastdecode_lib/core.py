@@ -107,8 +107,8 @@ class Model(Protocol):
     """A network that turns a source and a target prefix into hidden vectors."""
 
     kind: Kind
-    group: int
-    """Tokens a step grows by: 1, or n for a model that emits n tokens at once, which see each other's inputs."""
+    tokens_per_step: int
+    """1, or n for a model that emits n tokens at once, a group, which see each other's inputs."""
     both_ends: bool
     """Whether slots are by turns from the left and the right end of the sentence; see `decoding.folding`."""
     supports: frozenset[str]

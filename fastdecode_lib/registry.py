@@ -72,7 +72,7 @@ def decoder(spec: Spec) -> Decoder:
 
 def fitting(model: Model) -> list[str]:
     """The decoders that can drive a model, the plainest first."""
-    several = model.group > 1
+    several = model.tokens_per_step > 1
     return [
         name
         for name, cls in DECODERS.items()

@@ -60,8 +60,8 @@ def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> 
         If the model does not fit the decoder, or there is nothing to decode.
     """
     several = getattr(decoder, "several_tokens", False)
-    if model.kind not in decoder.accepts or (model.group > 1) != several:
-        this_one, decoders, _ = _described(model.kind == "masked", model.group)
+    if model.kind not in decoder.accepts or (model.tokens_per_step > 1) != several:
+        this_one, decoders, _ = _described(model.kind == "masked", model.tokens_per_step)
         needed, _, example = _described("masked" in decoder.accepts, "several" if several else 1)
         raise ValueError(
             f"The decoder {decoder.name} needs {needed}, got {this_one}. Use {decoders} for this model, or a model that fits, such "

@@ -112,7 +112,7 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64", 
     random = np.random.default_rng((seed, 0))
     own: dict[str, Any] = {}
     if fits == "double_token":
-        family, own = OWN, {"group": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
+        family, own = OWN, {"tokens_per_step": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
     elif fits == "mask_predict":
         family, own = OWN, {"masked": True}
     chosen = family or FAMILIES[seed % len(FAMILIES)]
@@ -126,7 +126,7 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64", 
     prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
     max_length = int(random.integers(1, 20)) + (fits == "mask_predict")
     constraints = Constraints(
-        prefix=(2,) * architecture.group if own else prefix,
+        prefix=(2,) * architecture.tokens_per_step if own else prefix,
         end=(0,) if random.random() < 0.8 else (0, 5),
         max_length=max_length,
         padding=int(random.integers(0, architecture.vocabulary)),

@@ -92,7 +92,7 @@ def counter_sees_all(decoder: Decoder, case: Case) -> None:
             f"{decoder} went round the counter, case {case.seed}: it counted {counted.usage}, the network made "
             f"{bare.passes} passes over {bare.positions} positions."
         )
-    feeding_prefix = bare.starts if len(case.constraints.prefix) > case.model.group else 0
+    feeding_prefix = bare.starts if len(case.constraints.prefix) > case.model.tokens_per_step else 0
     shown = iterations[-1].call + 1 if iterations else 0
     if shown != bare.passes - feeding_prefix:
         raise LawBroken(f"{decoder} shows {shown} passes, case {case.seed}; it made {bare.passes - feeding_prefix}.")
@@ -109,7 +109,7 @@ class _StepCounter:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         self.starts += 1
-        before = fed_before(prefix, self.network.group)
+        before = fed_before(prefix, self.network.tokens_per_step)
         if before.size:
             self.passes, self.positions = self.passes + 1, self.positions + before.size
         return self.network.start(encoded, prefix, capacity)
@@ -201,7 +201,7 @@ def positions_are_counted(decoder: Decoder, case: Case) -> None:
     """The positions that iterations tell are those the network computed, the prefix's apart."""
     counted = Counted(case.model)
     iterations, _ = run_through(decoder, case, counted)
-    prefix = len(case.source) * (len(case.constraints.prefix) - case.model.group)
+    prefix = len(case.source) * (len(case.constraints.prefix) - case.model.tokens_per_step)
     told = sum(iteration.positions for iteration in iterations)
     if told != counted.usage.positions - prefix:
         raise LawBroken(

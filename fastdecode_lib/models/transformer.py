@@ -235,9 +235,11 @@ class Transformer:
         self.decoder = self._side("decoder", tensors, architecture.decoder_layers, architecture.decoder_heads)
         self.max_source = self.max_target = architecture.max_positions
         self.kind: Kind = "masked" if architecture.masked else "causal"
-        self.group, self.both_ends = architecture.group, architecture.both_ends
-        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
-        self.sight = self.max_target if architecture.masked else self.group
+        self.tokens_per_step, self.both_ends = architecture.tokens_per_step, architecture.both_ends
+        self.supports = frozenset(
+            {"ragged", "tree"} if self.kind == "causal" and self.tokens_per_step == 1 else {"ragged"}
+        )
+        self.sight = self.max_target if architecture.masked else self.tokens_per_step
         """Slots that see each other: those of a group, or all."""
         groups = torch.arange(self.max_target, device=self.device) // self.sight
         self.causal = groups[:, None] >= groups
@@ -399,7 +401,7 @@ class Transformer:
 
         lengths = np.zeros(len(prefix), dtype=np.int64)
         state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths, lengths.copy())
-        before = fed_before(prefix, self.group)
+        before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
             self.step(state, before)
         return state
@@ -497,7 +499,7 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
     rows, width = tokens.shape
     feeding = state.feeding(tokens)
     counts = feeding.sum(1)
-    check_groups(state.filled, feeding, model.group)
+    check_groups(state.filled, feeding, model.tokens_per_step)
     longest = int((state.filled + counts).max())
     first = int(state.filled[0])
     everywhere = bool(feeding.all())

@@ -222,6 +222,7 @@ def recording(rounds: int) -> dict[str, list[float]]:
 
     import fastdecode_lib
     from fastdecode_lib.core import drain
+    from fastdecode_lib.runners import events
     from fastdecode_lib.translation import Session
 
     torch.set_num_threads(1)
@@ -236,7 +237,7 @@ def recording(rounds: int) -> dict[str, list[float]]:
         drain(session.decoder.iterate(model.network, session.projection, source, session.constraints, observe=observe))
 
     def trace(text: str, act: Callable[[dict[str, Any]], None]) -> None:
-        for event in session.events(text):
+        for event in events(session, text):
             act(event)
 
     ways: dict[str, Callable[[str], None]] = {

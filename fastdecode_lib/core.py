@@ -6,16 +6,16 @@ prefix. Ids, lengths and scores that a decoder sees are numpy arrays on the host
 arrays and only pass from model to projection.
 """
 
-import math
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 Status = Literal["settled", "changed", "draft", "masked"]
 Stop = Literal["end", "length", "interrupted"]
 Kind = Literal["causal", "masked"]
+R = TypeVar("R")
 Hidden = Any
 """Hidden vectors in the engine's own arrays (torch tensors or numpy), shape (..., D)."""
 
@@ -107,8 +107,8 @@ class Model(Protocol):
     """A network that turns a source and a target prefix into hidden vectors."""
 
     kind: Kind
-    group: int
-    """Tokens a step grows by: 1, or n for a model that emits n tokens at once, which see each other's inputs."""
+    tokens_per_step: int
+    """1, or n for a model that emits n tokens at once, a group, which see each other's inputs."""
     both_ends: bool
     """Whether slots are by turns from the left and the right end of the sentence; see `decoding.folding`."""
     supports: frozenset[str]
@@ -365,47 +365,6 @@ class Iteration:
     def __post_init__(self) -> None:
         object.__setattr__(self, "positions", self.positions or len(self.slots))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON; the row is left out, a trace being of one sentence."""
-        return {
-            "call": self.call,
-            "slots": self.slots.tolist(),
-            "drafts": self.drafts.tolist(),
-            "origins": list(self.origins),
-            "tokens": self.tokens.tolist(),
-            "status": list(self.status),
-            "probabilities": _finite_list(self.probabilities),
-            "margins": _finite_list(self.margins),
-            "num_active": _finite_list(self.num_active),
-            "cluster": _finite_list(self.cluster),
-            "lanes": None
-            if self.lanes is None
-            else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in self.lanes],
-            "positions": self.positions,
-            "seconds": self.seconds,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Iteration":
-        """The inverse of `to_dict`, as row 0."""
-        lanes = data.get("lanes")
-        return cls(
-            row=0,
-            call=int(data["call"]),
-            slots=np.array(data["slots"], dtype=np.int64),
-            drafts=np.array(data["drafts"], dtype=np.int64),
-            origins=tuple(data["origins"]),
-            tokens=np.array(data["tokens"], dtype=np.int64),
-            status=tuple(data["status"]),
-            probabilities=_optional_array(data.get("probabilities"), np.float64),
-            margins=_optional_array(data.get("margins"), np.float64),
-            num_active=_optional_array(data.get("num_active"), np.int64),
-            cluster=_optional_array(data.get("cluster"), np.int64),
-            lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
-            positions=int(data.get("positions", 0)),
-            seconds=float(data.get("seconds", 0.0)),
-        )
-
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -509,30 +468,17 @@ class Measurement:
         return float(np.mean([a == b for a, b in zip(self.outputs, other.outputs, strict=True)]))
 
 
-def drain(iterations: Generator[Iteration, None, tuple[Hypothesis, ...]]) -> tuple[Hypothesis, ...]:
-    """Run a decoder to its end and return what it returns."""
-    while True:
+def drain(running: Generator[Any, None, R], stop: Callable[[], bool] = lambda: False, stopped: Any = None) -> R:
+    """Run a generator, such as a decoder's, to its end and return what it returns; `stopped` once `stop` says so."""
+    while not stop():
         try:
-            next(iterations)
-        except StopIteration as stop:
-            return stop.value
-
-
-def finite(value: float | None) -> float | None:
-    """A number as JSON can hold it: None for what is not finite."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _finite_list(values: np.ndarray | None) -> list[Any] | None:
-    if values is None:
-        return None
-    return [finite(v) if isinstance(v, float) else v for v in values.tolist()]
-
-
-def _optional_array(values: Sequence[Any] | None, dtype: Any) -> np.ndarray | None:
-    if values is None:
-        return None
-    return np.array([np.nan if v is None else v for v in values], dtype=dtype)
+            next(running)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+    running.close()
+    instead: R = stopped
+    return instead
 
 
 # ------------------------------------------------------------------------------------------------ optional dependencies

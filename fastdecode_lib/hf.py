@@ -12,6 +12,7 @@ those of transformers that do not are known here, others are accepted if they sa
 asked, and streamers told, after every settled token, row by row.
 """
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Constraints, Hypothesis, Source
-from fastdecode_lib.decoding.choosing import Choice
+from fastdecode_lib.decoding.choosing import Choice, check_fits
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.passes import Feed, Sentence, Taken, passes, row_batches
 from fastdecode_lib.decoding.window import Window
@@ -63,7 +64,7 @@ def window(
     width: int = 8, draft: str = "auto", candidates: int = 3, table: str | None = None, *, packed: bool = False
 ) -> "CustomGenerate":
     """`decoding.window.Window`; a draft table is used only where its file is named."""
-    return decoder(Window(width, draft, candidates, table), packed=packed)
+    return decoder(Window.of(width, draft, candidates, table), packed=packed)
 
 
 def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = False) -> "CustomGenerate":
@@ -104,13 +105,15 @@ def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
             f"custom_generate needs a parallel decoder whose output is greedy decoding's: got {chosen.name!r}. Use one of "
             f"{', '.join(parallel)}; for greedy decoding and for beams leave custom_generate out."
         )
-    if isinstance(chosen, Window) and (chosen.drafts.needs_head or chosen.drafts.needs_model):
+    draft = getattr(chosen, "drafts", None)
+    if draft is not None and (draft.needs_head or draft.needs_model):
         raise ValueError(
-            f"Draft heads and models that draft are not at hand within generate: got draft={chosen.draft!r}. Use "
+            f"Draft heads and models that draft are not at hand within generate: got draft={draft.written!r}. Use "
             "draft=ngram+lexicon with a table, or fastdecode_lib.translate."
         )
-    if isinstance(chosen, Window) and chosen.table and chosen.loaded is None:
-        chosen = chosen.with_table(DraftTable.load(chosen.table))
+    if draft is not None and isinstance(draft.table, str):
+        loaded = dataclasses.replace(draft, table=DraftTable.load(draft.table))
+        chosen = dataclasses.replace(chosen, draft=loaded)  # type: ignore[type-var]
     return CustomGenerate(chosen, packed)
 
 
@@ -146,6 +149,7 @@ class CustomGenerate:
             raise ValueError(problem)
         processors = [(processor, _looks_at(processor)) for processor in logits_processor]
         network, memory, score = _network(model, inputs, input_ids, self.packed)
+        check_fits(self.decoder, network)
 
         prompts, prompt = input_ids.tolist(), input_ids.shape[1]
         padding = 0 if generation_config._pad_token_tensor is None else int(generation_config._pad_token_tensor)
@@ -166,7 +170,7 @@ class CustomGenerate:
                     sentence, number, ids[number : number + 1], prompt, choosing, stopping_criteria, streamer, asked
                 )
                 rows.append(row)
-            capacity = prompt + limit + self.decoder.spare(network, rules)
+            capacity = prompt + limit + max(row.spare for row in rows[first:])
             state = network.start(memory(first), np.array(prompts[first : first + len(part)]), capacity)
             for _ in passes(rows[first:], network, state, choosing):
                 pass
@@ -270,7 +274,7 @@ class _Row:
     hypothesis: Hypothesis | None = None
 
     def __post_init__(self) -> None:
-        self.prompt = self.length
+        self.prompt, self.spare = self.length, self.sentence.spare
 
     def feed(self) -> Feed:
         """What the decoder feeds."""

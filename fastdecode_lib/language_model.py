@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints, Projection, Source
+from fastdecode_lib.store import ModelFiles
 from fastdecode_lib.text.words import START, LanguageText
 
 BATCH = 64
@@ -82,11 +82,8 @@ class LanguageModel:
         """A projection from how it is written, as in ``"quantised"`` or ``"screened:file=DIR"``; one is returned as it is."""
         if spec == "exact":
             return self.exact
-        folder, fingerprint = Path(self.checkpoint.folder), self.checkpoint.fingerprint
-        kept = registry.Kept(
-            folder=folder, fingerprint=fingerprint, direction=(None, RECORDED), end=self.constraints.end
-        )
-        return registry.projection(spec, self.network, kept)
+        files = ModelFiles(self.checkpoint, (None, RECORDED), end=self.constraints.end)
+        return registry.projection(spec, self.network, files)
 
     def log_probs(self, texts: Sequence[str], projection: str | Projection = "exact") -> list[np.ndarray]:
         """Log-probabilities (T,) of the words of each text and its end, under the full vocabulary or another projection.

@@ -1,8 +1,9 @@
-"""A checkpoint made ready to run: its network on an engine, its tokenizer and its own rules."""
+"""A checkpoint made ready to run: network, tokenizer and its own rules; one file because a model is all three at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Constraints, Model, Projection, Source
+from fastdecode_lib.drafts.finding import table_beside
+from fastdecode_lib.store import ModelFiles
 from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer, check_direction
 
 LIMITS = ("max_length", "min_length", "exact_length")
@@ -77,6 +80,21 @@ class TranslationModel:
     def exact(self) -> Projection:
         """The full vocabulary projection, laid out once for all sessions."""
         return registry.projection("exact", self.network)
+
+    def files(
+        self, source: str | None, target: str | None, end: tuple[int, ...], outputs: Callable[[str], Any]
+    ) -> ModelFiles:
+        """What belongs to the model in one direction; `outputs` as in `store.ModelFiles`."""
+        checkpoint, direction = self.checkpoint, (source, target)
+        return ModelFiles(
+            checkpoint,
+            direction,
+            self.tokenizer,
+            end,
+            getattr(self.tokenizer, "lexicon", None),
+            cache(lambda: table_beside(Path(checkpoint.folder), checkpoint.fingerprint, direction)),
+            outputs,
+        )
 
     def constraints(self, target: str | None = None, **limits: Any) -> Constraints:
         """The checkpoint's own rules for outputs, with changes.

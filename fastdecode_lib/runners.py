@@ -1,7 +1,7 @@
 """`runner`, by which a widget drives the library; one file because its choices and its runs must fit each other."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from fastdecode_lib.drafts.finding import cache_folder
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
+from fastdecode_lib.projections.screens import screens_path
+from fastdecode_lib.trace import Trace, iteration_to_dict
 from fastdecode_lib.translation import Session
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
@@ -97,11 +99,7 @@ class Runner:
             "directions": [f"{a}-{b}" for a, b in directions],
             "decoder": list(widths),
             "width": {name: usual for name, (option, usual) in widths.items() if option},
-            "projection": [
-                *registry.PROJECTIONS,
-                *registry.fitted(Path(self.model.checkpoint.folder)),
-                *(registry.OF_WORDS if self._has_lexicon() else ()),
-            ],
+            "projection": [name for name in registry.PROJECTIONS if self._has_what_it_needs(name)],
             "precision": list(
                 dict.fromkeys((self.model.dtype, *(n for names in self._numbers().values() for n in names)))
             ),
@@ -134,7 +132,7 @@ class Runner:
             spec(chosen["decoder"], chosen["width"]),
             chosen["projection"],
         )
-        yield from session.events(text, verify=True, stop=stop)
+        yield from events(session, text, verify=True, stop=stop)
 
     def weigh(
         self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
@@ -234,6 +232,13 @@ class Runner:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
         return chosen | {name: settings.get(name) for name in ("from", "to")}
 
+    def _has_what_it_needs(self, projection: str) -> bool:
+        """Whether a projection needs nothing beside the network, or what it needs is beside this one."""
+        needs = registry.projection_class(projection).needs
+        if needs == "screens":
+            return (screens_path(Path(self.model.checkpoint.folder), projection) / "screens.json").is_file()
+        return needs == "nothing" or (needs == "lexicon" and self._has_lexicon())
+
     def _has_lexicon(self) -> bool:
         """Whether there are candidate lists: of the words, or by draft tables."""
         checkpoint = self.model.checkpoint
@@ -284,6 +289,25 @@ class Runner:
                 again = load(folder, device=self.model.device, engine=chosen, **numbers)
                 self._loaded[chosen, precision] = replace(again, name=self.model.name)
             return self._loaded[chosen, precision]
+
+
+def events(
+    session: Session, text: str, *, verify: bool = False, stop: Callable[[], bool] = lambda: False
+) -> Generator[dict[str, Any], None, Trace]:
+    """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
+
+    With `verify`, greedy decoding's answer is in the last one. `stop` is asked after every pass; once it is true the trace
+    ends as interrupted.
+    """
+    source = session.encode_one(text)
+    trace, sent = session.new_trace(text, source), set[int]()
+    yield {"event": "start"} | trace.header()
+    for iteration in session.follow([trace], source, verify=verify, stop=stop):
+        pieces = {str(token): piece for token, piece in trace.pieces.items() if token not in sent}
+        sent |= trace.pieces.keys()
+        yield {"event": "iteration", "pieces": pieces} | iteration_to_dict(iteration)
+    yield {"event": "end"} | trace.footer()
+    return trace
 
 
 def _weighed(session: Session, plain: Session, batch: Source, own: np.ndarray, base: np.ndarray) -> dict[str, Any]:

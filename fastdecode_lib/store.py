@@ -1,14 +1,55 @@
-"""Files that are either whole or absent: every result and checkpoint is written through here."""
+"""Files that are either whole or absent: every result and checkpoint is written through here; and those of a model."""
 
 import json
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What belongs to a model and a direction, for the projections and drafts that need more than the network.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint or None
+        Its folder has screens in ``projections/NAME`` and draft tables in ``draft-tables``.
+    direction : (source, target)
+        None where the model names no languages.
+    tokenizer : Tokenizer or None
+    end : tuple of int
+        Ids that end a sentence.
+    lexicon : Lexicon or None
+        Saved with the model.
+    table : callable
+        Finds and loads the draft table of the model and direction, None if there is none.
+    outputs : callable
+        From the name of another model of the same vocabulary, what it puts out for a batch.
+    """
+
+    checkpoint: Any = None
+    direction: tuple[str | None, str | None] = (None, None)
+    tokenizer: Any = None
+    end: tuple[int, ...] = ()
+    lexicon: Any = None
+    table: Callable[[], Any] = lambda: None
+    outputs: Callable[[str], Any] = lambda name: None
+
+    @property
+    def folder(self) -> Path | None:
+        """The checkpoint's folder."""
+        return None if self.checkpoint is None else Path(self.checkpoint.folder)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies the model; read from its weights when it is first asked for."""
+        return None if self.checkpoint is None else self.checkpoint.fingerprint
 
 
 @contextmanager

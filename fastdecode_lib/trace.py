@@ -1,11 +1,14 @@
 """The trace of a decoded sentence: every pass, as JSON that pictures read."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fastdecode_lib.core import Hypothesis, Iteration, finite
+import numpy as np
+
+from fastdecode_lib.core import Hypothesis, Iteration, Lane
 
 TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
 
@@ -75,7 +78,7 @@ class Trace:
             "target": self.target,
             "pieces": {str(i): piece for i, piece in sorted(self.pieces.items())},
             "hypotheses": [
-                {"tokens": list(h.tokens), "score": finite(h.score), "stop": h.stop} for h in self.hypotheses
+                {"tokens": list(h.tokens), "score": _finite(h.score), "stop": h.stop} for h in self.hypotheses
             ],
             "greedy": self.greedy,
             "edges": self.edges,
@@ -83,7 +86,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as specified in ``docs/trace.md``."""
-        return self.header() | self.footer() | {"iterations": [i.to_dict() for i in self.iterations]}
+        return self.header() | self.footer() | {"iterations": [iteration_to_dict(i) for i in self.iterations]}
 
     def to_json(self) -> str:
         """The trace as a JSON text; equal traces give equal text."""
@@ -115,7 +118,7 @@ class Trace:
                 settings=dict(data["settings"]),
                 end=tuple(data["end"]),
                 pieces={int(i): piece for i, piece in data["pieces"].items()},
-                iterations=[Iteration.from_dict(i) for i in data["iterations"]],
+                iterations=[iteration_from_dict(i) for i in data["iterations"]],
                 hypotheses=tuple(Hypothesis(tuple(h["tokens"]), h["score"], h["stop"]) for h in data["hypotheses"]),
                 greedy=data.get("greedy"),
                 edges=list(data.get("edges") or []),
@@ -134,3 +137,57 @@ class Trace:
         except json.JSONDecodeError as error:
             raise ValueError(f"The trace is not JSON: {error}. It may be cut short; record it again.") from error
         return cls.from_dict(data)
+
+
+def iteration_to_dict(iteration: Iteration) -> dict[str, Any]:
+    """An iteration in plain lists and numbers, ready for JSON; its row is left out, a trace being of one sentence."""
+    lanes = iteration.lanes
+    return {
+        "call": iteration.call,
+        "slots": iteration.slots.tolist(),
+        "drafts": iteration.drafts.tolist(),
+        "origins": list(iteration.origins),
+        "tokens": iteration.tokens.tolist(),
+        "status": list(iteration.status),
+        "probabilities": _plain(iteration.probabilities),
+        "margins": _plain(iteration.margins),
+        "num_active": _plain(iteration.num_active),
+        "cluster": _plain(iteration.cluster),
+        "lanes": None if lanes is None else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in lanes],
+        "positions": iteration.positions,
+        "seconds": iteration.seconds,
+    }
+
+
+def iteration_from_dict(data: Mapping[str, Any]) -> Iteration:
+    """The inverse of `iteration_to_dict`, as row 0."""
+    lanes = data.get("lanes")
+    return Iteration(
+        row=0,
+        call=int(data["call"]),
+        slots=np.array(data["slots"], dtype=np.int64),
+        drafts=np.array(data["drafts"], dtype=np.int64),
+        origins=tuple(data["origins"]),
+        tokens=np.array(data["tokens"], dtype=np.int64),
+        status=tuple(data["status"]),
+        probabilities=_array(data.get("probabilities"), np.float64),
+        margins=_array(data.get("margins"), np.float64),
+        num_active=_array(data.get("num_active"), np.int64),
+        cluster=_array(data.get("cluster"), np.int64),
+        lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
+        positions=int(data.get("positions", 0)),
+        seconds=float(data.get("seconds", 0.0)),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """A number as JSON can hold it: None for what is not finite."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _plain(values: np.ndarray | None) -> list[Any] | None:
+    return None if values is None else [_finite(v) if isinstance(v, float) else v for v in values.tolist()]
+
+
+def _array(values: Sequence[Any] | None, dtype: Any) -> np.ndarray | None:
+    return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=dtype)

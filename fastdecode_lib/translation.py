@@ -1,9 +1,8 @@
 """Text in, text and trace out; one file because all ways to translate go through one session."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -11,10 +10,9 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Model, Projection, Source, drain
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.double_token import DoubleToken
-from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.finding import resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.trace import Trace
@@ -183,74 +181,85 @@ class Session:
         source, target = model.direction(source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
-        kept = registry.Kept(
-            getattr(model.tokenizer, "lexicon", None),
-            Path(model.checkpoint.folder),
-            model.checkpoint.fingerprint if projection not in registry.PROJECTIONS else None,
-            (source, target),
-            model.tokenizer,
-            model.constraints(target).end,
-        )
-        scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, kept)
-        _check_decoder(chosen, model.network, scoring)
-        if isinstance(chosen, Window):
-            folder = Path(model.checkpoint.folder)
-            chosen = chosen.for_model(model.network, folder, model.checkpoint.fingerprint, source, target)
-            if chosen.model is not None and chosen.outputs is None:
-                chosen = chosen.with_outputs(drafting(chosen.model, model, source, target))
-            chosen.drafts.check(model.network)
+        constraints = model.constraints(target, **limits)
+        files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
+        scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
+        named = decoder if isinstance(decoder, str) else registry.describe(chosen)
+        if (draft := getattr(chosen, "drafts", None)) is not None:
+            chosen = replace(chosen, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
+        check_fits(chosen, model.network)
         return cls(
             model,
             source,
             target,
             chosen,
-            decoder if isinstance(decoder, str) else registry.describe(chosen),
+            named,
             scoring,
             projection
             if isinstance(projection, str)
             else getattr(projection, "name", type(projection).__name__.lower()),
-            model.constraints(target, **limits),
+            constraints,
         )
 
     def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
-        """Translate one sentence and record everything about it; see `events`."""
-        running = self.events(text, verify=verify, observe=observe)
-        while True:
-            try:
-                next(running)
-            except StopIteration as end:
-                return _translation(end.value)
+        """Translate one sentence and record everything about it; see `translate`."""
+        source = self.encode_one(text)
+        trace = self.new_trace(text, source)
+        drain(self.follow([trace], source, verify=verify, observe=observe))
+        return _translation(trace)
 
-    def events(
-        self, text: str, *, verify: bool = False, observe: bool = True, stop: Callable[[], bool] = lambda: False
-    ) -> Generator[dict[str, Any], None, Trace]:
-        """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
+    def passes(self, source: Source, *, observe: bool = False) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        """Decode a batch, yielding an `Iteration` for every pass and row; return a `Hypothesis` for every row."""
+        return self.decoder.iterate(self.model.network, self.projection, source, self.constraints, observe=observe)
 
-        With `verify`, greedy decoding's answer is noted beside it where `has_greedy`. `stop` is asked after every pass; once it
-        is true the trace ends as interrupted.
+    def follow(
+        self,
+        traces: Sequence[Trace],
+        source: Source | None,
+        *,
+        verify: bool = False,
+        observe: bool = True,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Generator[Iteration, None, None]:
+        """Decode a batch and complete its traces, one for each row, yielding each iteration once its trace has it.
+
+        Parameters
+        ----------
+        traces : sequence of Trace
+            From `new_trace`.
+        source : Source or None
+            None where the text has no content.
+        verify : bool
+            Note greedy decoding's answer in the traces, where `has_greedy`.
+        stop : callable
+            Asked after every pass; once it is true the traces end as interrupted.
         """
-        ids = self.model.encode([text], self.source, self.target)
-        batch = ids if self.has_content(text) else None
-        trace = self._new_trace(text, batch)
-        yield {"event": "start"} | trace.header()
-        if batch is not None:
-            passes = self.decoder.iterate(self.model.network, self.projection, batch, self.constraints, observe=observe)
-            while not trace.hypotheses:
-                try:
-                    iteration = next(passes)
-                except StopIteration as end:
-                    trace.hypotheses = end.value
-                    break
-                trace.iterations.append(iteration)
-                yield {"event": "iteration", "pieces": self._name_pieces(trace, iteration)} | iteration.to_dict()
-                if stop():
-                    passes.close()
-                    trace.hypotheses = (Hypothesis(_settled(trace), None, "interrupted"),)
-            if verify and trace.hypotheses[0].stop != "interrupted" and self.has_greedy:
-                trace.greedy = _beside(self._greedy(batch)[0], trace)
-        self._finish(trace, batch)
-        yield {"event": "end"} | trace.footer()
-        return trace
+        hypotheses: tuple[Hypothesis, ...] = ()
+        passes = self.passes(source, observe=observe) if source is not None else None
+        while passes is not None and not hypotheses:
+            try:
+                iteration = next(passes)
+            except StopIteration as end:
+                hypotheses = end.value
+                break
+            trace = traces[iteration.row]
+            trace.iterations.append(iteration)
+            self._name_pieces(trace, iteration)
+            yield iteration
+            if stop():
+                passes.close()
+                hypotheses = tuple(Hypothesis(_settled(trace), None, "interrupted") for trace in traces)
+        for trace, hypothesis in zip(traces, hypotheses, strict=False):
+            trace.hypotheses = (hypothesis,)
+        if source is not None and verify and self.has_greedy and hypotheses[0].stop != "interrupted":
+            greedy = registry.decoder("greedy")
+            answers = drain(greedy.iterate(self.model.network, self.model.exact, source, self.constraints))
+            for trace, answer in zip(
+                traces, answers, strict=True
+            ):  # as in any trace, the pass over a prefix is left out
+                trace.greedy = {"calls": len(answer.tokens), "identical": answer.tokens == trace.tokens}
+        for row, trace in enumerate(traces):
+            self._finish(trace, None if source is None else source.row(row))
 
     def decode(
         self,
@@ -268,14 +277,12 @@ class Session:
         """
         if not texts:
             return []
-        everything, lengths = self._encoded(texts)
-        return self.decode_ids(
-            everything, lengths, batch=batch, threads=threads, progress=progress, keep_done=keep_done
-        )
+        source, lengths = self._encode(texts)
+        return self.decode_ids(source, lengths, batch=batch, threads=threads, progress=progress, keep_done=keep_done)
 
     def decode_ids(
         self,
-        everything: Source,
+        source: Source,
         lengths: np.ndarray,
         *,
         batch: int | None = None,
@@ -284,18 +291,16 @@ class Session:
         keep_done: bool = False,
     ) -> list[Hypothesis]:
         """As `decode`, from ids; rows of length 0 in `lengths` get the empty hypothesis."""
-        network, constraints = self.model.network, self.constraints
 
-        def run(rows: np.ndarray, given_up: Callable[[], bool]) -> Sequence[Hypothesis]:
-            passes = self.decoder.iterate(network, self.projection, everything.rows(rows), constraints)
-            return _drained(passes, given_up) or ()
+        def run(rows: np.ndarray, stop: Callable[[], bool]) -> Sequence[Hypothesis]:
+            return drain(self.passes(source.rows(rows)), stop, stopped=())
 
-        found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
-        if not keep_done and any(h is None and length for h, length in zip(found, lengths, strict=True)):
+        hypotheses = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
+        if not keep_done and any(h is None and length for h, length in zip(hypotheses, lengths, strict=True)):
             raise KeyboardInterrupt
         return [
             hypothesis or Hypothesis((), None, "interrupted" if length else "end")
-            for hypothesis, length in zip(found, lengths, strict=True)
+            for hypothesis, length in zip(hypotheses, lengths, strict=True)
         ]
 
     def translate_all(
@@ -311,42 +316,35 @@ class Session:
         """Translate many texts and record everything about each; see `translate`."""
         if not texts:
             return []
-        everything, lengths = self._encoded(texts)
+        source, lengths = self._encode(texts)
 
-        def run(rows: np.ndarray, given_up: Callable[[], bool]) -> Sequence[Translation]:
-            source = everything.rows(rows)
-            traces = [self._new_trace(texts[row], everything.row(int(row))) for row in rows]
-            iterations: list[list[Iteration]] = [[] for _ in rows]
-            passes = self.decoder.iterate(
-                self.model.network, self.projection, source, self.constraints, observe=observe
-            )
-            hypotheses = _drained(passes, given_up, lambda iteration: iterations[iteration.row].append(iteration))
-            if hypotheses is None:
-                return ()
-            exact = self._greedy(source) if verify and self.has_greedy else None
-            for number, (trace, hypothesis) in enumerate(zip(traces, hypotheses, strict=True)):
-                for iteration in iterations[number]:
-                    self._name_pieces(trace, iteration)
-                trace.iterations, trace.hypotheses = iterations[number], (hypothesis,)
-                if exact is not None:
-                    trace.greedy = _beside(exact[number], trace)
-            return [
-                _translation(self._finish(trace, everything.row(int(row))))
-                for trace, row in zip(traces, rows, strict=True)
-            ]
+        def run(rows: np.ndarray, stop: Callable[[], bool]) -> Sequence[Translation]:
+            traces = [self.new_trace(texts[row], source.row(int(row))) for row in rows]
+            drain(self.follow(traces, source.rows(rows), verify=verify, observe=observe, stop=stop))
+            interrupted = any(trace.hypotheses[0].stop == "interrupted" for trace in traces)
+            return () if interrupted else [_translation(trace) for trace in traces]
 
-        found = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
+        translations = in_batches(lengths, run, batch=batch, threads=self._threads(threads), progress=progress)
         return [
             translation or _translation(self._without_passes(text, bool(length)))
-            for translation, text, length in zip(found, texts, lengths, strict=True)
+            for translation, text, length in zip(translations, texts, lengths, strict=True)
         ]
 
-    def _encoded(self, texts: Sequence[str]) -> tuple[Source, np.ndarray]:
-        """Ids of all texts, and their lengths, 0 for text without content."""
-        everything = self.model.encode(texts, self.source, self.target)
-        empty = self.model.tokenizer.encode([""], self.source, self.target).lengths[0]
+    def encode_one(self, text: str) -> Source | None:
+        """Ids of a sentence as a batch of its own; None for text without content."""
+        source, (length,) = self._encode([text])
+        return source if length else None
+
+    def _encode(self, texts: Sequence[str]) -> tuple[Source, np.ndarray]:
+        """Ids of some texts, and their lengths, 0 for text without content."""
+        source = self.model.encode(texts, self.source, self.target)
         blank = np.array([not text.strip() for text in texts])
-        return everything, np.where(blank | (everything.lengths <= empty), 0, everything.lengths)
+        return source, np.where(blank | (source.lengths <= self._least), 0, source.lengths)
+
+    @cached_property
+    def _least(self) -> int:
+        """Ids of an empty text: tag and end."""
+        return int(self.model.tokenizer.encode([""], self.source, self.target).lengths[0])
 
     def _threads(self, threads: int | None) -> int:
         return threads if threads is not None else cores() if self.model.engine == "compiled" else 1
@@ -355,16 +353,15 @@ class Session:
         """Whether more than tag and end is left after the tokenizer's own normalisation."""
         if not text.strip():
             return False
-        lengths = self.model.tokenizer.encode([text, ""], self.source, self.target).lengths
-        return bool(lengths[0] > lengths[1])
+        return bool(self.model.tokenizer.encode([text], self.source, self.target).lengths[0] > self._least)
 
-    def _new_trace(self, text: str, batch: Source | None) -> Trace:
-        """The trace of a sentence before its first pass, from its ids; none for text without content."""
+    def new_trace(self, text: str, source: Source | None) -> Trace:
+        """The trace of a sentence before its first pass; `source` has its ids, None for text without content."""
         return Trace(
             source={
                 "text": text,
                 "language": self.source,
-                "pieces": [] if batch is None else self.model.tokenizer.source_tokens(batch.ids[0]),
+                "pieces": [] if source is None else self.model.tokenizer.source_tokens(source.ids[0]),
             },
             target={"text": "", "language": self.target},
             settings={
@@ -381,50 +378,35 @@ class Session:
 
     def _without_passes(self, text: str, interrupted: bool) -> Trace:
         """The trace of text without content, or not reached."""
-        trace = self._new_trace(text, None)
+        trace = self.new_trace(text, None)
         if interrupted:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
-    def _finish(self, trace: Trace, batch: Source | None) -> Trace:
+    def _finish(self, trace: Trace, source: Source | None) -> None:
         """Add what is known at the end: the text, and the active sets of the clusters that were seen."""
         (trace.target["text"],) = self.model.texts([trace.source["text"]], [trace.tokens])
-        seen = {int(c) for iteration in trace.iterations if iteration.cluster is not None for c in iteration.cluster}
-        if seen:
-            scorer: Any = self.projection.bind(batch)
-            trace.clusters = {c: scorer.describe(c, SHOWN) for c in sorted(seen)}
-            new = sorted(
-                {token for known in trace.clusters.values() for token in known["tokens"]} - trace.pieces.keys()
-            )
-            trace.pieces |= dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
-        return trace
+        clusters = {
+            int(c) for iteration in trace.iterations if iteration.cluster is not None for c in iteration.cluster
+        }
+        if clusters:
+            scorer: Any = self.projection if hasattr(self.projection, "describe") else self.projection.bind(source)
+            trace.clusters = {cluster: scorer.describe(cluster, SHOWN) for cluster in sorted(clusters)}
+            self._add_pieces(trace, {token for known in trace.clusters.values() for token in known["tokens"]})
 
-    def _name_pieces(self, trace: Trace, iteration: Iteration) -> dict[str, str]:
-        """Add the texts of ids not seen before to the trace, and return them."""
+    def _name_pieces(self, trace: Trace, iteration: Iteration) -> None:
+        """Add the texts of an iteration's ids to its trace."""
         lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
-        seen = {int(token) for token in (*iteration.tokens, *iteration.drafts, *lanes) if token >= 0}
-        new = sorted(seen - trace.pieces.keys())
-        pieces = dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
-        trace.pieces |= pieces
-        return {str(i): piece for i, piece in pieces.items()}
+        self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
+
+    def _add_pieces(self, trace: Trace, tokens: set[int]) -> None:
+        new = sorted(tokens - trace.pieces.keys())
+        trace.pieces |= dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
 
     @property
     def has_greedy(self) -> bool:
         """Whether the model can be decoded greedily, so that there is something to compare with."""
         return registry.usual(self.model.network) == "greedy"
-
-    def _greedy(self, batch: Source) -> tuple[Hypothesis, ...]:
-        """What greedy decoding with the exact projection finds."""
-        greedy = registry.decoder("greedy")
-        return drain(greedy.iterate(self.model.network, self.model.exact, batch, self.constraints))
-
-
-def _check_decoder(decoder: Decoder, network: Model, projection: Projection) -> None:
-    """Refuse a decoder that cannot drive a model before it is given any sentence."""
-    several = isinstance(decoder, DoubleToken)
-    check_fits(decoder.accepts, decoder.name, network, None, several)
-    if isinstance(decoder, DoubleToken):
-        decoder.check_group(network)
 
 
 def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:
@@ -438,11 +420,11 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
     other = _drafter(name, find_checkpoint(name).fingerprint, model.engine, model.dtype, model.device)
     vocabulary = model.network.outputs[0].vocabulary
 
-    def told(one: TranslationModel) -> tuple[Any, ...]:
-        pieces, sources = (getattr(one.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens"))
-        return one.network.outputs[0].vocabulary, pieces, sources, getattr(one.tokenizer, "backwards", False)
+    def vocabularies(which: TranslationModel) -> tuple[Any, ...]:
+        pieces, sources = (getattr(which.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens"))
+        return which.network.outputs[0].vocabulary, pieces, sources, getattr(which.tokenizer, "backwards", False)
 
-    if told(other) != told(model):
+    if vocabularies(other) != vocabularies(model):
         raise ValueError(
             f"The model that drafts needs the vocabulary and order of the one that verifies: {name} and {model.name} differ. Take "
             "models trained with the same tokenizer, in the same direction."
@@ -450,8 +432,7 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
     session = Session.of(other, source, target)
 
     def outputs(batch: Source) -> list[tuple[int, ...]]:
-        found = drain(session.decoder.iterate(other.network, session.projection, batch, session.constraints))
-        return [hypothesis.tokens for hypothesis in found]
+        return [hypothesis.tokens for hypothesis in drain(session.passes(batch))]
 
     return outputs
 
@@ -466,26 +447,6 @@ def _drafter(name: str, fingerprint: str, engine: str, dtype: str, device: str) 
 
 def _translation(trace: Trace) -> Translation:
     return Translation(trace.source["text"], trace.target["text"], trace.tokens, trace)
-
-
-def _beside(greedy: Hypothesis, trace: Trace) -> dict[str, Any]:
-    """What greedy decoding needs: the passes it shows, which like any trace's leave out the one over a prefix."""
-    return {"calls": len(greedy.tokens), "identical": greedy.tokens == trace.tokens}
-
-
-def _drained(
-    passes: Generator[Iteration, None, tuple[Hypothesis, ...]],
-    given_up: Callable[[], bool],
-    note: Callable[[Iteration], None] = lambda iteration: None,
-) -> tuple[Hypothesis, ...] | None:
-    """Run a decoder to its end, noting each pass; None where it was given up."""
-    while not given_up():
-        try:
-            note(next(passes))
-        except StopIteration as end:
-            return tuple(end.value)
-    passes.close()
-    return None
 
 
 def _settled(trace: Trace) -> tuple[int, ...]:

@@ -26,17 +26,17 @@ def test_it_offers_what_the_model_and_the_registry_have(run: Runner) -> None:
     assert choices["decoder"][:6] == ["window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam"]
     assert set(choices["decoder"]) == set(registry.fitting(run.model.network))
     assert choices["width"] == {"window": 5, "gauss_seidel": 3, "hybrid": 3, "beam": 5}
-    assert choices["projection"] == list(registry.PROJECTIONS)
+    assert choices["projection"] == ["exact", "quantised"]
     assert choices["precision"] == ["float64", "float32", "int16", "int8"]
     assert choices["engine"] == ["auto", "compiled", "torch"]
 
 
 def test_what_the_registry_gains_is_offered(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.DECODERS, "new", registry.DECODERS["hybrid"])
-    monkeypatch.setattr(registry, "PROJECTIONS", ("exact", "clusters"))
+    monkeypatch.setitem(registry.PROJECTIONS, "new", registry.projection_class("exact"))
     choices = run.choices()
     assert choices["decoder"][-1] == "new" and choices["width"]["new"] == 3
-    assert choices["projection"] == ["exact", "clusters"]
+    assert choices["projection"] == ["exact", "quantised", "new"]
 
 
 @pytest.mark.parametrize("name", [name for name in registry.DECODERS if name not in ("double_token", "mask_predict")])

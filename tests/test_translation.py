@@ -15,6 +15,7 @@ from fastdecode_lib.core import Constraints
 from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted
+from fastdecode_lib.runners import events as run_events
 from fastdecode_lib.text.tokenizers import UnknownLanguage
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session, Translation
@@ -171,7 +172,7 @@ def test_counted_counts(marian: TranslationModel) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_events_are_the_trace_in_pieces(marian: TranslationModel, name: str) -> None:
     session = Session.of(marian, "en", "de", name)
-    events = list(session.events(TEXTS[4], verify=True))
+    events = list(run_events(session, TEXTS[4], verify=True))
     json.dumps(events, allow_nan=False)
     assert [e["event"] for e in events] == ["start", *["iteration"] * (len(events) - 2), "end"]
     start, *iterations, end = events
@@ -199,7 +200,7 @@ def test_stopping(marian: TranslationModel, name: str, after: int) -> None:
     session = Session.of(marian, "en", "de", name)
     whole = session.translate(TEXTS[4])
     assert whole.trace.calls > after
-    running, passes = session.events(TEXTS[4], verify=True, stop=lambda: len(events) >= after), 0
+    running, passes = run_events(session, TEXTS[4], verify=True, stop=lambda: len(events) >= after), 0
     events: list[dict[str, Any]] = []
     while True:
         try:
@@ -221,7 +222,7 @@ def test_stopping(marian: TranslationModel, name: str, after: int) -> None:
 
 def test_stopping_after_the_last_pass_changes_nothing(marian: TranslationModel) -> None:
     session = Session.of(marian, "en", "de", max_length=4)
-    (*_, end) = session.events(TEXTS[4])
+    (*_, end) = run_events(session, TEXTS[4])
     assert end["hypotheses"][0]["tokens"] == list(session.translate(TEXTS[4]).tokens)
 
 

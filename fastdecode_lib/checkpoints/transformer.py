@@ -34,8 +34,8 @@ class Architecture:
         of the decoder).
     source_vocabulary, vocabulary : int
         Rows of the encoder's embedding and of the decoder's; V is the latter.
-    group : int
-        Tokens a step; only `OWN` has more than 1.
+    tokens_per_step : int
+        Only `OWN` has more than 1.
     order : str
         Of `ORDERS`.
     masked : bool
@@ -58,7 +58,7 @@ class Architecture:
     padding: int
     shared_embeddings: bool
     tied_output: bool
-    group: int = 1
+    tokens_per_step: int = 1
     order: str = "left_to_right"
     masked: bool = False
 
@@ -73,15 +73,26 @@ class Architecture:
         return self.family == "mbart"
 
     @property
+    def positions_from_padding(self) -> bool:
+        """Whether positions are sinusoids counted from the padding id on, padding itself having none (M2M-100)."""
+        return self.family == "m2m_100"
+
+    @property
+    def position_offset(self) -> int:
+        """The row of the first token in the position table of a transformers module."""
+        if self.positions_from_padding:
+            return self.padding + 1
+        return 2 if self.family == "mbart" else 0
+
+    @property
     def both_ends(self) -> bool:
         """Whether slots are by turns from the left and the right end."""
         return self.order == "both_ends"
 
     def first_position(self, side: str) -> int | None:
         """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
-        if self.family == "mbart":
-            return 2
-        return 0 if self.family == OWN and side == "decoder" else None
+        learned = self.family == "mbart" or (self.family == OWN and side == "decoder")
+        return self.position_offset if learned else None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
@@ -169,7 +180,7 @@ class Architecture:
             "share_encoder_decoder_embeddings": self.shared_embeddings,
             "tie_word_embeddings": self.tied_output,
             **(
-                {"tokens_per_step": self.group, "order": self.order, "masked": self.masked}
+                {"tokens_per_step": self.tokens_per_step, "order": self.order, "masked": self.masked}
                 if self.family == OWN
                 else {}
             ),
@@ -219,7 +230,7 @@ class Architecture:
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Tensors a checkpoint may hold besides: the output bias, and position tables that are computed anyway."""
         optional: dict[str, tuple[int, ...]] = {}
-        if self.family != "m2m_100":
+        if not self.positions_from_padding:
             optional["final_logits_bias"] = (1, self.vocabulary)
         if self.family == "marian":
             for side in ("encoder", "decoder"):
@@ -243,16 +254,16 @@ class Architecture:
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
-    group, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
+    tokens, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
     start = config.get("decoder_start_token_id")
     sound = (
-        (type(group) is int and group >= 1, "tokens_per_step must be a whole number above 0", group),
+        (type(tokens) is int and tokens >= 1, "tokens_per_step must be a whole number above 0", tokens),
         (order in ORDERS, f"order must be one of {', '.join(ORDERS)}", order),
         (type(masked) is bool, "masked must be true or false", masked),
-        (not masked or group == 1, "a masked model has tokens_per_step 1", group),
-        (isinstance(start, list) and len(start) == group, "decoder_start_token_id must list a start for each token a step", start),
+        (not masked or tokens == 1, "a masked model has tokens_per_step 1", tokens),
+        (isinstance(start, list) and len(start) == tokens, "decoder_start_token_id must list a start for each token a step", start),
     )  # fmt: skip
     for good, wanted, got in sound:
         if not good:
             raise CheckpointError(f"config.json is damaged: {wanted}, got {got!r}. Copy it again.")
-    return {"group": group, "order": order, "masked": masked}
+    return {"tokens_per_step": tokens, "order": order, "masked": masked}

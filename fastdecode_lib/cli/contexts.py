@@ -239,7 +239,7 @@ def _check_knobs(options: argparse.Namespace) -> None:
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
     """Where screens go: the folder named, or beside a model of one's own."""
     from fastdecode_lib.checkpoints.hub import bundled
-    from fastdecode_lib.registry import screens_of
+    from fastdecode_lib.projections.screens import screens_path
     from fastdecode_lib.store import check_replaceable
 
     if options.out:
@@ -249,7 +249,7 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
             f"{options.model} comes with fastdecode, and what is beside it stays: got no --out. Name a folder: --out DIR, then "
             f"--projection {options.method}:file=DIR."
         )
-    return check_replaceable(screens_of(checkpoint.folder, options.method), "screens.json")
+    return check_replaceable(screens_path(checkpoint.folder, options.method), "screens.json")
 
 
 def _described(screen: Any) -> str:

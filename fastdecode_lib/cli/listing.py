@@ -1,8 +1,6 @@
 """The command that lists what there is: decoders, projections and models, by the names that other commands take."""
 
 import argparse
-import dataclasses
-import inspect
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -10,14 +8,6 @@ from typing import Any
 
 from fastdecode_lib.cli.common import UsageError
 
-PLAIN = {
-    "exact": ("The full vocabulary.", ""),
-    "quantised": ("Every token in bytes, in doubt in float32: lossless.", ""),
-    "clustered": ("Active sets of clusters of hidden vectors (paper 000), from fastdecode fit.", "file, shared, precision"),
-    "screened": ("Clusters and sets learned together (paper 001, L2S), from fastdecode fit.", "file, shared, precision"),
-    "lexical": ("Candidates of the source's words (paper 004).", "top, frequent, file"),
-}  # fmt: skip
-"""Projections whose options are read elsewhere than from a signature."""
 UNTUNED = (
     "The knobs of paper 001's baselines, svd and those below it, want tuning for each model: as they are, most lose much of the "
     "output. `fastdecode experiment vocabulary_clusters.end_to_end` tunes and measures them all."
@@ -39,8 +29,8 @@ def _list(options: argparse.Namespace) -> int:
     for title, rows in tables.items():
         if options.what in (None, title):
             print(f"{title}:")
-            for name, told in rows():
-                print(textwrap.fill(told, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16))
+            for name, description in rows():
+                print(textwrap.fill(description, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16))
         if title == "projections" and options.what in (None, title):
             print(textwrap.fill(UNTUNED, width, initial_indent=" " * 4, subsequent_indent=" " * 4))
     return 0
@@ -49,22 +39,13 @@ def _list(options: argparse.Namespace) -> int:
 def _decoders() -> Iterator[tuple[str, str]]:
     from fastdecode_lib.registry import DECODERS
 
-    for name, cls in DECODERS.items():
-        knobs = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(cls) if field.repr)
-        yield name, _told(str(cls.__doc__), knobs)
+    return ((name, _described(cls)) for name, cls in DECODERS.items())
 
 
 def _projections() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.registry import KEPT, OF_WEIGHTS, projection_class
+    from fastdecode_lib.registry import PROJECTIONS, projection_class
 
-    for name, (said, knobs) in PLAIN.items():
-        yield name, _told(said, knobs)
-    for name, place in OF_WEIGHTS.items():
-        cls = projection_class(place)
-        known = [p for p in inspect.signature(cls.fit).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        yield name, _told(cls.__doc__, ", ".join(f"{p.name}={p.default}" for p in known if p.name != "fingerprint"))
-    for name, place in KEPT.items():
-        yield name, _told(projection_class(place).__doc__, "file")
+    return ((name, _described(projection_class(name))) for name in PROJECTIONS)
 
 
 def _models() -> Iterator[tuple[str, str]]:
@@ -76,5 +57,9 @@ def _models() -> Iterator[tuple[str, str]]:
     yield "a folder", "in Hugging Face's layout, safetensors, or a hub id"
 
 
-def _told(said: str, knobs: str) -> str:
-    return said.splitlines()[0].replace("``", "") + (f" [{knobs}]" if knobs else "")
+def _described(cls: type) -> str:
+    """The first line of a class's docstring, and its options with their defaults."""
+    from fastdecode_lib.registry import options
+
+    known = ", ".join(f"{option.name}={option.default}" for option in options(cls).values())
+    return str(cls.__doc__).splitlines()[0].replace("``", "") + (f" [{known}]" if known else "")

@@ -96,9 +96,11 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
             ends = np.cumsum([len(ids) for ids in outputs])
             tokens = np.full((len(outputs), max(map(len, outputs))), -1, dtype=np.int64)
             for row, ids in zip(tokens, outputs, strict=True):
-                row[: len(ids)] = *fed.prefix[-network.group :], *ids[: -network.group]
+                row[: len(ids)] = *fed.prefix[-network.tokens_per_step :], *ids[: -network.tokens_per_step]
             prefix = np.tile(np.array(fed.prefix, dtype=np.int64), (len(outputs), 1))
-            state = network.start(network.encode(source), prefix, len(fed.prefix) - network.group + tokens.shape[1])
+            state = network.start(
+                network.encode(source), prefix, len(fed.prefix) - network.tokens_per_step + tokens.shape[1]
+            )
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
             scorer = exact.bind(source)
             labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
@@ -331,9 +333,9 @@ def _check(wanted: str, inputs: Sequence[Any], good: Callable[[Any], bool]) -> N
 
 def _slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
     """An output as the network puts it out: folded, where it has several tokens a step."""
-    if network.group == 1 or not tokens:
+    if network.tokens_per_step == 1 or not tokens:
         return tokens
-    return folded([token for token in tokens if token != end], end, network.group, network.both_ends)
+    return folded([token for token in tokens if token != end], end, network.tokens_per_step, network.both_ends)
 
 
 def _address(model: TranslationModel) -> dict[str, str]:

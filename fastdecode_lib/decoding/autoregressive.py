@@ -42,7 +42,7 @@ class Greedy:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, source)
+        check_fits(self, model, source)
         hypotheses: list[Hypothesis] = []
         calls = 0
         for first, batch in row_batches(model, source):
@@ -153,7 +153,22 @@ class Beam:
         An iteration holds the best hypothesis so far in `tokens` and all of them in `lanes`; its tokens are settled
         when the search has ended.
         """
-        check_fits(self.accepts, self.name, model, source)
+        check_fits(self, model, source)
+        hypotheses: list[Hypothesis] = []
+        calls = 0
+        for first, batch in row_batches(model, source):
+            done, calls = yield from self._batch(model, projection, batch, constraints, first, calls)
+            hypotheses += done
+        return tuple(hypotheses)
+
+    def check(self, model: Model) -> None:
+        """Refuse, before any work, a model that runs row by row, or one of fewer tokens than hypotheses.
+
+        Raises
+        ------
+        ValueError
+            If the model is either.
+        """
         if self.size > 1 and "ragged" not in model.supports:
             raise ValueError(
                 f"beam of size {self.size} needs a model that runs several rows at once; this one runs row by row. "
@@ -161,12 +176,6 @@ class Beam:
             )
         if self.size > (vocabulary := model.outputs[0].vocabulary):
             raise ValueError(f"beam:size is at most the vocabulary, {vocabulary}: got {self.size}. Use beam:size=5.")
-        hypotheses: list[Hypothesis] = []
-        calls = 0
-        for first, batch in row_batches(model, source):
-            done, calls = yield from self._batch(model, projection, batch, constraints, first, calls)
-            hypotheses += done
-        return tuple(hypotheses)
 
     def _batch(
         self,

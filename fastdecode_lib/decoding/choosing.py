@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Kind, Model, Scorer, Source
+from fastdecode_lib.core import Constraints, Decoder, Model, Scorer, Source
 
 
 @dataclass(frozen=True)
@@ -49,37 +49,26 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     return Choice(tokens, probabilities, margins, found.num_active, found.cluster)
 
 
-def _told(masked: bool, group: int | str) -> tuple[str, str, str]:
-    """What a model of so many tokens a step is called, the decoders for it, and one that there is."""
-    if masked:
-        return "a masked model", "mask_predict", "mask-predict (fastdecode train mask-predict)"
-    if group == 1:
-        return "a causal model of one token a step", "greedy, beam or window", "tatoeba-small"
-    return f"a causal model of {group} tokens a step", "double_token", "bidirectional"
-
-
-def check_fits(
-    accepts: frozenset[Kind],
-    name: str,
-    model: Model,
-    source: Source | None,
-    several: bool = False,
-) -> None:
+def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> None:
     """Refuse, before any work, a model the decoder cannot drive, and a source that it cannot decode, where one is given.
 
-    With `several` the decoder needs a model of several tokens a step.
+    A decoder's own ``check(model)``, where it has one, is asked last.
 
     Raises
     ------
     ValueError
-        If the kind of model does not fit the decoder, or there is nothing to decode.
+        If the model does not fit the decoder, or there is nothing to decode.
     """
-    if model.kind not in accepts or (model.group > 1) != several:
-        got, fitting, _ = _told(model.kind == "masked", model.group)
-        wanted, _, trained = _told("masked" in accepts, "several" if several else 1)
+    several = getattr(decoder, "several_tokens", False)
+    if model.kind not in decoder.accepts or (model.tokens_per_step > 1) != several:
+        this_one, decoders, _ = _described(model.kind == "masked", model.tokens_per_step)
+        needed, _, example = _described("masked" in decoder.accepts, "several" if several else 1)
         raise ValueError(
-            f"The decoder {name} needs {wanted}, got {got}. Use {fitting} for this model, or a model that fits, such as {trained}."
+            f"The decoder {decoder.name} needs {needed}, got {this_one}. Use {decoders} for this model, or a model that fits, such "
+            f"as {example}."
         )
+    if (check := getattr(decoder, "check", None)) is not None:
+        check(model)
     if source is None:
         return
     if not len(source):
@@ -91,3 +80,12 @@ def check_fits(
             f"A source without tokens cannot be decoded: got row {int(np.argmax(source.lengths < 1))}. Leave it out; `translate` "
             "answers empty text with empty text."
         )
+
+
+def _described(masked: bool, tokens: int | str) -> tuple[str, str, str]:
+    """What a model of so many tokens a step is called, the decoders for it, and one that there is."""
+    if masked:
+        return "a masked model", "mask_predict", "mask-predict (fastdecode train mask-predict)"
+    if tokens == 1:
+        return "a causal model of one token a step", "greedy, beam or window", "tatoeba-small"
+    return f"a causal model of {tokens} tokens a step", "double_token", "bidirectional"

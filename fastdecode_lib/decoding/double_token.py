@@ -55,6 +55,7 @@ class DoubleToken:
     name: ClassVar[str] = "double_token"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
     lossless: ClassVar[bool] = False
+    several_tokens: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -84,8 +85,7 @@ class DoubleToken:
         group as it comes. A beam's passes are yielded when it has ended, and show how the output grew: before, nobody knows how
         long it is, so where its right-hand tokens stand.
         """
-        check_fits(self.accepts, self.name, model, source, several=True)
-        self.check_group(model)
+        check_fits(self, model, source)
         # What grows from both ends is whole only with its end.
         run = _Run(
             model, projection, source, replace(constraints, forced_end=constraints.forced_end or model.both_ends)
@@ -95,7 +95,7 @@ class DoubleToken:
         return (yield from self._beam(run))
 
     def _greedy(self, run: "_Run", observe: bool) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
-        group, end = run.model.group, run.constraints.end[0]
+        group, end = run.model.tokens_per_step, run.constraints.end[0]
         emitted: list[list[int]] = [[] for _ in range(len(run.source))]
         for step in range(run.steps):
             hidden, slots = run.step(step)
@@ -132,7 +132,7 @@ class DoubleToken:
         return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
 
     def _beam(self, run: "_Run") -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
-        group, constraints = run.model.group, run.constraints
+        group, constraints = run.model.tokens_per_step, run.constraints
         searches = [_Search(self, run) for _ in range(len(run.source))]
         for step in range(run.steps):
             hidden, slots = run.step(step)
@@ -162,7 +162,7 @@ class DoubleToken:
             yield from (passes[call] for passes in grown if call < len(passes))
         return tuple(search.best() for search in searches)
 
-    def check_group(self, model: Model) -> None:
+    def check(self, model: Model) -> None:
         """Refuse, before any work, a model of another number of tokens a step, or one that runs row by row.
 
         Raises
@@ -170,10 +170,10 @@ class DoubleToken:
         ValueError
             If the model is either.
         """
-        if self.tokens is not None and self.tokens != model.group:
+        if self.tokens is not None and self.tokens != model.tokens_per_step:
             raise ValueError(
-                f"This model was trained for {model.group} tokens a step: got tokens={self.tokens}. Leave tokens out, or load "
-                f"a model trained for {self.tokens}."
+                f"This model was trained for {model.tokens_per_step} tokens a step: got tokens={self.tokens}. Leave tokens out, or "
+                f"load a model trained for {self.tokens}."
             )
         if "ragged" not in model.supports:
             raise ValueError(
@@ -190,17 +190,17 @@ class _Run:
         self.model, self.projection, self.source, self.constraints = model, projection, source, constraints
         self.rows = np.arange(len(source))
         """The source row of each row of the state."""
-        self.steps = -(-constraints.limit // model.group)
+        self.steps = -(-constraints.limit // model.tokens_per_step)
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
-        capacity = len(constraints.prefix) + model.group * (self.steps - 1)
+        capacity = len(constraints.prefix) + model.tokens_per_step * (self.steps - 1)
         self.state: State = model.start(model.encode(source), prefix, capacity)
-        self.last = prefix[:, -model.group :]
+        self.last = prefix[:, -model.tokens_per_step :]
         self.bound: Scorer | None = None
 
     def step(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Hidden vectors (N, D) of all slots of a step, and their numbers (N,)."""
         hidden = self.model.step(self.state, self.last)
-        group = self.model.group
+        group = self.model.tokens_per_step
         return hidden.reshape(-1, hidden.shape[-1]), np.tile(
             np.arange(number * group, (number + 1) * group), len(self.rows)
         )
@@ -208,7 +208,7 @@ class _Run:
     def scorer(self) -> Scorer:
         """The scorer of a step's slots of every row."""
         if self.bound is None:
-            self.bound = self.projection.bind(self.source.rows(np.repeat(self.rows, self.model.group)))
+            self.bound = self.projection.bind(self.source.rows(np.repeat(self.rows, self.model.tokens_per_step)))
         return self.bound
 
     def go_on(self, rows: np.ndarray, tokens: np.ndarray) -> None:
@@ -381,7 +381,7 @@ class _Search:
     def iterations(self, row: int) -> Iterator[Iteration]:
         """How the best hypothesis grew, pass by pass; all of it is settled by the last."""
         best, shown = self._best().tokens, set[int]()
-        group, limit = self.run.model.group, self.run.constraints.limit
+        group, limit = self.run.model.tokens_per_step, self.run.constraints.limit
         for call, (positions, seconds) in enumerate(self.passes):
             over = call + 1 == len(self.passes)
             held = _places(best[: (call + 1) * group], self.end, limit, self.run.model.both_ends)

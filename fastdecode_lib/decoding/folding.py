@@ -12,22 +12,22 @@ Token = TypeVar("Token")
 """An id, or a word."""
 
 
-def folded(tokens: Sequence[Token], end: Token, group: int, both_ends: bool) -> list[Token]:
-    """The slots of a sentence, ends included: what a model of `group` tokens a step is to emit.
+def folded(tokens: Sequence[Token], end: Token, tokens_per_step: int, both_ends: bool) -> list[Token]:
+    """The slots of a sentence, ends included: what a model is to emit.
 
     Examples
     --------
-    >>> folded([1, 2, 3, 4, 5], end=0, group=2, both_ends=True)
+    >>> folded([1, 2, 3, 4, 5], end=0, tokens_per_step=2, both_ends=True)
     [1, 5, 2, 4, 3, 0]
-    >>> folded([1, 2, 3, 4], end=0, group=2, both_ends=False)
+    >>> folded([1, 2, 3, 4], end=0, tokens_per_step=2, both_ends=False)
     [1, 2, 3, 4, 0, 0]
     """
-    _check(group)
+    _check(tokens_per_step)
     slots = [*tokens]
     if both_ends:
         left, right = slots[: (len(slots) + 1) // 2], slots[(len(slots) + 1) // 2 :]
         slots[0::2], slots[1::2] = left, right[::-1]
-    return slots + [end] * (group - len(slots) % group)
+    return slots + [end] * (tokens_per_step - len(slots) % tokens_per_step)
 
 
 def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
@@ -41,7 +41,7 @@ def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
     return [*slots[0::2], *slots[1::2][::-1]] if both_ends else [*slots]
 
 
-def whole(slots: Sequence[Token], end: Token, group: int, both_ends: bool) -> list[Token]:
+def whole(slots: Sequence[Token], end: Token, tokens_per_step: int, both_ends: bool) -> list[Token]:
     """The inverse of `folded`.
 
     Raises
@@ -50,17 +50,17 @@ def whole(slots: Sequence[Token], end: Token, group: int, both_ends: bool) -> li
         If these are no whole groups, if no end closes them, or if something stands behind the first end but ends that
         fill its group.
     """
-    _check(group)
-    if not slots or len(slots) % group:
+    _check(tokens_per_step)
+    if not slots or len(slots) % tokens_per_step:
         raise ValueError(
-            f"A folded sentence has whole groups of {group} slots: got {len(slots)} slots. Fold it again, or name the number "
-            "of tokens a step that it was folded for."
+            f"A folded sentence has whole groups of {tokens_per_step} slots: got {len(slots)} slots. Fold it again, or name "
+            "the number of tokens a step that it was folded for."
         )
     first = list(slots).index(end) if end in slots else -1
-    if first < len(slots) - group or any(slot != end for slot in slots[first:]):
+    if first < len(slots) - tokens_per_step or any(slot != end for slot in slots[first:]):
         raise ValueError(
-            f"A folded sentence ends in its last group, with ends ({end!r}) alone: got {list(slots[-2 * group :])} there. "
-            "Fold it again."
+            f"A folded sentence ends in its last group, with ends ({end!r}) alone: got {list(slots[-2 * tokens_per_step :])} "
+            "there. Fold it again."
         )
     return unfolded(slots[:first], both_ends)
 
@@ -72,6 +72,6 @@ def place(slot: int, both_ends: bool) -> int:
     return -2 - slot // 2 if slot % 2 else slot // 2
 
 
-def _check(group: int) -> None:
-    if group < 1:
-        raise ValueError(f"A step emits at least one token: got group={group}. Paper 002 has 2.")
+def _check(tokens_per_step: int) -> None:
+    if tokens_per_step < 1:
+        raise ValueError(f"A step emits at least one token: got {tokens_per_step}. Paper 002 has 2.")

@@ -40,13 +40,9 @@ class _Blocks:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass per Jacobi iteration of all sentences together; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, source)
+        check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)
         return (yield from decode_rows(rows, model, projection, source, constraints, observe))
-
-    def spare(self, model: Model, constraints: Constraints) -> int:
-        """No room is needed beyond the longest output."""
-        return 0
 
     def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["_System"]:
         """The rows of a batch; each satisfies `passes.Sentence`."""
@@ -147,6 +143,8 @@ class _System:
     of those before it. By eq. 5 a block ends with a pass that changes nothing, even where all of it is settled already:
     that pass, which only confirms, computes the last slot that counts, and is kept so that passes are the paper's.
     """
+
+    spare = 0
 
     def __init__(self, sizes: Iterator[int], constraints: Constraints):
         self.sizes, self.constraints = sizes, constraints

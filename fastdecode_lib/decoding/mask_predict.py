@@ -54,7 +54,7 @@ class MaskPredict:
         An iteration shows the target that is the likeliest so far; its tokens are settled after the last pass. Lengths
         obey `constraints`, which count the end.
         """
-        check_fits(self.accepts, self.name, model, source)
+        check_fits(self, model, source)
         masked: Any = model
         clock = perf_counter()
         encoded = masked.encode(source)

@@ -87,6 +87,11 @@ class Sentence(Protocol):
         """The output once it is complete."""
         ...
 
+    @property
+    def spare(self) -> int:
+        """Slots that it needs beyond the longest output, for candidates that stand side by side."""
+        ...
+
     def feed(self) -> Feed:
         """What to compute next."""
         ...
@@ -139,22 +144,21 @@ def decode_rows(
     source: Source,
     constraints: Constraints,
     observe: bool,
-    spare: int = 0,
     watchers: Sequence[Watcher] = (),
 ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
     """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
 
-    `spare` is the room a state needs beyond the longest output, for candidates that stand side by side. `watchers`, one for
-    each sentence, are shown the vectors of a model that is `core.Vectors`.
+    `watchers`, one for each sentence, are shown the vectors of a model that is `core.Vectors`.
     """
     call = 0
     for first, batch in row_batches(model, source):
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
         encoded = model.encode(batch)
-        state = model.start(encoded, prefix, len(constraints.prefix) + constraints.limit + spare)
-        chooser = constrained(projection, batch, constraints, observe)
         part = sentences[first : first + len(batch)]
+        slots = len(constraints.prefix) + constraints.limit + max(sentence.spare for sentence in part)
+        state = model.start(encoded, prefix, slots)
+        chooser = constrained(projection, batch, constraints, observe)
         watching = watchers[first : first + len(batch)] if watchers else ()
         if watching:
             shown: Any = model  # `core.Vectors`, which counting proxies pass on

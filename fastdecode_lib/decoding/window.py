@@ -7,21 +7,16 @@ greedy decoding would settle, and never more passes are needed. Unlike a block o
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
-from fastdecode_lib.drafts.finding import cache_folder, find_head, find_table
-from fastdecode_lib.drafts.head import DraftHead, DraftHeadError
-from fastdecode_lib.drafts.scores import BoundHead
-from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter, Outputs, parse
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 
 @dataclass(frozen=True)
@@ -33,133 +28,68 @@ class Window:
     width : int
         Slots computed for each candidate in a pass: one behind the last settled token and one behind each of
         ``width - 1`` drafts. 1 is greedy decoding.
-    draft : str
+    draft : str or Draft
         Where drafts come from, see `fastdecode_lib.drafts.sources`: ``"ngram+lexicon"`` adds scores, ``"prompt/recycled"``
         takes the first that has a token, ``"recycled|pool"`` verifies several candidates in one pass. ``"auto"`` is
         ``"ngram+lexicon"`` where a draft table for the model and direction is at hand, ``"recycled/pad"`` elsewhere.
     candidates : int
         Most candidates that a ``pool`` proposes at once.
-    table : str, optional
-        File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
-    model : str, optional
-        For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies, such as
-        one that puts out two tokens a step (paper 002).
-    head : str, optional
-        File of the draft head, as ``fastdecode draft-head`` writes it; looked for beside the model otherwise.
     """
 
     width: int = 8
-    draft: str = AUTO
+    draft: str | Draft = AUTO
     candidates: int = 3
-    table: str | None = None
-    model: str | None = None
-    head: str | None = None
-    loaded: DraftTable | None = field(default=None, repr=False, compare=False)
-    bound: BoundHead | None = field(default=None, repr=False, compare=False)
-    outputs: Outputs | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "window"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
     lossless: ClassVar[bool] = True
+
+    @classmethod
+    def of(
+        cls,
+        width: int = 8,
+        draft: str = AUTO,
+        candidates: int = 3,
+        table: str | None = None,
+        model: str | None = None,
+        head: str | None = None,
+    ) -> "Window":
+        """A window from what can be typed.
+
+        Parameters
+        ----------
+        width, draft, candidates
+            As above.
+        table : str, optional
+            File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
+        model : str, optional
+            For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies,
+            such as one that puts out two tokens a step (paper 002).
+        head : str, optional
+            File of the draft head, as ``fastdecode draft-head`` writes it; looked for beside the model otherwise.
+        """
+        named = (table, model, head) != (None, None, None)
+        return cls(width, Draft(draft, table, model, head) if named else draft, candidates)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `of` that give this window; what was loaded from no file is left out."""
+        drafts = self.drafts
+        files = {"table": drafts.table, "model": drafts.model, "head": drafts.head}
+        typed = {name: value if isinstance(value, str) else None for name, value in files.items()}
+        return {"width": self.width, "draft": drafts.written, "candidates": self.candidates} | typed
 
     def __post_init__(self) -> None:
         if self.width < 1:
             raise ValueError(f"window needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
         if self.candidates < 1:
             raise ValueError(f"window needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft.")
-        wants_table = self.wants_table  # which refuses a draft that is none
-        if self.table is not None and not wants_table:
-            raise ValueError(
-                f"A table is read by ngram and lexicon only: got draft={self.draft!r} with table={self.table!r}. Leave table out, "
-                "or use draft=ngram+lexicon."
-            )
-
-        if self.head is not None and not self.drafts.needs_head:
-            raise ValueError(
-                f"A head is used by the draft head only: got draft={self.draft!r} with head={self.head!r}. Leave head out, or use "
-                "draft=ngram+lexicon+head."
-            )
-        if self.model is not None and not self.drafts.needs_model:
-            raise ValueError(
-                f"A model drafts for draft=model only: got draft={self.draft!r} with model={self.model!r}. Leave model out, or use "
-                "draft=model."
-            )
+        _ = self.drafts.candidates  # which refuses a draft that is none
 
     @cached_property
     def drafts(self) -> Draft:
-        """The draft as written, taken apart."""
-        return parse(self.draft, self.loaded, self.candidates, self.outputs, self.bound)
-
-    @property
-    def wants_table(self) -> bool:
-        """Whether a draft table would be used."""
-        return self.draft == AUTO or self.drafts.needs_table
-
-    def with_table(self, table: DraftTable | None) -> "Window":
-        """The same with a draft table for its ``ngram`` and ``lexicon``."""
-        return replace(self, loaded=table)
-
-    def with_outputs(self, outputs: Outputs) -> "Window":
-        """The same with what another model puts out, for ``draft="model"``."""
-        return replace(self, outputs=outputs)
-
-    def with_head(self, head: DraftHead, model: Model, target: str | None) -> "Window":
-        """The same with a draft head for its ``head``, bound to the model's output rows for a target language."""
-        return replace(self, bound=BoundHead(head, model.outputs[0], target))
-
-    def for_model(
-        self, model: Model, folder: Path, fingerprint: str, source: str | None, target: str | None
-    ) -> "Window":
-        """The same with the draft table and the draft head that it names, or else those at hand for the model and direction.
-
-        Parameters
-        ----------
-        folder, fingerprint
-            Of the model: where its weights are and what identifies them.
-
-        Raises
-        ------
-        DraftTableError
-            If a table or head that it names cannot be used, or was made for another model or direction.
-        """
-        return self._with_found_head(model, folder, fingerprint, target)._with_found_table(
-            model.outputs[0].vocabulary, folder, fingerprint, source, target
-        )
-
-    def _with_found_head(self, model: Model, folder: Path, fingerprint: str, target: str | None) -> "Window":
-        if not self.drafts.needs_head:
-            return self
-        if self.bound is not None:
-            if self.bound.head.about.get("fingerprint") not in (None, fingerprint):
-                raise _of_another(self.bound.head, fingerprint)
-            return self if self.bound.target == target else self.with_head(self.bound.head, model, target)
-        path = Path(self.head) if self.head else find_head(folder, fingerprint)
-        if path is None:
-            return self
-        found = DraftHead.load(path)
-        if found.about.get("fingerprint") != fingerprint:
-            raise _of_another(found, fingerprint)
-        return self.with_head(found, model, target)
-
-    def _with_found_table(
-        self, vocabulary: int, folder: Path, fingerprint: str, source: str | None, target: str | None
-    ) -> "Window":
-        if not self.wants_table:
-            return self
-        if self.loaded is None and self.table is None:
-            path = find_table((folder / "draft-tables", cache_folder(fingerprint)), fingerprint, source, target)
-            return self if path is None else self.with_table(DraftTable.load(path))
-        table = DraftTable.load(self.table) if self.loaded is None and self.table else self.loaded
-        assert table is not None
-        table.check_vocabulary(vocabulary)
-        wanted = {"source": source, "target": target, "fingerprint": fingerprint}
-        told = {name: table.about.get(name) for name in wanted}
-        if any(told[name] not in (None, value) for name, value in wanted.items()):
-            raise DraftTableError(
-                f"The draft table was made for {told['source']}-{told['target']} by the model {told['fingerprint']}: got "
-                f"{source}-{target} of {fingerprint}. Name that direction's table, or leave it out to have it found."
-            )
-        return self.with_table(table)
+        """The draft taken apart."""
+        return Draft(self.draft) if isinstance(self.draft, str) else self.draft
 
     def iterate(
         self,
@@ -171,32 +101,35 @@ class Window:
         observe: bool = False,
     ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
         """One pass of all sentences together; see `core.Decoder.iterate`."""
-        check_fits(self.accepts, self.name, model, source)
-        self.drafts.check(model)
-        spare = self.spare(model, constraints)
+        check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)
         watchers = [row.drafter for row in rows] if self.drafts.needs_head else []
-        return (yield from decode_rows(rows, model, projection, source, constraints, observe, spare, watchers))
+        return (yield from decode_rows(rows, model, projection, source, constraints, observe, watchers))
 
-    def spare(self, model: Model, constraints: Constraints) -> int:
-        """The room beyond the longest output that candidates standing side by side get."""
-        wanted = self.drafts.branches * (self.width - 1)
-        return max(0, min(wanted, model.max_target - len(constraints.prefix) - constraints.limit))
+    def check(self, model: Model) -> None:
+        """Refuse, before any work, a model that cannot verify these drafts or has none of them.
+
+        Raises
+        ------
+        ValueError
+            If candidates stand side by side and the model cannot mask them, or what the draft draws on is missing.
+        """
+        if self.drafts.branches(self.candidates) > 0 and "tree" not in model.supports:
+            raise ValueError(
+                f"The draft {self.drafts.written!r} verifies several candidates in one pass, which this model cannot: it runs row "
+                "by row. Use a single candidate, as in draft=recycled, or a Marian, mBART or M2M-100 model."
+            )
+        if not self.drafts.resolved:
+            self.drafts.check(model)
 
     def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["WindowRow"]:
         """The rows of a batch; each satisfies `passes.Sentence`."""
-        self.drafts.check(model)
-        drafters = self.drafts.bind(source, constraints, model.outputs[0].vocabulary)
-        longest = min(constraints.limit, model.max_target - len(constraints.prefix) + 1)
-        spare = self.spare(model, constraints)
+        drafters = self.drafts.bind(source, constraints, model.outputs[0].vocabulary, self.candidates)
+        room = model.max_target - len(constraints.prefix)
+        side_by_side = self.drafts.branches(self.candidates) * (self.width - 1)
+        spare = max(0, min(side_by_side, room - constraints.limit))
+        longest = min(constraints.limit, room + 1)
         return [WindowRow(self.width, drafter, constraints, longest, spare) for drafter in drafters]
-
-
-def _of_another(head: DraftHead, fingerprint: str) -> DraftHeadError:
-    return DraftHeadError(
-        f"The draft head was trained on the model {head.about.get('fingerprint')}: got {fingerprint}. Name that model's head, or "
-        "leave it out to have it found."
-    )
 
 
 class WindowRow:

@@ -1,12 +1,78 @@
-"""Finding the draft tables and draft heads of a model: beside its weights, or in the cache."""
+"""What a draft names, found and checked once: tables, heads and models, beside the model's weights or in the cache."""
 
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from fastdecode_lib.drafts.head import FILE, FORMAT
-from fastdecode_lib.drafts.table import read_header
+from fastdecode_lib.core import Model
+from fastdecode_lib.drafts.head import FILE, FORMAT, DraftHead, DraftHeadError
+from fastdecode_lib.drafts.scores import BoundHead
+from fastdecode_lib.drafts.sources import Draft
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError, read_header
+from fastdecode_lib.store import ModelFiles
+
+
+def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
+    """The draft made ready for a model and direction: what it names is loaded, what it leaves open is looked for.
+
+    Raises
+    ------
+    DraftTableError
+        If a table or head cannot be used, or was made for another model or direction.
+    ValueError
+        If the draft draws on something that is neither named nor found.
+    """
+    table, head, outputs = draft.table, draft.head, draft.model
+    if draft.wants_table:
+        if table is None:
+            table = files.table()
+        else:
+            table = DraftTable.load(table) if isinstance(table, str) else table
+            _check_table(table, model, files)
+    if draft.needs_head:
+        path = find_head(files.folder, str(files.fingerprint)) if head is None and files.folder else head
+        if path is not None:
+            head = _bound(path if isinstance(path, BoundHead) else DraftHead.load(path), model, files)
+    if isinstance(outputs, str):
+        outputs = files.outputs(outputs)
+    resolved = replace(draft, table=table, head=head, model=outputs, resolved=True)
+    resolved.check(model)
+    return resolved
+
+
+def _check_table(table: DraftTable, model: Model, files: ModelFiles) -> None:
+    """Refuse the table of another model or direction."""
+    table.check_vocabulary(model.outputs[0].vocabulary)
+    source, target = files.direction
+    asked = {"source": source, "target": target, "fingerprint": files.fingerprint}
+    counted_for = {name: table.about.get(name) for name in asked}
+    if any(counted_for[name] not in (None, value) for name, value in asked.items()):
+        raise DraftTableError(
+            f"The draft table was made for {counted_for['source']}-{counted_for['target']} by the model "
+            f"{counted_for['fingerprint']}: got {source}-{target} of {files.fingerprint}. Name that direction's table, or leave "
+            "it out to have it found."
+        )
+
+
+def _bound(head: DraftHead | BoundHead, model: Model, files: ModelFiles) -> BoundHead:
+    """A head bound to the model's output rows for the direction's target language."""
+    target = files.direction[1]
+    trained, bound = (head.head, head) if isinstance(head, BoundHead) else (head, None)
+    known = (files.fingerprint,) if bound is None else (None, files.fingerprint)
+    if trained.about.get("fingerprint") not in known:
+        raise DraftHeadError(
+            f"The draft head was trained on the model {trained.about.get('fingerprint')}: got {files.fingerprint}. Name that "
+            "model's head, or leave it out to have it found."
+        )
+    return bound if bound is not None and bound.target == target else BoundHead(trained, model.outputs[0], target)
+
+
+def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, str | None]) -> DraftTable | None:
+    """The draft table of a model and direction: beside its weights, or in the cache."""
+    path = find_table((folder / "draft-tables", cache_folder(fingerprint)), fingerprint, *direction)
+    return None if path is None else DraftTable.load(path)
 
 
 def cache_folder(fingerprint: str) -> Path:

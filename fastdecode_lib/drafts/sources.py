@@ -16,6 +16,7 @@ which the first that has a token for a slot gives it; a source is a name, or sev
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -216,41 +217,67 @@ class Drafter:
         return candidate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draft:
-    """A draft as it was written, checked; see the head of this file.
+    """Where drafts come from: how it is written, see the head of this file, and what it draws on.
 
     Attributes
     ----------
-    candidates : tuple of tuple of str
-        For each candidate its sources; scores that are added are one source, ``"ngram+lexicon"``.
-    table : DraftTable or None
-    pool_candidates : int
-    outputs : callable or None
-        For ``model``.
-    head : BoundHead or None
-        For ``head``.
+    written : str
+        ``"auto"`` is ``"ngram+lexicon"`` with a draft table and ``"recycled/pad"`` without.
+    table : DraftTable, or the file of one
+    model : callable that gives another model's outputs, or the name of a model
+    head : BoundHead, or the file of a draft head
+    resolved : bool
+        Whether it was made for one model and checked: by `drafts.finding.resolve`, which loads what is only named here.
     """
 
-    candidates: tuple[tuple[str, ...], ...]
-    table: DraftTable | None
-    pool_candidates: int
-    outputs: Outputs | None = None
-    head: BoundHead | None = None
+    written: str = AUTO
+    table: DraftTable | str | None = None
+    model: Outputs | str | None = None
+    head: BoundHead | str | None = None
+    resolved: bool = False
 
-    @property
-    def branches(self) -> int:
-        """Most candidates beside the first."""
-        return sum(self.pool_candidates if sources == (POOL,) else 1 for sources in self.candidates) - 1
+    def __post_init__(self) -> None:
+        wants_table = self.wants_table  # which refuses a draft that is none
+        if isinstance(self.table, str) and not wants_table:
+            raise ValueError(
+                f"A table is read by ngram and lexicon only: got draft={self.written!r} with table={self.table!r}. Leave table "
+                "out, or use draft=ngram+lexicon."
+            )
+        if isinstance(self.head, str) and not self.needs_head:
+            raise ValueError(
+                f"A head is used by the draft head only: got draft={self.written!r} with head={self.head!r}. Leave head out, or "
+                "use draft=ngram+lexicon+head."
+            )
+        if isinstance(self.model, str) and not self.needs_model:
+            raise ValueError(
+                f"A model drafts for draft=model only: got draft={self.written!r} with model={self.model!r}. Leave model out, or "
+                "use draft=model."
+            )
 
-    @property
-    def parts(self) -> set[str]:
+    def __repr__(self) -> str:
+        return f"Draft({self.written!r})"
+
+    @cached_property
+    def candidates(self) -> tuple[tuple[str, ...], ...]:
+        """For each candidate its sources; scores that are added are one source, ``"ngram+lexicon"``."""
+        automatic = "ngram+lexicon" if isinstance(self.table, DraftTable) else "recycled/pad"
+        return _parsed(automatic if self.written == AUTO else self.written)
+
+    @cached_property
+    def parts(self) -> frozenset[str]:
         """Everything that it names."""
-        return {part for sources in self.candidates for name in sources for part in name.split("+")}
+        return frozenset(part for sources in self.candidates for name in sources for part in name.split("+"))
+
+    @property
+    def wants_table(self) -> bool:
+        """Whether a draft table would be used."""
+        return self.written == AUTO or self.needs_table
 
     @property
     def needs_table(self) -> bool:
-        """Whether a draft table is used."""
+        """Whether there are no drafts without a draft table."""
         return not self.parts.isdisjoint((NGRAM, LEXICON))
 
     @property
@@ -261,110 +288,105 @@ class Draft:
     @property
     def needs_model(self) -> bool:
         """Whether another model drafts."""
-        return any(MODEL in sources for sources in self.candidates)
+        return MODEL in self.parts
+
+    def branches(self, pool: int) -> int:
+        """Most candidates beside the first, where a pool proposes `pool` of them."""
+        return sum(pool if sources == (POOL,) else 1 for sources in self.candidates) - 1
 
     def check(self, model: Model) -> None:
-        """Refuse, before any work, a model that this draft does not fit.
+        """Refuse, before any work, a model that lacks what this draft draws on.
 
         Raises
         ------
         ValueError
-            If candidates stand side by side and the model cannot mask them, or a draft table is missing or another
-            vocabulary's.
+            If a draft table, a draft head or a model that drafts is missing, or belongs to another model.
         """
-        written = "|".join("/".join(sources) for sources in self.candidates)
-        if self.branches > 0 and "tree" not in model.supports:
+        if self.needs_model and not callable(self.model):
             raise ValueError(
-                f"The draft {written!r} verifies several candidates in one pass, which this model cannot: it runs row by row. "
-                "Use a single candidate, as in draft=recycled, or a Marian, mBART or M2M-100 model."
-            )
-        if self.needs_model and self.outputs is None:
-            raise ValueError(
-                f"The draft {written!r} needs a model that drafts, got none. Name it: window:draft=model,model=bidirectional."
+                f"The draft {self.written!r} needs a model that drafts, got none. Name it: "
+                "window:draft=model,model=bidirectional."
             )
         if self.needs_head:
-            self._check_head(model, written)
+            self._check_head(model)
         if not self.needs_table:
             return
-        if self.table is None:
+        if not isinstance(self.table, DraftTable):
             raise ValueError(
-                f"The draft {written!r} needs a draft table, got none for this model and direction. Make one with `fastdecode "
-                "draft-table`, or use draft=recycled."
+                f"The draft {self.written!r} needs a draft table, got none for this model and direction. Make one with "
+                "`fastdecode draft-table`, or use draft=recycled."
             )
         self.table.check_vocabulary(model.outputs[0].vocabulary)
 
-    def _check_head(self, model: Model, written: str) -> None:
+    def _check_head(self, model: Model) -> None:
         if not hasattr(model, "source_vectors"):
             raise ValueError(
-                f"The draft {written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
+                f"The draft {self.written!r} needs a model that shows its source's vectors: got {type(model).__name__}. Use "
                 "draft=ngram+lexicon."
             )
-        if self.head is None:
+        if not isinstance(self.head, BoundHead):
             raise ValueError(
-                f"The draft {written!r} needs a draft head, got none for this model. Train one with `fastdecode draft-head`, or "
-                "use draft=recycled."
+                f"The draft {self.written!r} needs a draft head, got none for this model. Train one with `fastdecode "
+                "draft-head`, or use draft=recycled."
             )
         self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
 
-    def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Drafter]:
-        """The drafts of each sentence of a batch for a target vocabulary."""
+    def bind(self, source: Source, constraints: Constraints, vocabulary: int, pool: int) -> list[Drafter]:
+        """The drafts of each sentence of a batch for a target vocabulary, a pool proposing `pool` candidates at most."""
         room = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
-        given: Sequence[Sequence[int]] = [()] * len(source)
-        if self.needs_model and self.outputs is not None:
-            given = self.outputs(source)
+        outputs: Sequence[Sequence[int]] = [()] * len(source)
+        if self.needs_model and callable(self.model):
+            outputs = self.model(source)
         return [
-            self._bind_row(source.ids[row, :length], constraints, vocabulary, room, given[row])
+            self._bind_row(source.ids[row, :length], constraints, vocabulary, room, outputs[row], pool)
             for row, length in enumerate(source.lengths)
         ]
 
     def _bind_row(
-        self, source: np.ndarray, constraints: Constraints, vocabulary: int, room: Room | None, given: Sequence[int]
+        self,
+        source: np.ndarray,
+        constraints: Constraints,
+        vocabulary: int,
+        room: Room | None,
+        output: Sequence[int],
+        pool_candidates: int,
     ) -> Drafter:
         ids: list[int] = np.where(source < vocabulary, source, -1).tolist()
+        simple: dict[str, Callable[[], DraftSource]] = {
+            "pad": lambda: Pad(constraints.padding),
+            "recycled": Recycled,
+            "source": lambda: SourceCopy(ids),
+            "prompt": lambda: PromptLookup(ids),
+            MODEL: lambda: Given(list(output)),
+        }
         sources: dict[str, DraftSource] = {}
-        pool = Pool(self.pool_candidates)
+        pool = Pool(pool_candidates)
         candidates: list[Sequence[DraftSource] | Pool] = []
         for names in self.candidates:
+            if names == (POOL,):
+                candidates.append(pool)
+                continue
             for name in names:
-                if name == MODEL:
-                    sources[name] = Given(list(given))
-                elif name != POOL and name not in sources:
-                    sources[name] = self._source(name, source, ids, constraints, room)
-            candidates.append(pool if names == (POOL,) else [sources[name] for name in names])
+                if name not in sources:
+                    sources[name] = simple[name]() if name in simple else self._scores(name, source, constraints, room)
+            candidates.append([sources[name] for name in names])
         return Drafter(candidates, [*sources.values(), pool])
 
-    def _source(
-        self, name: str, source: np.ndarray, ids: list[int], constraints: Constraints, room: Room | None
-    ) -> DraftSource:
-        if name == "pad":
-            return Pad(constraints.padding)
-        if name == "recycled":
-            return Recycled()
-        if name == "source":
-            return SourceCopy(ids)
-        if name == "prompt":
-            return PromptLookup(ids)
+    def _scores(self, name: str, source: np.ndarray, constraints: Constraints, room: Room | None) -> DraftSource:
         parts = name.split("+")
-        table = None if parts == [HEAD] else self.table
-        return Scores(name, table, source, constraints.prefix[-1], room, self.head if HEAD in parts else None)
+        table = self.table if isinstance(self.table, DraftTable) and parts != [HEAD] else None
+        head = self.head if isinstance(self.head, BoundHead) and HEAD in parts else None
+        return Scores(name, table, source, constraints.prefix[-1], room, head)
 
 
-def parse(
-    written: str,
-    table: DraftTable | None = None,
-    pool_candidates: int = 3,
-    outputs: Outputs | None = None,
-    head: BoundHead | None = None,
-) -> Draft:
-    """A draft from how it is written.
+def _parsed(written: str) -> tuple[tuple[str, ...], ...]:
+    """The candidates of a draft and the sources of each.
 
     Raises
     ------
     ValueError
         If a part has no such name, or stands where it cannot.
     """
-    if written == AUTO:
-        written = "ngram+lexicon" if table is not None else "recycled/pad"
     candidates = tuple(tuple(candidate.split("/")) for candidate in written.split("|"))
     for sources in candidates:
         for name in sources:
@@ -381,4 +403,4 @@ def parse(
             raise ValueError(
                 f"A pool proposes whole candidates: got {'/'.join(sources)!r} in {written!r}. Set it apart, as in recycled|pool."
             )
-    return Draft(candidates, table, pool_candidates, outputs, head)
+    return candidates

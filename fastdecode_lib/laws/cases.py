@@ -1,7 +1,7 @@
 """Random cases of the laws: small models, batches of sources, constraints, decoders and drafts, each from a seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.head import ANY, DraftHead
 from fastdecode_lib.drafts.head import Shape as DraftHeadShape
 from fastdecode_lib.drafts.scores import BoundHead
+from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
@@ -101,7 +102,7 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
         tensors["model.encoder.embed_tokens.weight"] = decoder
     if architecture.tied_output:
         tensors["lm_head.weight"] = decoder
-    if architecture.family != "m2m_100":
+    if not architecture.positions_from_padding:
         tensors["final_logits_bias"] = torch.randn(1, architecture.vocabulary, generator=generator).double()
     return tensors
 
@@ -111,7 +112,7 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64", 
     random = np.random.default_rng((seed, 0))
     own: dict[str, Any] = {}
     if fits == "double_token":
-        family, own = OWN, {"group": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
+        family, own = OWN, {"tokens_per_step": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
     elif fits == "mask_predict":
         family, own = OWN, {"masked": True}
     chosen = family or FAMILIES[seed % len(FAMILIES)]
@@ -125,7 +126,7 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64", 
     prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
     max_length = int(random.integers(1, 20)) + (fits == "mask_predict")
     constraints = Constraints(
-        prefix=(2,) * architecture.group if own else prefix,
+        prefix=(2,) * architecture.tokens_per_step if own else prefix,
         end=(0,) if random.random() < 0.8 else (0, 5),
         max_length=max_length,
         padding=int(random.integers(0, architecture.vocabulary)),
@@ -182,7 +183,7 @@ def random_window(random: np.random.Generator, draft: str | None = None) -> Wind
     table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
     width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
     chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
-    return Window(width, chosen, candidates, loaded=table, bound=random_head(random))
+    return Window(width, Draft(chosen, table, head=random_head(random)), candidates)
 
 
 def random_head(random: np.random.Generator) -> BoundHead:
@@ -196,9 +197,10 @@ def random_head(random: np.random.Generator) -> BoundHead:
 
 def drafted(decoder: Decoder, case: Case) -> Decoder:
     """A decoder as a case runs it: a window for which another model drafts gets outputs that are `half_right`."""
-    if isinstance(decoder, Window) and decoder.drafts.needs_model and decoder.outputs is None:
-        return decoder.with_outputs(partial(half_right, case))
-    return decoder
+    draft: Any = getattr(decoder, "drafts", None)
+    if draft is None or not draft.needs_model or draft.model is not None:
+        return decoder
+    return replace(decoder, draft=replace(draft, model=partial(half_right, case)))  # type: ignore[type-var]
 
 
 def half_right(case: Case, source: Source) -> list[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """The law of our decoders inside Hugging Face's `generate`: on random modules and settings, its output is theirs."""
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from fastdecode_lib import hf
-from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.laws.cases import DRAFTS, LawBroken, random_decoder
 from fastdecode_lib.laws.running import tally
 
@@ -168,10 +167,11 @@ def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGener
     chosen = random_decoder(
         name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "window"])), random
     )
-    if isinstance(chosen, Window):
+    if (drafts := getattr(chosen, "drafts", None)) is not None:
         trees = KINDS[seed % len(KINDS)] in FUNCTIONAL
         fit = [draft for draft in DRAFTS if trees or "|" not in draft]
-        chosen = Window(chosen.width, str(random.choice(fit)), chosen.candidates if trees else 1, loaded=chosen.loaded)
+        draft = replace(drafts, written=str(random.choice(fit)), head=None)
+        chosen = replace(chosen, draft=draft, **({} if trees else {"candidates": 1}))  # type: ignore[type-var]
     return hf.decoder(chosen, packed=random.random() < 0.2)
 
 

@@ -12,7 +12,7 @@ from fastdecode_lib.laws.decoders import beam_one_equals_greedy
 
 def _fresh(case: Case) -> tuple[Any, np.ndarray, int]:
     """A started state, some random tokens (B, 7) to feed, and the number of rows; groups for tokens, where there are."""
-    rows, group = len(case.source), case.model.group
+    rows, group = len(case.source), case.model.tokens_per_step
     prefix = np.tile(np.array(case.constraints.prefix), (rows, 1))
     state = case.model.start(case.model.encode(case.source), prefix, 30)
     tokens = case.random.integers(0, case.model.outputs[0].vocabulary, size=(rows, 7 * group))
@@ -34,7 +34,7 @@ def wide_pass_equals_steps(case: Case) -> None:
     state, tokens, _ = _fresh(case)
     wide = _array(case.model.step(state, tokens))
     state, _, _ = _fresh(case)
-    group = case.model.group
+    group = case.model.tokens_per_step
     starts = range(0, tokens.shape[1], group)
     steps = np.concatenate([_array(case.model.step(state, tokens[:, i : i + group])) for i in starts], 1)
     _check_close("A wide pass differs from single steps", case, wide, steps)
@@ -43,7 +43,7 @@ def wide_pass_equals_steps(case: Case) -> None:
 def truncate_forgets(case: Case) -> None:
     """After truncation a step gives what it gives had the forgotten slots never been fed."""
     state, tokens, _ = _fresh(case)
-    three = 3 * case.model.group
+    three = 3 * case.model.tokens_per_step
     case.model.step(state, tokens[:, :three])
     lengths = state.lengths
     case.model.step(state, tokens[:, three : 2 * three])
@@ -91,7 +91,7 @@ def masked_slot_changes_nothing(case: Case) -> None:
 def ragged_equals_single(case: Case) -> None:
     """Rows of different length in one state, fed with different numbers of slots, come out as they do alone."""
     state, tokens, rows = _fresh(case)
-    group = case.model.group
+    group = case.model.tokens_per_step
     counts = case.random.integers(1, 4, size=(2, rows)) * group
     fed = [np.where(np.arange(4 * group) < counts[i][:, None], tokens[:, : 4 * group], -1) for i in (0, 1)]
     together = [_array(case.model.step(state, f)) for f in fed]
@@ -107,7 +107,7 @@ def ragged_equals_single(case: Case) -> None:
 def selected_rows_are_independent(case: Case) -> None:
     """Selected rows continue as copies, and stepping them leaves the original as it was."""
     state, tokens, rows = _fresh(case)
-    two, three = 2 * case.model.group, 3 * case.model.group
+    two, three = 2 * case.model.tokens_per_step, 3 * case.model.tokens_per_step
     case.model.step(state, tokens[:, :two])
     order = case.random.integers(0, rows, size=rows + 2)
     chosen = state.select(order)

@@ -139,7 +139,7 @@ def _refusal(session: Session, text: str) -> str | None:
     """Why a session does not run, if it does not."""
     source = session.model.encode([text], session.source, session.target)
     try:
-        next(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        next(session.passes(source))
     except ValueError as error:
         return str(error)
     return None
@@ -281,8 +281,6 @@ WINDOWS = (
     *(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8)),
     *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 5)),
 )
-OFFERED = (*EXACT, *registry.FITTED, *registry.OF_WORDS)
-"""Projections that `choose` looks at: the baselines of paper 001 are not among them."""
 
 
 def choose(
@@ -293,7 +291,7 @@ def choose(
     target: str | None = None,
     near: float = 0.95,
     decoders: Iterable[str] = ("greedy", *WINDOWS),
-    projections: Iterable[str] = OFFERED,
+    projections: Iterable[str] | None = None,
     threads: int = 1,
     runs: int = 5,
     seed: int = 0,
@@ -311,6 +309,8 @@ def choose(
         The same weights; ``"float32"`` among them.
     sentences : sequence of str
         Text like that to be translated; never what results are reported on.
+    projections : iterable of str, optional
+        Those that need nothing, a lexicon or screens beside the model, unless they are given: not the baselines of paper 001.
     near : float
         Share of outputs that must be greedy decoding's for a loss to be next to none.
 
@@ -327,6 +327,7 @@ def choose(
     texts = contents(plain, sentences)
     if why := _refusal(plain, texts[0]):
         raise ValueError(why)
+    projections = registry.needing("nothing", "screens", "lexicon") if projections is None else projections
     decoders, projections = dict.fromkeys(("greedy", *decoders)), dict.fromkeys(("exact", *projections))
     found = combinations(models, source, target, decoders, projections, texts[0], **limits)
     prices = costs(found, texts, runs=runs, threads=threads, progress=progress)
@@ -406,5 +407,4 @@ def _fastest(
 
 def known_projections() -> tuple[str, ...]:
     """Every projection of the registry, as it is without options, and clusters that a batch shares."""
-    fitted = (*registry.FITTED, "clustered:shared=true")
-    return (*registry.PROJECTIONS, *fitted, *registry.OF_WORDS, *registry.OF_WEIGHTS, *registry.KEPT)
+    return (*registry.PROJECTIONS, "clustered:shared=true")

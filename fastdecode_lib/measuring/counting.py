@@ -120,7 +120,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
             source = everything.rows(np.array(rows))
-            running = session.decoder.iterate(session.model.network, session.projection, source, session.constraints)
+            running = session.passes(source)
             while True:
                 try:
                     iteration = next(running)
@@ -128,7 +128,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
                     for i, hypothesis in zip(rows, stop.value, strict=True):
                         outputs[i] = hypothesis.tokens
                     break
-                passes, group = counts[rows[iteration.row], 0], session.model.network.group
+                passes, group = counts[rows[iteration.row], 0], session.model.network.tokens_per_step
                 # A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a
                 # masked model's targets of several lengths, the one shown stands for all.
                 in_steps, masked = iteration.lanes or group > 1, session.model.network.kind == "masked"
@@ -166,7 +166,7 @@ class Counted:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         """Count the prefix's positions, if it feeds any."""
-        before = fed_before(prefix, self.model.group)
+        before = fed_before(prefix, self.model.tokens_per_step)
         if before.shape[1]:
             self._count(before)
         return self.model.start(encoded, prefix, capacity)

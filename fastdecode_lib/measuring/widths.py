@@ -14,6 +14,7 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
+from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def pass_systems(network: Any, widths: Sequence[int], prefix: Sequence[int] = (0
     random = np.random.default_rng(seed)
     projection = registry.projection("exact", network)
     vocabulary = network.outputs[0].vocabulary
-    source = Source(random.integers(0, registry.source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
+    source = Source(random.integers(0, source_vocabulary(network), (1, HELD_SOURCE)), np.array([HELD_SOURCE]))
     tokens = random.integers(0, vocabulary, (1, HELD_SLOTS + max(widths)))
     state = network.start(network.encode(source), np.array([prefix]), HELD_SLOTS + max(widths) + len(prefix))
     network.step(state, tokens[:, :HELD_SLOTS])

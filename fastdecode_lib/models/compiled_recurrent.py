@@ -183,7 +183,7 @@ class CompiledRecurrent:
     """
 
     kind: Kind = "causal"
-    group = 1
+    tokens_per_step = 1
     both_ends = False
     supports = frozenset({"ragged"})
     engine = "compiled"

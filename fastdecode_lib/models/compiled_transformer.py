@@ -189,8 +189,10 @@ class _Side:
         self.settings[kernels.WIDTH], self.settings[kernels.FEED_FORWARD] = width, inner
         self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
-        self.settings[kernels.PADDING] = architecture.padding if architecture.family == "m2m_100" else -1
-        self.settings[kernels.SIGHT] = architecture.max_positions if architecture.masked else architecture.group
+        self.settings[kernels.PADDING] = architecture.padding if architecture.positions_from_padding else -1
+        self.settings[kernels.SIGHT] = (
+            architecture.max_positions if architecture.masked else architecture.tokens_per_step
+        )
 
     def _point(self) -> None:
         """Note where the arrays are."""
@@ -227,8 +229,10 @@ class CompiledTransformer:
         self.decoder = _Side(architecture, "decoder", tensors, precision)
         self.max_source = self.max_target = architecture.max_positions
         self.kind: Kind = "masked" if architecture.masked else "causal"
-        self.group, self.both_ends = architecture.group, architecture.both_ends
-        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
+        self.tokens_per_step, self.both_ends = architecture.tokens_per_step, architecture.both_ends
+        self.supports = frozenset(
+            {"ragged", "tree"} if self.kind == "causal" and self.tokens_per_step == 1 else {"ragged"}
+        )
         self.lengths = Matrix.of(tensors["length.weight"], None, "float32") if architecture.masked else None
         output = Matrix.of(tensors["lm_head.weight"], tensors.get("final_logits_bias"), precision, name="lm_head")
         self.outputs: tuple[Output, ...] = (Output(output),)
@@ -275,7 +279,7 @@ class CompiledTransformer:
             lengths.copy(),
             _Room(width, self.decoder.widest, longest),
         )
-        before = fed_before(prefix, self.group)
+        before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
             self.step(state, before)
         return state
@@ -303,7 +307,7 @@ class CompiledTransformer:
         tokens = checked("tokens", tokens, -1, len(self.decoder.embedding))
         feeding = state.feeding(tokens)
         counts = feeding.sum(1)
-        check_groups(state.filled, feeding, self.group)
+        check_groups(state.filled, feeding, self.tokens_per_step)
         rows, width = tokens.shape
         longest = int((state.filled + counts).max(initial=0))
         state.reach(longest)

@@ -70,7 +70,7 @@ class Ensemble:
             ("target vocabulary", [part.outputs[0].vocabulary for part in self.parts]),
             ("source vocabulary", [_source_vocabulary(part) for part in self.parts]),
             ("kind", [part.kind for part in self.parts]),
-            ("step", [part.group for part in self.parts]),
+            ("step", [part.tokens_per_step for part in self.parts]),
             ("order", [part.both_ends for part in self.parts]),
             ("engine", [getattr(part, "engine", None) for part in self.parts]),
         ):
@@ -80,7 +80,7 @@ class Ensemble:
                     "with the same vocabularies and load them alike."
                 )
         self.kind: Kind = self.parts[0].kind
-        self.group, self.both_ends = self.parts[0].group, self.parts[0].both_ends
+        self.tokens_per_step, self.both_ends = self.parts[0].tokens_per_step, self.parts[0].both_ends
         self.engine = getattr(self.parts[0], "engine", "torch")
         self.supports = frozenset.intersection(*(part.supports for part in self.parts))
         self.outputs: tuple[Output, ...] = tuple(output for part in self.parts for output in part.outputs)

@@ -55,7 +55,7 @@ class HuggingFaceModel:
     """
 
     kind: Kind = "causal"
-    group = 1
+    tokens_per_step = 1
     both_ends = False
     supports: frozenset[str] = frozenset()
     engine = "huggingface"

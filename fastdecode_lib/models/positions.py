@@ -14,12 +14,12 @@ def sinusoids(architecture: Architecture) -> np.ndarray:
     """
     width, number = architecture.width, architecture.max_positions
     half = width // 2
-    if architecture.family != "m2m_100":
+    if not architecture.positions_from_padding:
         frequencies = 10000.0 ** (-2.0 * np.arange(half + width % 2) / width)
         angles = np.outer(np.arange(number), frequencies)
         return np.concatenate([np.sin(angles), np.cos(angles[:, :half])], 1).astype(np.float32)
     powers = np.arange(half, dtype=np.float32) * np.float32(-(math.log(10000) / (half - 1)))
     rates = np.exp(powers.astype(np.float64)).astype(np.float32)
-    first = architecture.padding + 1
+    first = architecture.position_offset
     angles = np.arange(first, first + number, dtype=np.float32)[:, None] * rates
     return np.pad(np.concatenate([np.sin(angles), np.cos(angles)], 1), ((0, 0), (0, width % 2)))

@@ -316,7 +316,7 @@ class Recurrent:
     """
 
     kind: Kind = "causal"
-    group = 1
+    tokens_per_step = 1
     both_ends = False
     supports = frozenset({"ragged"})
     engine = "torch"

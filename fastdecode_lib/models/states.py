@@ -31,9 +31,9 @@ def check_prefix(prefix: np.ndarray, sources: int) -> None:
         raise ValueError(f"A state needs a prefix (P,) for each source: got {prefix.shape} for {sources} sources.")
 
 
-def fed_before(prefix: np.ndarray, group: int) -> np.ndarray:
+def fed_before(prefix: np.ndarray, tokens_per_step: int) -> np.ndarray:
     """Of prefix ids (B, P) those that a state is fed at once: all but the last, or the last group of a step."""
-    return prefix[:, : max(prefix.shape[1] - group, 0)]
+    return prefix[:, : max(prefix.shape[1] - tokens_per_step, 0)]
 
 
 def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:

@@ -235,9 +235,11 @@ class Transformer:
         self.decoder = self._side("decoder", tensors, architecture.decoder_layers, architecture.decoder_heads)
         self.max_source = self.max_target = architecture.max_positions
         self.kind: Kind = "masked" if architecture.masked else "causal"
-        self.group, self.both_ends = architecture.group, architecture.both_ends
-        self.supports = frozenset({"ragged", "tree"} if self.kind == "causal" and self.group == 1 else {"ragged"})
-        self.sight = self.max_target if architecture.masked else self.group
+        self.tokens_per_step, self.both_ends = architecture.tokens_per_step, architecture.both_ends
+        self.supports = frozenset(
+            {"ragged", "tree"} if self.kind == "causal" and self.tokens_per_step == 1 else {"ragged"}
+        )
+        self.sight = self.max_target if architecture.masked else self.tokens_per_step
         """Slots that see each other: those of a group, or all."""
         groups = torch.arange(self.max_target, device=self.device) // self.sight
         self.causal = groups[:, None] >= groups
@@ -279,7 +281,7 @@ class Transformer:
         for side in ("encoder", "decoder"):
             places = f"model.{side}.embed_positions"
             table = tensors.get(f"{places}.weight", tensors.get(f"{places}.weights"))
-            first = {"marian": 0, "mbart": 2, "m2m_100": architecture.padding + 1}[architecture.family]
+            first = architecture.position_offset
             if table is not None and len(table) >= first + architecture.max_positions:
                 tensors[f"{places}.rows"] = table[first : first + architecture.max_positions]
         return cls(architecture, tensors, device, dtype, copy=copy)
@@ -331,10 +333,10 @@ class Transformer:
         first = architecture.first_position(side)
         if first is not None:
             return tensors[f"model.{side}.embed_positions.weight"][first:]
-        if architecture.family != "m2m_100":
+        if not architecture.positions_from_padding:
             return torch.from_numpy(sinusoids(architecture)).to(self.device, self.dtype)
         # In torch's own float32, so that the table is transformers' to the last bit.
-        half, first = architecture.width // 2, architecture.padding + 1
+        half, first = architecture.width // 2, architecture.position_offset
         rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
         angles = torch.arange(first, first + architecture.max_positions).float()[:, None] * rates
         table = functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, architecture.width % 2))
@@ -344,7 +346,7 @@ class Transformer:
 
     def _embed(self, side: Side, ids: Tensor, places: Tensor) -> Tensor:
         positions = side.positions[places]
-        if self.architecture.family == "m2m_100":
+        if self.architecture.positions_from_padding:
             positions = positions * (ids != self.architecture.padding).unsqueeze(-1)
         x = side.embedding[ids] * self.scale + positions
         return side.embedding_norm(x) if side.embedding_norm else x
@@ -399,7 +401,7 @@ class Transformer:
 
         lengths = np.zeros(len(prefix), dtype=np.int64)
         state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths, lengths.copy())
-        before = fed_before(prefix, self.group)
+        before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
             self.step(state, before)
         return state
@@ -497,7 +499,7 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
     rows, width = tokens.shape
     feeding = state.feeding(tokens)
     counts = feeding.sum(1)
-    check_groups(state.filled, feeding, model.group)
+    check_groups(state.filled, feeding, model.tokens_per_step)
     longest = int((state.filled + counts).max())
     first = int(state.filled[0])
     everywhere = bool(feeding.all())

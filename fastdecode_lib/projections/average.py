@@ -1,11 +1,13 @@
 """The projection of an ensemble: every network scores with its own, and their probabilities are averaged."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Scorer, Source
+from fastdecode_lib.projections.exact_compiled import exact_of
 from fastdecode_lib.projections.queries import ban, best_first
 
 
@@ -38,13 +40,8 @@ class Average:
     @classmethod
     def of(cls, model: Model) -> "Average":
         """The exact projection of every network of an ensemble."""
-        if getattr(model, "engine", None) == "compiled":
-            from fastdecode_lib.projections.exact_compiled import CompiledExact
-
-            return cls.over(model, tuple(CompiledExact.of(part) for part in _parts(model)))
-        from fastdecode_lib.projections.exact_torch import Exact
-
-        return cls.over(model, tuple(Exact.of(part) for part in _parts(model)))
+        parts: tuple[Model, ...] = getattr(model, "parts", (model,))
+        return cls.over(model, tuple(map(exact_of, parts)))
 
     @classmethod
     def over(cls, model: Model, parts: tuple[Projection, ...]) -> "Average":
@@ -65,9 +62,11 @@ class Average:
         return sum(part.multiply_adds(rows) for part in self.parts)
 
 
-def _parts(model: Any) -> tuple[Model, ...]:
-    parts: tuple[Model, ...] = getattr(model, "parts", (model,))
-    return parts
+def per_network(model: Any, make: Callable[[Model], Projection]) -> Projection:
+    """The projection of a model; of an ensemble, the average over one of each network."""
+    if len(model.outputs) == 1:
+        return make(model)
+    return Average.over(model, tuple(make(part) for part in model.parts))
 
 
 @dataclass(frozen=True)

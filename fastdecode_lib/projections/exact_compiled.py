@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, Stored, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
+from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
 """Hidden vectors scored together."""
@@ -18,7 +19,9 @@ _NONE = np.zeros((1, 0), dtype=np.int64)
 
 @dataclass(frozen=True)
 class CompiledExact:
-    """``hidden @ weight.T + bias`` over the whole vocabulary, for models of the compiled engine.
+    """The full vocabulary: ``hidden @ weight.T + bias``.
+
+    This is the compiled engine's; torch models have `projections.exact_torch.Exact`.
 
     Attributes
     ----------
@@ -29,7 +32,14 @@ class CompiledExact:
     matrix: Matrix
     _rooms: Any = field(default_factory=threading.local, init=False, repr=False, compare=False)
 
-    name = "exact"
+    name, needs = "exact", "nothing"
+
+    @classmethod
+    def make(cls, model: Model, files: ModelFiles) -> Projection:
+        """The exact projection of any model, on its own engine."""
+        from fastdecode_lib.projections.average import per_network
+
+        return per_network(model, exact_of)
 
     @classmethod
     def of(cls, model: Model) -> "CompiledExact":
@@ -101,6 +111,15 @@ class CompiledExact:
             made = room(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
             self._rooms.made = made
         return made
+
+
+def exact_of(model: Model) -> Projection:
+    """The exact projection of a model with one output, on its engine."""
+    if getattr(model, "engine", None) == "compiled":
+        return CompiledExact.of(model)
+    from fastdecode_lib.projections.exact_torch import Exact
+
+    return Exact.of(model)
 
 
 def output_matrix(model: Model, precision: Stored | None = None) -> Matrix:

@@ -2,14 +2,17 @@
 
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import host, known_ids, layer, within
 from fastdecode_lib.projections.shortlists import Active, Fitted, Listed, Support, of_matrix, to_matrix
+from fastdecode_lib.store import ModelFiles
 
 CONTEXTS = 2048
 """Contexts, at most, on which adaptive softmax counts how often its tails are opened."""
@@ -125,8 +128,21 @@ class Adaptive(Fitted):
     _starts: np.ndarray = field(init=False, repr=False)
     _records: tuple[np.ndarray, ...] = field(init=False, repr=False)
 
-    name = "adaptive"
+    name, needs = "adaptive", "file"
     support: ClassVar[Support] = "vocabulary"
+
+    @classmethod
+    def make(cls, model: Model, files: ModelFiles, *, file: str | None = None) -> Projection:
+        """The layer that was trained for a model and saved in the folder `file`."""
+        if file is None:
+            raise ValueError(f"The projection {cls.name} needs the folder it was saved in. Use {cls.name}:file=FOLDER.")
+        layer, vocabulary = cls.load(Path(file).expanduser()), model.outputs[0].vocabulary
+        if layer.vocabulary != vocabulary:
+            raise ValueError(
+                f"The projection in {file} is another model's: it has {layer.vocabulary} tokens, the model {vocabulary}. Train it "
+                "on contexts of this model."
+            )
+        return layer
 
     @classmethod
     def fit(

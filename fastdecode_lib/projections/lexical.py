@@ -1,31 +1,36 @@
-"""A short candidate list for each sentence: what the lexicon says its words may become (paper 004, sec. 3)."""
+"""A short candidate list for each sentence (paper 004, sec. 3); one file because fitting, binding and both engines share one lexicon."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.projections.average import per_network
 from fastdecode_lib.projections.queries import ban, best_first
+from fastdecode_lib.store import ModelFiles
 
 FIRST_WORD = 3
 """Ids of words begin here, the most frequent first; below stand the end, the unknown word and the start."""
+TOP = 20
+"""Translations of each source word, unless said otherwise."""
 FREQUENT = 100
 """How many of the most frequent target tokens are in every list, unless said otherwise."""
 
 
 @dataclass(frozen=True)
 class Lexical:
-    """The output matrix, of which a sentence uses only the rows of its candidates.
+    """Candidates of the source's words, the 20 likeliest of each, and the 100 most frequent tokens (paper 004).
 
-    These are the `top` best translations of each of its words, the tokens that are `always` there, and nothing else; the
-    paper has the top 20 of word alignments, about 500 of 80,000 words.
+    A sentence uses only their rows of the output matrix: those of the `top` best translations of each of its words and of the
+    tokens that are `always` there. The paper has the top 20 of word alignments, about 500 of 80,000 words.
 
     Attributes
     ----------
@@ -45,7 +50,52 @@ class Lexical:
     )
     """The lists of sentences that are bound: a beam binds them anew at every step."""
 
-    name = "lexical"
+    name, needs = "lexical", "lexicon"
+
+    @classmethod
+    def make(
+        cls,
+        model: Model,
+        files: ModelFiles,
+        *,
+        top: int | None = None,
+        frequent: int | None = None,
+        file: str | None = None,
+    ) -> Projection:
+        """Candidate lists by the model's lexicon, by that of its draft table, or by a vmap file.
+
+        Parameters
+        ----------
+        top : int, optional
+            Translations of each source token: 20, or all that a vmap file has, as CTranslate2 takes them.
+        frequent : int, optional
+            Most frequent tokens that are in every list: 100. A vmap file says itself which they are.
+        file : str, optional
+            A vmap file for the model's tokenizer.
+        """
+        lexicon, always = files.lexicon, None
+        most_frequent = FREQUENT if frequent is None else frequent
+        if file is not None:
+            if files.tokenizer is None or frequent is not None:
+                raise ValueError(
+                    "A vmap file says which tokens are in every list, and needs the model's tokenizer: got frequent, or no "
+                    "tokenizer. Use lexical:file=FILE by way of `translate`, without frequent."
+                )
+            pieces = files.tokenizer.pieces(range(model.outputs[0].vocabulary))
+            sources = files.tokenizer.source_tokens(range(source_vocabulary(model)))
+            lexicon, listed = Lexicon.from_vmap(Path(file).expanduser(), sources, pieces)
+            always = (*listed, *files.end)
+            top = max(1, int(np.diff(lexicon.offsets).max(initial=1))) if top is None else top
+        elif lexicon is None and (table := files.table()) is not None:
+            lexicon, likely = table.lexicon, np.argsort(-table.ngrams.unigrams, kind="stable")
+            always = (*likely[: max(0, most_frequent)].tolist(), *files.end)
+        if lexicon is None:
+            raise ValueError(
+                "The projection lexical needs a lexicon: got a model without one. Use a word-based model, such as sharp-s4, "
+                "count what this one says (fastdecode draft-table), or name a vmap file of it: lexical:file=FILE."
+            )
+        numbers = {"top": TOP if top is None else top, "frequent": most_frequent}
+        return per_network(model, lambda part: cls.of(part, lexicon, always=always, **numbers))
 
     @classmethod
     def of(
@@ -53,7 +103,7 @@ class Lexical:
         model: Model,
         lexicon: Lexicon,
         *,
-        top: int = 20,
+        top: int = TOP,
         frequent: int = FREQUENT,
         always: Sequence[int] | None = None,
     ) -> "Lexical":
@@ -87,7 +137,7 @@ class Lexical:
                 f"The lexicon is of another vocabulary: got one of {lexicon.vocabulary} target words, the model has "
                 f"{vocabulary}. Use the lexicon saved with the model."
             )
-        expected = getattr(getattr(model, "architecture", None), "source_vocabulary", lexicon.source_vocabulary)
+        expected = source_vocabulary(model, lexicon.source_vocabulary)
         if lexicon.source_vocabulary != expected:
             raise ValueError(
                 f"The lexicon is of another vocabulary: got one of {lexicon.source_vocabulary} source words, the model has "
@@ -155,6 +205,12 @@ class Lexical:
         """D for each token that is always active, and for each translation of one source word on average."""
         entries = len(self.lexicon.ids) / max(1, self.lexicon.source_vocabulary)
         return round(rows * int(self.weight.shape[1]) * (len(self.always) + entries))
+
+
+def source_vocabulary(model: Any, otherwise: int | None = None) -> int:
+    """How many source ids a model knows; where it does not say, `otherwise`, or the target's."""
+    otherwise = model.outputs[0].vocabulary if otherwise is None else otherwise
+    return int(getattr(getattr(model, "architecture", None), "source_vocabulary", otherwise))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
+from fastdecode_lib.projections.average import per_network
 from fastdecode_lib.projections.exact_compiled import CompiledExact, output_matrix
+from fastdecode_lib.store import ModelFiles
 
 ROWS = 16
 """Hidden vectors scored together."""
@@ -21,7 +23,9 @@ _NONE = np.zeros((1, 0), dtype=np.int64)
 
 
 class Quantised:
-    """The tokens and scores of the exact projection, ties included, at a fraction of the memory read.
+    """Every token in bytes, in doubt in float32: lossless.
+
+    These are the tokens and scores of the exact projection, ties included, at a fraction of the memory read.
 
     Tokens are scored again in the order of their upper bounds, so that none is that did not have to be: those whose bound
     reaches the k-th best score, and no other. A first guess of the best, such as a screen's, could only add to them.
@@ -32,7 +36,7 @@ class Quantised:
         The output matrix in float32.
     """
 
-    name = "quantised"
+    name, needs = "quantised", "nothing"
 
     def __init__(self, whole: Matrix):
         if whole.precision != "float32":
@@ -61,9 +65,9 @@ class Quantised:
         return Quantised, (self.whole,)
 
     @classmethod
-    def of(cls, model: Model) -> "Quantised":
-        """The projection of a model with one output in float32 on the CPU."""
-        return cls(output_matrix(model))
+    def make(cls, model: Model, files: ModelFiles) -> Projection:
+        """The projection of a model in float32 on the CPU."""
+        return per_network(model, lambda part: cls(output_matrix(part)))
 
     def bind(self, source: Source | None) -> "Quantised":
         """Itself: the vocabulary does not depend on the source."""

@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastdecode_lib.kernels.gathered import (
-    nearest,
-)
+from fastdecode_lib.core import Model, Projection
+from fastdecode_lib.kernels.gathered import nearest
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.store import atomic_folder, check_replaceable
+from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
 
 Method = Literal["clustered", "screened"]
 ROWS, SHARING_ROWS = 32, 64
@@ -139,6 +138,106 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
     if not screens:
         raise ValueError(f"The screens in {folder} are empty. Fit them again: fastdecode fit")
     return screens
+
+
+class Clustered:
+    """Active sets of clusters of hidden vectors (paper 000), from fastdecode fit."""
+
+    name, needs = "clustered", "screens"
+
+    @classmethod
+    def make(
+        cls,
+        model: Model,
+        files: ModelFiles,
+        *,
+        file: str | None = None,
+        shared: bool = False,
+        precision: str | None = None,
+    ) -> Projection:
+        """The screen of a direction, else of its target language, else of all, on the model's output matrix.
+
+        Parameters
+        ----------
+        file : str, optional
+            Folder of the screens; looked for beside the model otherwise.
+        shared : bool
+            All rows of a call score the union of their sets.
+        precision : str, optional
+            Of the output matrix; the model's own otherwise.
+        """
+        screen = _chosen(cls.name, screens_folder(cls.name, files, file), files)
+        weight = model.outputs[0].weight
+        device = getattr(getattr(weight, "device", None), "type", None)
+        if len(model.outputs) == 1 and device is not None and (device != "cpu" or weight.element_size() == 8):
+            from fastdecode_lib.projections.screen_torch import TorchScreenScorer
+
+            if precision is not None:
+                raise ValueError(
+                    f"{cls.name}: precision belongs to float32 on the CPU, got it with {weight.dtype}. Leave it out."
+                )
+            return TorchScreenScorer(screen, weight, model.outputs[0].bias, shared=shared)
+        from fastdecode_lib.projections.exact_compiled import output_matrix
+        from fastdecode_lib.projections.screen_compiled import ScreenScorer
+
+        return ScreenScorer(screen, output_matrix(model, precision), shared=shared)  # type: ignore[arg-type]
+
+
+class Screened(Clustered):
+    """Clusters and sets learned together (paper 001, L2S), from fastdecode fit."""
+
+    name = "screened"
+
+
+def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> Path:
+    """Where the screens of a model are: the folder named, or that beside the checkpoint.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    if file is None and files.folder is None:
+        raise ValueError(f"The projection {method} needs a folder of screens: got none. Use {method}:file=FOLDER.")
+    folder = screens_path(Path(str(files.folder)), method) if file is None else Path(file).expanduser()
+    if file is not None and not (folder / "screens.json").is_file():
+        raise ValueError(
+            f"{method}:file={folder} is not a folder that `fastdecode fit` wrote: got no screens.json there. Correct it."
+        )
+    if not folder.is_dir():
+        raise ValueError(
+            f"There are no screens for {method} in {folder}. Fit them on contexts of this model: fastdecode record, then "
+            f"fastdecode fit {method}; or name their folder: {method}:file=FOLDER."
+        )
+    return folder
+
+
+def screens_path(folder: Path, method: str) -> Path:
+    """Where the screens of a checkpoint are kept."""
+    return Path(folder) / "projections" / method
+
+
+def _chosen(method: str, folder: Path, files: ModelFiles) -> Screen:
+    """The screen for a direction, once it is certain that it is this model's and made by the method."""
+    screens = load_screens(folder)
+    fingerprints = {screen.fingerprint for screen in screens.values()}
+    if files.fingerprint is not None and fingerprints != {files.fingerprint}:
+        raise ValueError(
+            f"The screens in {folder} were fitted on contexts of another model: its fingerprint is "
+            f"{', '.join(map(str, fingerprints))}, got {files.fingerprint}. Fit them again for this model."
+        )
+    source, target = files.direction
+    screen = next((screens[n] for n in (f"{source}-{target}", str(target), "all") if n in screens), None)
+    if screen is None:
+        raise ValueError(
+            f"The screens in {folder} are of other directions: got {source}-{target}, there are {', '.join(screens)}. Fit them "
+            "on contexts of this direction."
+        )
+    if screen.method != method:
+        raise ValueError(
+            f"The screens in {folder} are {screen.method}, not {method}. Use {screen.method}:file={folder}."
+        )
+    return screen
 
 
 def _assign(router: Matrix, clusters: int, hidden: np.ndarray) -> np.ndarray:

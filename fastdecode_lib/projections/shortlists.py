@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.listed import room
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import host, known_ids, layer, plain
-from fastdecode_lib.store import atomic_folder, check_replaceable
+from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
 
 Support = Literal["vocabulary", "active"]
 FORMAT, VERSION = "fastdecode-projection", 1
@@ -48,6 +48,7 @@ class Fitted(ABC):
     _rooms: Any = field(default_factory=threading.local, init=False, repr=False)
 
     name: ClassVar[str]
+    needs: ClassVar[str]
     support: ClassVar[Support]
     """What probabilities are shares of."""
 
@@ -241,7 +242,23 @@ class Listed(Fitted):
     weight: np.ndarray = field(repr=False)
     bias: np.ndarray = field(repr=False)
 
+    needs: ClassVar[str] = "weights"
     support: ClassVar[Support] = "active"
+
+    @classmethod
+    def make(cls, model: Model, files: ModelFiles, **options: Any) -> Projection:
+        """The projection fitted here and now on a model's output matrix, which takes seconds; the options are those of ``fit``."""
+        from fastdecode_lib.projections.exact_compiled import output_matrix
+
+        matrix = output_matrix(model)
+        if not matrix.format.is_float:
+            raise ValueError(
+                f"The projection {cls.name} is fitted on float weights: got an output matrix in {matrix.precision}. Load the "
+                "model in float32."
+            )
+        fit: Any = cls.fit  # type: ignore[attr-defined]
+        projection: Projection = fit(matrix.unpacked(), matrix.bias[: matrix.shape[0]], **options)
+        return projection
 
     def __post_init__(self) -> None:
         weight, bias = layer(self.weight, self.bias)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdecode_lib import registry
 from fastdecode_lib.drafts.finding import cache_folder, table_name
 from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.translation import Session
 
@@ -53,7 +53,7 @@ def make_table(
     return DraftTable.count(
         sources,
         outputs,
-        source_vocabulary=registry.source_vocabulary(model.network),
+        source_vocabulary=source_vocabulary(model.network),
         vocabulary=model.network.outputs[0].vocabulary,
         start=session.constraints.prefix[-1],
         least=least,

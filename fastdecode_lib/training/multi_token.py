@@ -190,7 +190,7 @@ def write_checkpoint(
     stored = {name: _array(tensors[name]) for name in (*once, "model.shared.weight")}
     settings = {
         "eos_token_id": END,
-        "decoder_start_token_id": [PADDING] * architecture.group,
+        "decoder_start_token_id": [PADDING] * architecture.tokens_per_step,
         "forced_eos_token_id": END,
         "bad_words_ids": [[PADDING]],
         "max_length": longest or architecture.max_positions,
@@ -225,7 +225,7 @@ def architecture_of(preset: GroupPreset) -> Architecture:
         padding=PADDING,
         shared_embeddings=True,
         tied_output=True,
-        group=preset.tokens_per_step,
+        tokens_per_step=preset.tokens_per_step,
         order=preset.order,
         masked=preset.masked,
     )

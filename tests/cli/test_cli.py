@@ -373,8 +373,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
     printed = succeed(capsys, "list")
     names = {line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "}
-    projections = {*registry.PROJECTIONS, *registry.FITTED, *registry.OF_WORDS, *registry.OF_WEIGHTS, *registry.KEPT}
-    assert names == {*registry.DECODERS, *projections, *bundled(), "a"}
+    assert names == {*registry.DECODERS, *registry.PROJECTIONS, *bundled(), "a"}
     flowing = " ".join(printed.split())  # a narrow terminal breaks lines elsewhere
     assert "[block=3]" in flowing and "neighbours=64" in flowing and "want tuning for each model" in flowing
     assert "window" not in succeed(capsys, "list", "models")

@@ -70,7 +70,7 @@ class Sourceless:
 
     network: Any
     kind = "causal"
-    group = 1
+    tokens_per_step = 1
     both_ends = False
 
     def __post_init__(self) -> None:

@@ -123,7 +123,7 @@ class _Oracle(Window):
 
 def drafter(written, source=(4, 5, 6), table=None, vocabulary=12):
     batch = Source(np.array([source]), np.array([len(source)]))
-    return sources.parse(written, table, 2).bind(batch, RULES, vocabulary)[0]
+    return sources.Draft(written, table).bind(batch, RULES, vocabulary, 2)[0]
 
 
 def test_padding_and_recycling():
@@ -193,13 +193,13 @@ def own_table(marian, tmp_path, monkeypatch):
 
 def test_auto_takes_the_table_at_hand(marian, own_table):
     session = Session.of(marian, "en", "de", "window:width=4", max_length=12)
-    assert session.decoder.loaded is not None and session.decoder.loaded.about == own_table.about
+    assert session.decoder.drafts.table.about == own_table.about
     result = session.translate(TEXTS[0])
     assert {o for i in result.trace.iterations for o in i.origins} == {"ngram+lexicon", ""}
     greedy = Session.of(marian, "en", "de", "greedy", max_length=12).translate(TEXTS[0])
     assert result.tokens == greedy.tokens and result.trace.calls < greedy.trace.calls
     other = Session.of(marian, "de", "en", "window:width=4")
-    assert other.decoder.loaded is None, "there is no table for that direction"
+    assert other.decoder.drafts.table is None, "there is no table for that direction"
 
 
 def test_a_run_that_was_stopped_goes_on(marian, tmp_path, monkeypatch):

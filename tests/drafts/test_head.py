@@ -374,10 +374,12 @@ def test_what_only_passes_calls_on_is_asked_for_vectors(model: Any) -> None:
 def test_a_bound_head_follows_the_direction(model: Any) -> None:
     german: Any = Session.of(model, "en", "de", "window:draft=head").decoder
     french: Any = Session.of(model, "en", "fr", german).decoder
-    assert german.bound.target == "de" and french.bound.target == "fr"
-    assert french.bound.words.tolist() != german.bound.words.tolist()
+    own: Any = german.drafts.head
+    assert own.target == "de" and french.drafts.head.target == "fr"
+    assert french.drafts.head.words.tolist() != own.words.tolist()
     random = np.random.default_rng(1)
-    other = german.with_head(dataclasses.replace(german.bound.head, about={"fingerprint": "x"}), model.network, "de")
+    foreign = BoundHead(dataclasses.replace(own.head, about={"fingerprint": "x"}), model.network.outputs[0], "de")
+    other = dataclasses.replace(german, draft=dataclasses.replace(german.drafts, head=foreign))
     with pytest.raises(DraftHeadError, match="trained on the model x"):
         Session.of(model, "en", "de", other)
     head = random_head(random)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from test_groups import beam_of, group_case, the_beam_is_algorithm_1
 
-from fastdecode_lib.core import Candidates, Hypothesis, Iteration, Lane
+from fastdecode_lib import trace
+from fastdecode_lib.core import Candidates, Hypothesis, Lane
 from fastdecode_lib.decoding import double_token
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Jacobi
@@ -204,8 +205,8 @@ def test_trace_law_catches_a_lossy_reader(monkeypatch):
     def forgetful(data):
         return replace(original(data), drafts=np.array(data["tokens"]))
 
-    original = Iteration.from_dict
-    monkeypatch.setattr(Iteration, "from_dict", forgetful)
+    original = trace.iteration_from_dict
+    monkeypatch.setattr(trace, "iteration_from_dict", forgetful)
     assert caught(decoders.trace_survives_json, Jacobi())
 
 

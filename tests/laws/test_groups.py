@@ -54,7 +54,7 @@ def test_folding_is_the_papers() -> None:
         ([1, 2, 3, 4], 2, "ends in its last group"),
         ([1, 0, 2, 0], 2, "ends in its last group"),
         ([0, 0, 0, 0], 2, "ends in its last group"),
-        ([1, 0], 0, "at least one token: got group=0"),
+        ([1, 0], 0, "at least one token: got 0"),
     ],
 )
 def test_a_damaged_folding_is_refused(slots: list[int], group: int, said: str) -> None:
@@ -72,7 +72,7 @@ def plainly(
 
     Returns the best hypothesis and its score, the sum of log-probabilities over the length to the power of `penalty`.
     """
-    group, output = model.group, model.outputs[0]
+    group, output = model.tokens_per_step, model.outputs[0]
     beam: list[tuple[float, list[int]]] = [(0.0, [])]
     done: list[tuple[float, list[int]]] = []
     step = 0
@@ -179,10 +179,12 @@ def test_a_beam_of_one_is_greedy(seed: int) -> None:
         source, slots = case.source.row(row), list[int]()
         while END not in slots and len(slots) < rules.limit:
             state = model.start(model.encode(source), np.array([rules.prefix]), None)
-            for first in range(0, len(slots) + model.group, model.group):
-                hidden = model.step(state, np.array([[*rules.prefix, *slots][first : first + model.group]]))[0]
+            for first in range(0, len(slots) + model.tokens_per_step, model.tokens_per_step):
+                hidden = model.step(state, np.array([[*rules.prefix, *slots][first : first + model.tokens_per_step]]))[
+                    0
+                ]
             table = hidden @ output.weight.T + output.bias
-            for i in range(model.group):
+            for i in range(model.tokens_per_step):
                 slot, scores = len(slots), table[i].clone()
                 scores[
                     [*rules.banned, *([END] if slot < (rules.exact_length or rules.min_length + 1) - 1 else [])]
@@ -398,8 +400,10 @@ def test_a_decoder_that_does_not_fit_is_refused_before_any_work(name: str, kind:
 
 def test_another_number_of_tokens_a_step_is_refused() -> None:
     case = cases.random_case(1, fits="double_token")
-    wrong = DoubleToken(tokens=case.model.group + 1)
-    with pytest.raises(ValueError, match=f"trained for {case.model.group} tokens a step: got tokens={wrong.tokens}"):
+    wrong = DoubleToken(tokens=case.model.tokens_per_step + 1)
+    with pytest.raises(
+        ValueError, match=f"trained for {case.model.tokens_per_step} tokens a step: got tokens={wrong.tokens}"
+    ):
         drain(wrong.iterate(case.model, case.projection, case.source, case.constraints))
 
 
@@ -432,7 +436,7 @@ def test_wrong_options_are_refused(spec: str, said: str) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_part_of_a_group_is_refused(compiled: bool) -> None:
-    shape = cases.tiny_architecture("fastdecode_transformer", group=2, order="both_ends")
+    shape = cases.tiny_architecture("fastdecode_transformer", tokens_per_step=2, order="both_ends")
     tensors = cases.random_tensors(shape, 1)
     model = (
         CompiledTransformer(shape, {name: t.numpy() for name, t in tensors.items()})

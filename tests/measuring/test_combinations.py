@@ -70,7 +70,7 @@ def test_a_union_promises_nothing() -> None:
     assert costs([own, wrong], ["The train is late."], runs=1) == {}, (
         "without plain decoding there is nothing to read it off"
     )
-    assert set(registry.PROJECTIONS) < set(known_projections())
+    assert {*registry.PROJECTIONS, "clustered:shared=true"} == set(known_projections())
 
 
 def test_the_fastest_is_chosen_by_a_timed_run(monkeypatch: pytest.MonkeyPatch) -> None:

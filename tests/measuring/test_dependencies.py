@@ -81,7 +81,7 @@ class RowByRow:
 class Rule:
     """A model and its projection: after a prefix, the token that a rule names is the best one, the next id second."""
 
-    kind, group, supports, max_source, max_target, vocabulary = "causal", 1, frozenset({"ragged"}), 9, 40, 11
+    kind, tokens_per_step, supports, max_source, max_target, vocabulary = "causal", 1, frozenset({"ragged"}), 9, 40, 11
     memory_bytes = 0
 
     class State:

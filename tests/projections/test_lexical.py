@@ -24,6 +24,7 @@ from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.projections.queries import best_first
+from fastdecode_lib.store import ModelFiles
 from fastdecode_lib.translation import Session
 
 seeds = st.integers(0, 2**31)
@@ -186,14 +187,14 @@ def test_what_a_kernel_must_not_be_told() -> None:
 
 def test_the_registry_knows_it() -> None:
     model: Any = Outputs(arrays(5)[0])
-    made: Any = registry.projection("lexical:top=1,frequent=4", model, registry.Kept(random_lexicon(5)))
+    made: Any = registry.projection("lexical:top=1,frequent=4", model, ModelFiles(lexicon=random_lexicon(5)))
     assert len(made.always) == 6 and np.diff(made.lexicon.offsets).max() == 1
     with pytest.raises(ValueError, match="lexical needs a lexicon: got a model without one"):
         registry.projection("lexical", model)
     with pytest.raises(ValueError, match=r"Unknown option of lexical: got 'topp'. Did you mean 'top'\?"):
-        registry.projection("lexical:topp=3", model, registry.Kept(random_lexicon(5)))
+        registry.projection("lexical:topp=3", model, ModelFiles(lexicon=random_lexicon(5)))
     with pytest.raises(ValueError, match="lexical: top must be a whole number, got 'x'"):
-        registry.projection("lexical:top=x", model, registry.Kept(random_lexicon(5)))
+        registry.projection("lexical:top=x", model, ModelFiles(lexicon=random_lexicon(5)))
     with pytest.raises(ValueError, match=r"Unknown projection: got 'lexcal'. Did you mean 'lexical'\?"):
         registry.projection("lexcal", model)
 
@@ -249,7 +250,7 @@ def test_an_ensemble_of_one_network_twice_is_that_network() -> None:
 def test_an_ensemble_over_candidate_lists() -> None:
     ensemble = Ensemble([network("S1", 1), network("S4", 2)])
     lexicon = random_lexicon(3)
-    projection: Any = registry.projection("lexical:top=1,frequent=2", ensemble, registry.Kept(lexicon))
+    projection: Any = registry.projection("lexical:top=1,frequent=2", ensemble, ModelFiles(lexicon=lexicon))
     source = Source(np.array([[3, 4, 5], [6, 7, 7]]), np.array([3, 2]))
     hidden = torch.randn(2, 10, dtype=torch.float64)
     found = projection.bind(source).top_k(hidden, VOCABULARY, normalise=True)
@@ -317,7 +318,7 @@ def test_a_wrong_delta_is_refused(delta: float) -> None:
 def test_a_draft_table_is_a_lexicon() -> None:
     """Lists of a model of pieces: what its own table says of the source, the most frequent tokens and the end."""
     model = load("tatoeba-small", device="cpu")
-    folder, fingerprint = Path(model.checkpoint.folder), model.checkpoint.fingerprint
+    folder = Path(model.checkpoint.folder)
     table = DraftTable.load(folder / "draft-tables" / "en-de.safetensors")
     text = "The train is late."
     source = model.encode([text], "en", "de")
@@ -327,7 +328,7 @@ def test_a_draft_table_is_a_lexicon() -> None:
     likely = set(np.argsort(-table.ngrams.unigrams, kind="stable")[:40].tolist())
     assert likely | set(model.constraints("de").end) | set(table.lexicon.pruned(3).candidates(source.ids[0])) == listed
     assert set(session.translate(text).tokens) <= listed
-    other = registry.Kept(folder=folder, fingerprint=fingerprint, direction=("de", "xx"))
+    other = ModelFiles(model.checkpoint, ("de", "xx"))
     with pytest.raises(ValueError, match=r"needs a lexicon.*fastdecode draft-table"):
         registry.projection("lexical", model.network, other)
 

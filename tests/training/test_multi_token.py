@@ -114,11 +114,11 @@ def slot_by_slot(made: GroupLearner, weights: dict[str, torch.Tensor], row: int)
     source, target = made.examples.batch(np.array([row]), PADDING)
     network = Transformer(made.architecture, _named(weights), dtype=torch.float64)
     batch = Source(source.numpy(), np.array([source.shape[1]]))
-    state = network.start(network.encode(batch), np.array([[PADDING] * network.group]))
-    fed, total = [PADDING] * network.group, 0.0
+    state = network.start(network.encode(batch), np.array([[PADDING] * network.tokens_per_step]))
+    fed, total = [PADDING] * network.tokens_per_step, 0.0
     scorer = Exact.of(network).bind(batch)
-    for first in range(0, target.shape[1], network.group):
-        slots = target[0, first : first + network.group].tolist()
+    for first in range(0, target.shape[1], network.tokens_per_step):
+        slots = target[0, first : first + network.tokens_per_step].tolist()
         total += scorer.log_probs(network.step(state, np.array([fed]))[0], np.array(slots)[:, None]).sum()
         fed = slots
     return total / target.shape[1]
@@ -273,7 +273,7 @@ def test_what_is_exported_translates_alike_on_both_engines(name: str, trained: d
     assert outputs[0].tokens == outputs[1].tokens and outputs[0].text
     model = load(str(trained[name]), device="cpu")
     assert model.directions == (("en", "de"),) and model.engine == "compiled"
-    assert model.constraints().prefix == (PADDING,) * model.network.group
+    assert model.constraints().prefix == (PADDING,) * model.network.tokens_per_step
     usual = {"single-l2r": "greedy", "mask-predict": "mask_predict"}.get(name, "double_token")
     assert outputs[0].trace.settings["decoder"] == usual
 
@@ -284,7 +284,7 @@ def test_outputs_are_as_long_as_what_was_learned_from(name: str, trained: dict[s
     with np.load(trained[name].parent / "examples.npz") as examples:
         lengths = np.diff(examples["target_offsets"])
     model = load(str(trained[name]), device="cpu")
-    limit, group = model.constraints().max_length, model.network.group
+    limit, group = model.constraints().max_length, model.network.tokens_per_step
     assert (lengths + group <= limit).mean() >= 0.99 and limit <= lengths.max() + 2 * group
     assert limit < SMALL["max_positions"]  # type: ignore[operator]
 
@@ -441,4 +441,4 @@ def test_a_trained_system_is_bundled_with_its_card(
     assert {p.name for p in made.iterdir()} == {
         "README.md", "config.json", "fastdecode.json", "model.safetensors", "source.spm",
     }  # fmt: skip
-    assert load(str(made), device="cpu").network.group == 2
+    assert load(str(made), device="cpu").network.tokens_per_step == 2

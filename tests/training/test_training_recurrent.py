@@ -16,7 +16,7 @@ from fastdecode_lib.checkpoints.int8 import SCALE, dequantised, quantised
 from fastdecode_lib.checkpoints.recurrent import system
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.runners import runner
+from fastdecode_lib.runners import events, runner
 from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import bundling
@@ -171,7 +171,7 @@ def test_translations_have_no_unknown_words(
         assert expected != [model.tokenizer.decode(result.tokens) for result in results]
         assert [result.trace.target["text"] for result in results] == expected
         assert [result.text for result in translate(model, texts, max_length=20)] == expected
-        *_, end = Session.of(model, max_length=20).events(texts[0])
+        *_, end = events(Session.of(model, max_length=20), texts[0])
         assert end["target"]["text"] == expected[0]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts) + "\n", encoding="utf-8")

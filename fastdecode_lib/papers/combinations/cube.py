@@ -186,4 +186,4 @@ def _beside(c: Combination) -> int:
     """Bytes that the projection keeps beside the model's own output matrix."""
     assert c.session is not None
     own, whole = c.session.projection.memory_bytes, c.session.model.exact.memory_bytes
-    return own - whole if c.projection in registry.PROJECTIONS else own
+    return own - whole if c.projection in registry.needing("nothing") else own

@@ -10,6 +10,7 @@ import numpy as np
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import find_head
 from fastdecode_lib.drafts.head import DraftHead
+from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs
@@ -118,18 +119,17 @@ def _model(name: str) -> TranslationModel:
 def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead | None]:
     """The bundled model's draft table, which serves those trained on from it too, and a model's own head."""
     session = Session.of(load(BASE, device="cpu"), *DIRECTION, "window:draft=ngram+lexicon")
-    assert isinstance(session.decoder, Window) and session.decoder.loaded is not None
+    table = session.decoder.drafts.table  # type: ignore[attr-defined]
     path = find_head(model.checkpoint.folder, model.checkpoint.fingerprint)
-    return session.decoder.loaded, None if path is None else DraftHead.load(path)
+    return table, None if path is None else DraftHead.load(path)
 
 
 def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
     """A session with a window whose parts are given and not looked for."""
-    if window.wants_table:
-        window = window.with_table(replace(table, about={}))
-    if window.drafts.needs_head and head is not None:
-        window = window.with_head(head, model.network, DIRECTION[1])
-    return Session.of(model, *DIRECTION, window)
+    draft = window.drafts
+    bound = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head and head is not None else None
+    ready = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound)
+    return Session.of(model, *DIRECTION, replace(window, draft=ready))
 
 
 def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000) -> dict[str, float]:

@@ -77,7 +77,9 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         for group in NAMES:
             network = _network(geometry, engine, numbers, group, seed)
             pair.append((network, registry.projection("exact", network), single(BEAM) if group == 1 else several(BEAM)))
-        systems = [forced_system(str(network.group), network, d, p, geometry.tokens) for network, p, d in pair]
+        systems = [
+            forced_system(str(network.tokens_per_step), network, d, p, geometry.tokens) for network, p, d in pair
+        ]
         found = measure(systems, [source], runs=RUNS[scale])
         watched = [_parts(network, p, d, geometry.tokens) for network, p, d in pair]
         measure([system for system, _ in watched], [source], runs=RUNS[scale])
@@ -129,7 +131,7 @@ def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) 
         made.append([*own, whole - sum(own)])
         return said
 
-    return System(str(model.group), decode), made
+    return System(str(model.tokens_per_step), decode), made
 
 
 SIZES = {Scale.TINY: (300,), Scale.LAPTOP: (8_000, 32_000, 64_000), Scale.PAPER: (8_000, 16_000, 32_000, 64_000)}
@@ -187,7 +189,7 @@ def _screened(network: Any, seed: int) -> Projection:
     random = np.random.default_rng(seed)
     size = max(4 * BEAM, round(SHARE * vocabulary))
     sets = [[END, *(END + 1 + random.choice(vocabulary - 1, size - 1, replace=False))] for _ in range(SETS)]
-    tokens = random.integers(END + 1, vocabulary, (16, 4 * network.group))
+    tokens = random.integers(END + 1, vocabulary, (16, 4 * network.tokens_per_step))
     memory = network.encode(padded(tokens.tolist(), START))
     state = network.start(memory, np.zeros((len(tokens), 0), dtype=np.int64))
     hidden = network.step(state, tokens).reshape(-1, width)

@@ -83,9 +83,9 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     for system in (L2R, BOTH):
         model = model_of(SYSTEMS[system].preset, Scale.TINY)
         network: Any = model.network
-        slots = folded(ids, 0, network.group, network.both_ends)
-        fed = [2] * network.group + slots[: -network.group]
-        names = ["BOS", "EOS"][: network.group] + [words[i - 3] for i in slots[: -network.group]]
+        slots = folded(ids, 0, network.tokens_per_step, network.both_ends)
+        fed = [2] * network.tokens_per_step + slots[: -network.tokens_per_step]
+        names = ["BOS", "EOS"][: network.tokens_per_step] + [words[i - 3] for i in slots[: -network.tokens_per_step]]
         seen = _seen(network, fed)
         for query, key in np.ndindex(seen.shape):
             rows.append(
@@ -345,7 +345,7 @@ def _of_batches(name: str, session: Session) -> System:
     ends = set(session.constraints.end)
 
     def decode(source: Source) -> tuple[int, ...]:
-        found = drain(session.decoder.iterate(session.model.network, session.projection, source, session.constraints))
+        found = drain(session.passes(source))
         return tuple(token for hypothesis in found for token in hypothesis.tokens if token not in ends)
 
     return System(name, decode)

@@ -226,7 +226,7 @@ class Geometry:
             padding=START,
             shared_embeddings=True,
             tied_output=True,
-            group=group,
+            tokens_per_step=group,
             order="both_ends" if both_ends else "left_to_right",
         )
 
@@ -242,7 +242,13 @@ GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS, "ours, wide": OURS_BIG}
 def forced_system(name: str, model: Model, decoder: Decoder, projection: Projection, tokens: int) -> System:
     """A decoder that puts out exactly so many tokens and the end, one source batch at a time."""
     rules = Constraints(
-        (START,) * model.group, (END,), tokens + 1, START, banned=(START,), exact_length=tokens + 1, forced_end=True
+        (START,) * model.tokens_per_step,
+        (END,),
+        tokens + 1,
+        START,
+        banned=(START,),
+        exact_length=tokens + 1,
+        forced_end=True,
     )
 
     def decode(source: Source) -> tuple[int, ...]:

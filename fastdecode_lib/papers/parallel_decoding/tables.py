@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES
-from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.sources import parse
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
@@ -448,8 +446,8 @@ def drafts(
 
 def _has_table(session: Session) -> bool:
     """Whether a decoder has the draft table it cannot do without."""
-    decoder = session.decoder
-    return not (isinstance(decoder, Window) and decoder.loaded is None and parse(decoder.draft).needs_table)
+    draft = getattr(session.decoder, "drafts", None)
+    return draft is None or draft.table is not None or not draft.needs_table
 
 
 VARIANTS = (("padding", "none"), ("runner_up", "none"), ("padding", "shuffled"), ("padding", "random_weights"))

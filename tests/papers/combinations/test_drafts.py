@@ -13,6 +13,8 @@ import torch
 from fastdecode_lib import load
 from fastdecode_lib.drafts.finding import find_head
 from fastdecode_lib.drafts.head import DraftHead
+from fastdecode_lib.drafts.scores import BoundHead
+from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.papers.combinations import drafts
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.experiment import Scale
@@ -85,7 +87,8 @@ def test_a_grown_head_drafts_the_same(model: Any) -> None:
         (model, head, table),
         (large, grown_head(head, 16_200), grown_table(table, 16_200)),
     ):
-        window = drafts.Window(4, "ngram+lexicon+head").with_table(counted).with_head(own, one.network, "de")
+        bound = BoundHead(own, one.network.outputs[0], "de")
+        window = drafts.Window(4, Draft("ngram+lexicon+head", counted, head=bound))
         session = dataclasses.replace(Session.of(one, "en", "de", "greedy"), decoder=window)
         passes[one.name] = drafts.count(session, TEXTS)["passes"].tolist()
     first, second = passes.values()

@@ -351,7 +351,7 @@ def test_screened_with_every_token_active_changes_nothing(monkeypatch: pytest.Mo
 
 def test_toys_are_of_their_kind() -> None:
     kinds = {name: model_of(system.preset, TINY).network for name, system in SYSTEMS.items()}
-    assert [kinds[n].group for n in ("single_token_l2r", "double_token_r2l", "bidirectional")] == [1, 2, 2]
+    assert [kinds[n].tokens_per_step for n in ("single_token_l2r", "double_token_r2l", "bidirectional")] == [1, 2, 2]
     assert kinds["bidirectional"].both_ends and not kinds["double_token_l2r"].both_ends
     assert kinds["mask_predict_4"].kind == "masked"
     assert model_of("double-r2l", TINY).tokenizer.backwards

@@ -1,4 +1,4 @@
-"""A short candidate list for each sentence (paper 004, sec. 3); one file because fitting, binding and both engines share one lexicon."""
+"""A short candidate list for each sentence (paper 004, sec. 3); one file because all of it shares one lexicon."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

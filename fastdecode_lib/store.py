@@ -56,23 +56,46 @@ class ModelFiles:
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well, and vanishes when it does not.
 
+    A symbolic link stays, and the file it points to is replaced. What is written to a pipe or a device goes through it.
+
+    Raises
+    ------
+    ValueError
+        If `path` is a folder, a socket or a disk.
+
     Examples
     --------
     >>> with atomic_file("table.json") as temporary:
     ...     temporary.write_text("{}")
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    through = _is_stream(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    place = None if through else path.parent
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=place)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
+        if through:
+            with temporary.open("rb") as content, path.open("wb") as stream:
+                shutil.copyfileobj(content, stream)
+            return
         _flush_to_disk(temporary)
         temporary.chmod(0o644)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is a pipe or a device such as a terminal, which are written to and never replaced."""
+    if not path.exists() or path.is_file():
+        return False
+    if path.is_fifo() or path.is_char_device():
+        return True
+    kind = "a folder" if path.is_dir() else "a socket" if path.is_socket() else "a disk"
+    raise ValueError(f"A file cannot be written there: got {str(path)!r}, which is {kind}. Name a file.")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,59 @@ def test_a_file_that_fails_leaves_nothing(tmp_path: Path, before: str | None, er
         raise error
     assert os.listdir(tmp_path) == (["a.txt"] if before else [])
     assert not before or path.read_text() == before
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    file, link = tmp_path / "there" / "file.txt", tmp_path / "link.txt"
+    file.write_text("old")
+    link.symlink_to(file)
+    with atomic_file(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink() and file.read_text() == "new" and os.listdir(tmp_path / "there") == ["file.txt"]
+
+
+def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+    import threading
+
+    pipe, received = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    with atomic_file(pipe) as temporary:
+        temporary.write_text("through")
+    reader.join(10)
+    assert received == ["through"] and pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        device.write_text("")
+    except PermissionError:
+        pytest.skip("making a device needs rights that are not here")
+    with atomic_file(device) as temporary:
+        temporary.write_text("gone")
+    assert device.is_char_device() and os.listdir(tmp_path) == ["null"]
+
+
+def test_a_folder_or_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        for name, kind in (("folder", "a folder"), ("socket", "a socket")):
+            with (
+                pytest.raises(
+                    ValueError, match=f"cannot be written there: got .*{name}', which is {kind}. Name a file"
+                ),
+                atomic_file(tmp_path / name),
+            ):
+                pass
+    assert sorted(os.listdir(tmp_path)) == ["folder", "socket"]
 
 
 @pytest.mark.parametrize("call", ["replace", "fsync"])

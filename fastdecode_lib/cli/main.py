@@ -16,7 +16,6 @@ from fastdecode_lib.cli import (
     evaluate,
     experiment,
     figures,
-    folding,
     listing,
     train,
     translate,
@@ -124,7 +123,6 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_commands(commands, [model, numbers, table])
     drafts.add_commands(commands, [model, numbers, table], seed)
     contexts.add_commands(commands, [model, numbers, table, seed])
-    folding.add_commands(commands)
     listing.add_commands(commands)
     train.add_commands(commands)
     experiment.add_commands(commands, [numbers, table, seed])

@@ -22,7 +22,8 @@ def folded(tokens: Sequence[Token], end: Token, tokens_per_step: int, both_ends:
     >>> folded([1, 2, 3, 4], end=0, tokens_per_step=2, both_ends=False)
     [1, 2, 3, 4, 0, 0]
     """
-    _check(tokens_per_step)
+    if tokens_per_step < 1:
+        raise ValueError(f"A step emits at least one token: got {tokens_per_step}. Paper 002 has 2.")
     slots = [*tokens]
     if both_ends:
         left, right = slots[: (len(slots) + 1) // 2], slots[(len(slots) + 1) // 2 :]
@@ -41,37 +42,8 @@ def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
     return [*slots[0::2], *slots[1::2][::-1]] if both_ends else [*slots]
 
 
-def whole(slots: Sequence[Token], end: Token, tokens_per_step: int, both_ends: bool) -> list[Token]:
-    """The inverse of `folded`.
-
-    Raises
-    ------
-    ValueError
-        If these are no whole groups, if no end closes them, or if something stands behind the first end but ends that
-        fill its group.
-    """
-    _check(tokens_per_step)
-    if not slots or len(slots) % tokens_per_step:
-        raise ValueError(
-            f"A folded sentence has whole groups of {tokens_per_step} slots: got {len(slots)} slots. Fold it again, or name "
-            "the number of tokens a step that it was folded for."
-        )
-    first = list(slots).index(end) if end in slots else -1
-    if first < len(slots) - tokens_per_step or any(slot != end for slot in slots[first:]):
-        raise ValueError(
-            f"A folded sentence ends in its last group, with ends ({end!r}) alone: got {list(slots[-2 * tokens_per_step :])} "
-            "there. Fold it again."
-        )
-    return unfolded(slots[:first], both_ends)
-
-
 def place(slot: int, both_ends: bool) -> int:
     """Where in the output a slot stands; below 0, counted from its end: -1 is the end itself, -2 the token before it."""
     if not both_ends:
         return slot
     return -2 - slot // 2 if slot % 2 else slot // 2
-
-
-def _check(tokens_per_step: int) -> None:
-    if tokens_per_step < 1:
-        raise ValueError(f"A step emits at least one token: got {tokens_per_step}. Paper 002 has 2.")

@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
     found = {"fastdecode": __version__}
     packages = (
-        "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "hnswlib", "scann",
+        "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "scann",
     )  # fmt: skip
     for package in packages:
         try:

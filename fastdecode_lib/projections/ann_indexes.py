@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from fastdecode_lib.kernels.listed import best_listed
 from fastdecode_lib.projections.mips import lengthened
 from fastdecode_lib.projections.queries import layer, within
 from fastdecode_lib.projections.shortlists import Listed
-
-Library = Literal["faiss", "hnswlib"]
-LIBRARIES: tuple[Library, ...] = ("faiss", "hnswlib")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,15 +31,13 @@ class Fgd(Listed):
         Breadth of the walk (the library's ef); below `mips` it counts as that.
     links : int
         Neighbours of a row in the graph, M: twice as many on the lowest level.
-    library : "faiss" or "hnswlib"
-    index : faiss.IndexHNSWFlat or hnswlib.Index
+    index : faiss.IndexHNSWFlat
         Over the rows, lengthened for Euclidean distance.
     """
 
     neighbours: int = 64
     search: int = 128
     links: int = 16
-    library: Library = "faiss"
     index: Any = field(repr=False)
 
     name = "fgd"
@@ -57,7 +52,6 @@ class Fgd(Listed):
         search: int = 128,
         links: int = 16,
         construction: int = 200,
-        library: Library = "faiss",
         fingerprint: str = "",
     ) -> Self:
         """Build the graph of a weight (V, D), on one thread: it is the same every time.
@@ -72,25 +66,19 @@ class Fgd(Listed):
         Raises
         ------
         ValueError
-            If a number is out of range, or the library is unknown or not installed.
+            If a number is out of range.
         """
         weight, bias = layer(weight, bias)
         within(cls.name, "links", links, 2, 512)
         within(cls.name, "construction", construction, 1, 100_000)
         rows = lengthened(weight, bias)
-        index: Any
-        if library == "faiss":
-            from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits
 
-            index = _faiss().IndexHNSWFlat(rows.shape[1], links)
-            index.hnsw.efConstruction, index.keep_max_size_level0 = construction, True
-            with threadpool_limits(1, user_api="openmp"):
-                index.add(rows)
-        else:
-            index = _hnswlib(library).Index(space="l2", dim=rows.shape[1])
-            index.init_index(max_elements=len(rows), M=links, ef_construction=construction, random_seed=100)
-            index.add_items(rows, num_threads=1)
-        knobs: dict[str, Any] = {"neighbours": neighbours, "search": search, "links": links, "library": library}
+        index = _faiss().IndexHNSWFlat(rows.shape[1], links)
+        index.hnsw.efConstruction, index.keep_max_size_level0 = construction, True
+        with threadpool_limits(1, user_api="openmp"):
+            index.add(rows)
+        knobs: dict[str, Any] = {"neighbours": neighbours, "search": search, "links": links}
         return cls(weight=weight, bias=bias, index=index, fingerprint=fingerprint, **knobs)
 
     def __post_init__(self) -> None:
@@ -110,9 +98,7 @@ class Fgd(Listed):
 
     @cached_property
     def _compared(self) -> float:
-        """Rows that a walk looks at: faiss counts them, on average over some rows of the weight; else, every link of the walk."""
-        if self.library != "faiss":
-            return min(self.vocabulary, 2 * self.links * max(self.search, self.neighbours))
+        """Rows that a walk looks at, as faiss counts them, on average over some rows of the weight."""
         counts = _faiss().cvar.hnsw_stats
         counts.reset()
         self._counted()
@@ -139,19 +125,10 @@ class Fgd(Listed):
 
     def _nearest(self, queries: np.ndarray) -> np.ndarray:
         """Rows (N, neighbours) nearest to queries (N, D + 2), int64; -1 where fewer are found."""
-        if self.library == "faiss":
-            pointer = _faiss().swig_ptr
-            found = np.empty((len(queries), self.neighbours), dtype=np.int64)
-            distances, k = np.empty(found.shape, dtype=np.float32), self.neighbours
-            self.index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(found), self._parameters)
-            return found
-        self.index.set_ef(max(self.search, self.neighbours))
-        try:
-            return self.index.knn_query(queries, self.neighbours, num_threads=1)[0].astype(np.int64)
-        except RuntimeError as error:
-            raise ValueError(
-                f"hnswlib found fewer than the neighbours asked for: got {error}. Raise links, or lower neighbours."
-            ) from error
+        pointer, k = _faiss().swig_ptr, self.neighbours
+        rows, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+        self.index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(rows), self._parameters)
+        return rows
 
     def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         queries = np.empty((len(hidden), self.width + 2), dtype=np.float32)
@@ -159,29 +136,20 @@ class Fgd(Listed):
         best_listed(hidden, self._nearest(queries), *self._room(len(hidden)), asked, results)
 
     def _tensors(self) -> dict[str, np.ndarray]:
-        if self.library == "faiss":
-            graph = _faiss().serialize_index(self.index, _faiss().IO_FLAG_SKIP_STORAGE)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                self.index.save_index(f"{folder}/index")
-                graph = np.fromfile(f"{folder}/index", dtype=np.uint8)
+        graph = _faiss().serialize_index(self.index, _faiss().IO_FLAG_SKIP_STORAGE)
         return super()._tensors() | {"graph": graph}
 
     @classmethod
     def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
         graph = tensors.pop("graph")
+        if (library := knobs.pop("library", "faiss")) != "faiss":  # what saved graphs once said
+            raise ValueError(f"The graphs of fgd are faiss's: got one of {library}. Fit and save it again.")
         weight, bias = layer(tensors["weight"], tensors["bias"])
         rows = lengthened(weight, bias)
-        if knobs["library"] == "faiss":
-            index, storage = _faiss().deserialize_index(graph), _faiss().IndexFlatL2(rows.shape[1])
-            storage.add(rows)
-            index.own_fields, index.storage = False, storage
-            index.referenced_objects = [storage]  # the graph only knows its address
-        else:
-            index = _hnswlib(knobs["library"]).Index(space="l2", dim=rows.shape[1])
-            with tempfile.TemporaryDirectory() as folder:
-                graph.tofile(f"{folder}/index")
-                index.load_index(f"{folder}/index")
+        index, storage = _faiss().deserialize_index(graph), _faiss().IndexFlatL2(rows.shape[1])
+        storage.add(rows)
+        index.own_fields, index.storage = False, storage
+        index.referenced_objects = [storage]  # the graph only knows its address
         return cls(weight=weight, bias=bias, index=index, **knobs)
 
 
@@ -302,13 +270,6 @@ class Scann(Listed):
 
 def _faiss() -> Any:
     return optional("faiss", "projections")
-
-
-def _hnswlib(library: str) -> Any:
-    """The package hnswlib, if that is what is asked for."""
-    if library not in LIBRARIES:
-        raise ValueError(f"Unknown library of fgd: got {library!r}. Use one of {', '.join(LIBRARIES)}.")
-    return optional("hnswlib", "baselines")
 
 
 def _scann() -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.gathered import nearest
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, Stored, room
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
 
@@ -153,7 +153,7 @@ class Clustered:
         *,
         file: str | None = None,
         shared: bool = False,
-        precision: str | None = None,
+        precision: Stored | None = None,
     ) -> Projection:
         """The screen of a direction, else of its target language, else of all, on the model's output matrix.
 
@@ -180,7 +180,7 @@ class Clustered:
         from fastdecode_lib.projections.exact_compiled import output_matrix
         from fastdecode_lib.projections.screen_compiled import ScreenScorer
 
-        return ScreenScorer(screen, output_matrix(model, precision), shared=shared)  # type: ignore[arg-type]
+        return ScreenScorer(screen, output_matrix(model, precision), shared=shared)
 
 
 class Screened(Clustered):

@@ -605,36 +605,3 @@ def test_process_fails_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no valid Unicode" in done.stderr
     done = run("--help")
     assert done.returncode == 0 and "translate" in done.stdout and done.stderr == ""
-
-
-def test_folding_text_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = "the old bridge was closed\nit rained 10\u00a0000 times\n\n"
-    (tmp_path / "plain").write_text(plain)
-    assert cli.main(["fold", str(tmp_path / "plain")]) == 0
-    folded = capsys.readouterr().out
-    assert folded.splitlines()[0] == "the closed old was bridge </s>" and folded.splitlines()[2] == "</s> </s>"
-    (tmp_path / "folded").write_text(folded)
-    assert cli.main(["fold", "--undo", str(tmp_path / "folded")]) == 0
-    assert capsys.readouterr().out == plain
-    assert cli.main(["fold", "--tokens", "3", "--one-end", str(tmp_path / "plain")]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "it rained 10\u00a0000 times </s> </s>"
-
-
-@pytest.mark.parametrize(
-    ("line", "options", "said"),
-    [
-        ("a b </s>", ["--undo"], "Line 2: A folded sentence has whole groups of 2 slots: got 3 slots."),
-        ("a </s> b </s>", ["--undo"], "Line 2: A folded sentence ends in its last group"),
-        ("a </s>", [], "Line 2 has the token that closes sentences"),
-        ("a", ["--tokens", "0"], "--tokens must be at least 1, got 0"),
-        ("a", ["--end", ""], "--end must be one token without spaces: got ''"),
-        ("a", ["--end", "E O"], "--end must be one token without spaces: got 'E O'"),
-    ],
-)
-def test_a_folded_file_with_odd_slots(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, options: list[str], said: str
-) -> None:
-    (tmp_path / "file").write_text(f"{'x </s>' if '--undo' in options else 'x'}\n{line}\n")
-    assert cli.main(["fold", *options, str(tmp_path / "file")]) == 2
-    found = capsys.readouterr()
-    assert said in found.err and not found.out, "nothing is written before all is read"

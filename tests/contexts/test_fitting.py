@@ -340,7 +340,7 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
         ("screened", "There are no screens for screened in .*projections/screened. Fit them"),
         (f"clustered:{kept},sharde=true", "Unknown option of clustered: got 'sharde'. Did you mean 'shared'"),
         (f"clustered:{kept},shared=yes", "clustered: shared must be true or false, got 'yes'"),
-        (f"clustered:{kept},precision=int4", "Unknown precision: got 'int4'"),
+        (f"clustered:{kept},precision=int4", "clustered: precision: got 'int4'. Did you mean 'int"),
         (f"screened:{kept}", "are clustered, not screened. Use clustered:file="),
         (f"clustered:file={tmp_path / 'none'}", "is not a folder that `fastdecode fit` wrote"),
         ("quantised:k=1", "The projection quantised has no options"),
@@ -415,11 +415,6 @@ def test_tokens_that_are_always_active_are_of_the_vocabulary(token: int) -> None
     sets = ActiveSets.of([[1, 2], [3], []], 10)
     with pytest.raises(ValueError, match="tokens that are always active"):
         sets.with_always([token])
-
-
-def test_a_choice_of_a_library_is_checked() -> None:
-    with pytest.raises(ValueError, match="fgd: library: got 'fais'. Did you mean 'faiss'"):
-        registry.projection("fgd:library=fais", load("tatoeba-small", device="cpu", engine="compiled").network)
 
 
 def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

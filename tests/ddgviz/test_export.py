@@ -1,6 +1,7 @@
 """Saving: every suffix, whole or not at all, and clear words where a browser is missing."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import simulate
 
 import ddgviz
 from ddgviz import browser as browser_module
+from ddgviz.export import write
 from ddgviz.page import html
 
 
@@ -184,3 +186,22 @@ def test_a_page_drawn_twice_has_the_same_bytes() -> None:
 def test_a_drawing_that_changes_is_caught() -> None:
     numbers = iter(range(2))
     assert not drawn_twice_the_same(lambda: f"<svg id='{next(numbers)}'/>")
+
+
+def test_a_link_stays_and_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    import threading
+
+    (tmp_path / "real.svg").write_text("old")
+    (tmp_path / "link.svg").symlink_to(tmp_path / "real.svg")
+    write(tmp_path / "link.svg", b"<svg/>")
+    assert (tmp_path / "link.svg").is_symlink() and (tmp_path / "real.svg").read_bytes() == b"<svg/>"
+    pipe, received = tmp_path / "pipe.svg", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe, b"<svg/>")
+    reader.join(10)
+    assert received == [b"<svg/>"] and pipe.is_fifo()
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(ValueError, match=r"saved as a file, got '.*Name a file that is no folder"):
+        write(tmp_path / "folder.svg", b"<svg/>")

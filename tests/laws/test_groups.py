@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fastdecode_lib import registry
 from fastdecode_lib.core import Candidates, Constraints, Source, drain
 from fastdecode_lib.decoding.double_token import DoubleToken, best_groups
-from fastdecode_lib.decoding.folding import folded, place, unfolded, whole
+from fastdecode_lib.decoding.folding import folded, place, unfolded
 from fastdecode_lib.decoding.mask_predict import MaskPredict
 from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
@@ -31,7 +31,6 @@ def test_unfolding_undoes_folding_for_every_length(group: int, both_ends: bool) 
         slots = folded(tokens, END, group, both_ends)
         assert len(slots) == group * (length // group + 1), "the fewest steps that leave room for an end"
         assert slots[length:] == [END] * (len(slots) - length), "ends behind the tokens, and nowhere else"
-        assert whole(slots, END, group, both_ends) == tokens
         assert unfolded(slots[:length], both_ends) == tokens
         full = [*tokens, END]
         if both_ends:
@@ -44,22 +43,8 @@ def test_folding_is_the_papers() -> None:
     assert folded(words[:5], "EOD", 2, True) == ["We", "Tokyo", "will", "to", "go", "EOD"], "the middle is on the left"
     assert folded([], END, 2, True) == [END, END]
     assert folded(words[:3], "EOD", 2, False) == ["We", "will", "go", "EOD"]
-
-
-@pytest.mark.parametrize(
-    ("slots", "group", "said"),
-    [
-        ([1, 2, 0], 2, "whole groups of 2 slots: got 3"),
-        ([], 2, "whole groups"),
-        ([1, 2, 3, 4], 2, "ends in its last group"),
-        ([1, 0, 2, 0], 2, "ends in its last group"),
-        ([0, 0, 0, 0], 2, "ends in its last group"),
-        ([1, 0], 0, "at least one token: got 0"),
-    ],
-)
-def test_a_damaged_folding_is_refused(slots: list[int], group: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        whole(slots, END, group, True)
+    with pytest.raises(ValueError, match="at least one token: got 0"):
+        folded(words, "EOD", 0, True)
 
 
 # ------------------------------------------------------------------------------------------------- algorithm 1

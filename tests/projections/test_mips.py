@@ -1,6 +1,7 @@
 """Candidates by inner product search: exact at full effort, defined by plain code below it, each row by itself."""
 
 import copy
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -433,10 +434,6 @@ def test_a_layer_that_is_none_is_refused(name: str, weight: np.ndarray, bias: An
         (lambda w: Fgd.fit(w, neighbours=41), "fgd needs neighbours from 1 to 40, got 41"),
         (lambda w: Fgd.fit(w, neighbours=4, search=0), "fgd needs search from 1"),
         (lambda w: Fgd.fit(w, links=1), "fgd needs links from 2 to 512, got 1"),
-        (
-            lambda w: fit_fgd(w, {"library": "nmslib"}),
-            "Unknown library of fgd: got 'nmslib'. Use one of faiss, hnswlib",
-        ),
     ],
 )
 def test_a_knob_out_of_range_is_refused(fit: Callable[[np.ndarray], Any], message: str) -> None:
@@ -472,27 +469,26 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         PcaMips.load(tmp_path / "tree")
 
 
-@pytest.mark.parametrize("fit", [lambda w: Fgd.fit(w, library="hnswlib"), lambda w: Scann.fit(w)])
-def test_a_missing_package_is_named(fit: Callable[[np.ndarray], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("hnswlib", "scann"):
-        monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(ValueError, match=r"needs the package (hnswlib|scann), which is not installed. Install it with"):
-        fit(output_layer(1, 120, 16)[0])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "scann", None)
+    with pytest.raises(ValueError, match=r"needs the package scann, which is not installed. Install it with"):
+        Scann.fit(output_layer(1, 120, 16)[0])
+
+
+def test_a_graph_of_another_library_is_refused(tmp_path: Path) -> None:
+    weight, bias, _ = output_layer(1, 40, 16)
+    Fgd.fit(weight, bias, neighbours=5).save(tmp_path / "graph")
+    file = tmp_path / "graph" / "projection.json"
+    about = json.loads(file.read_text())
+    for library in ("faiss", "hnswlib"):
+        file.write_text(json.dumps(about | {"knobs": about["knobs"] | {"library": library}}))
+        if library == "faiss":
+            assert Fgd.load(tmp_path / "graph").neighbours == 5
+    with pytest.raises(ValueError, match="graphs of fgd are faiss's: got one of hnswlib"):
+        Fgd.load(tmp_path / "graph")
 
 
 # --------------------------------------------------------------------------------------------------- optional packages
-
-
-def test_fgd_by_hnswlib(tmp_path: Path) -> None:
-    pytest.importorskip("hnswlib")
-    weight, bias, draw = output_layer(2, 300, 20)
-    hidden = draw(50)
-    exact, _ = best(hidden.astype(np.float64) @ weight.T + bias, 5)
-    projection = Fgd.fit(weight, bias, neighbours=20, search=100, library="hnswlib")
-    assert recall(projection, hidden, exact) > 0.95 and projection.multiply_adds(1) > 0
-    projection.save(tmp_path / "kept")
-    found = Fgd.load(tmp_path / "kept").top_k(hidden, 5)
-    np.testing.assert_array_equal(found.ids, projection.top_k(hidden, 5).ids)
 
 
 def test_scann(tmp_path: Path) -> None:

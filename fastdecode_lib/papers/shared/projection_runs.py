@@ -14,7 +14,7 @@ from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, n
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
 from fastdecode_lib.projections.active_sets import sampled
-from fastdecode_lib.projections.ann_indexes import Fgd, Library, Scann
+from fastdecode_lib.projections.ann_indexes import Fgd, Scann
 from fastdecode_lib.projections.clustering import fit_clustered
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
@@ -260,15 +260,13 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
     def add(method: str, fit: Any, **knobs: Any) -> None:
         settings.append(Setting(method, knobs, lambda s: fit(s.weight, s.bias, **knobs)))
 
-    graphs: dict[tuple[int, Library], Fgd] = {}
+    graphs: dict[int, Fgd] = {}
     trees: dict[int, Scann] = {}
 
-    def walk(
-        weight: np.ndarray, bias: np.ndarray, *, links: int, library: Library = "faiss", neighbours: int, search: int
-    ) -> Fgd:
-        if (links, library) not in graphs:
-            graphs[links, library] = Fgd.fit(weight, bias, links=links, library=library)
-        return replace(graphs[links, library], neighbours=neighbours, search=search)
+    def walk(weight: np.ndarray, bias: np.ndarray, *, links: int, neighbours: int, search: int) -> Fgd:
+        if links not in graphs:
+            graphs[links] = Fgd.fit(weight, bias, links=links)
+        return replace(graphs[links], neighbours=neighbours, search=search)
 
     def probe(weight: np.ndarray, bias: np.ndarray, *, leaves: int, neighbours: int, probes: int) -> Scann:
         if leaves not in trees:
@@ -285,14 +283,12 @@ def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bo
             settings.append(Setting("adaptive", {"head": head, "factor": factor}, adaptive))
     for count in (*counts, *(round(share * vocabulary) for share in (DEEP if many else ()))):
         add("greedy_mips", GreedyMips.fit, budget=count)
-    by_hnswlib: list[dict[str, Library]] = [{"library": "hnswlib"}] if importlib.util.find_spec("hnswlib") else []
     walks = (
         [(search, links) for search in (8, 16, 32, 64, 128, 256, 512) for links in (16, 32, 64)] if many else [(16, 16)]
     )
     for search, links in sorted(walks, key=lambda knobs: knobs[0] * knobs[1]):
         breadth = {"neighbours": max(K, search // 2) if whole else K, "search": max(K, search)}
-        for library in ({}, *by_hnswlib):
-            add("fgd", walk, **breadth, links=links, **library)
+        add("fgd", walk, **breadth, links=links)
     for depth in sorted(grid.depths, reverse=True):
         for detours in (False, True) if many else (False,):
             add("pca_mips", PcaMips.fit, depth=depth, detours=detours)

@@ -291,6 +291,12 @@ _ON: Any = {"stacked_from": "single-l2r", "updates": 2_400}
 _TAUGHT: Any = {"teacher": "single-l2r", "updates": 2_400}
 """Of what learns from its translations; `fastdecode train NAME --updates N` goes on."""
 
+_COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300}
+"""Settings of two runs that differ by their optimiser and its rates alone: less than two passes over the data."""
+
+_FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 3_600}
+"""The recipe of before: AdamW for all weights, the rate falling with the inverse square root of the update."""
+
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
     "bidirectional": GroupPreset(name="bidirectional", tokens_per_step=2, order="both_ends"),
@@ -315,6 +321,12 @@ SYSTEMS_002 = {
 single-token model and that model trained on for as long, and more tokens a step; last two of the paper's base width, which are
 for a GPU."""
 
+RECIPES = {
+    "single-l2r-muon": GroupPreset(name="single-l2r-muon", **_COMPARED | {"updates": 1_500}),
+    "single-l2r-adamw": GroupPreset(name="single-l2r-adamw", optimiser="adamw", **_COMPARED | _FORMER),
+}
+"""One system of paper 002 by two recipes, to compare what training costs."""
+
 PRESETS: dict[str, Recipe] = {
     preset.name: preset
     for preset in (
@@ -323,6 +335,7 @@ PRESETS: dict[str, Recipe] = {
         DraftingPreset(name="tatoeba-consistent", objective="consistency"),
         DraftingPreset(name="tatoeba-continued", objective="none"),
         *SYSTEMS_002.values(),
+        *RECIPES.values(),
         *map(_sharp, SYSTEMS),
         _sharp("S4", 2),
         _sharp("S4", 3),

@@ -1,4 +1,4 @@
-"""A checkpoint made ready to run: its network on an engine, its tokenizer and its own rules."""
+"""A checkpoint made ready to run; one file because network, tokenizer and rules are chosen by the same settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

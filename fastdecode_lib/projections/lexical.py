@@ -1,4 +1,4 @@
-"""A short candidate list for each sentence: what the lexicon says its words may become (paper 004, sec. 3)."""
+"""A short candidate list for each sentence (paper 004, sec. 3); one file because projection and scorer share the lists."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -65,6 +65,15 @@ class TranslationModel:
         """The full vocabulary projection, laid out once for all sessions."""
         return registry.projection("exact", self.network)
 
+    @cached_property
+    def sessions(self) -> dict[Any, Any]:
+        """Sessions that took work to load, by everything that they were made from; see `translation.Session.of`."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes sessions of its own."""
+        return {name: value for name, value in vars(self).items() if name != "sessions"}
+
     def files(
         self, source: str | None, target: str | None, end: tuple[int, ...], outputs: Callable[[str], Any]
     ) -> ModelFiles:

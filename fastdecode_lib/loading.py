@@ -1,4 +1,4 @@
-"""A checkpoint made ready to run: network, tokenizer and its own rules; one file because a model is all three at once."""
+"""A checkpoint made ready to run; one file because network, tokenizer and rules are chosen by the same settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,6 +80,15 @@ class TranslationModel:
     def exact(self) -> Projection:
         """The full vocabulary projection, laid out once for all sessions."""
         return registry.projection("exact", self.network)
+
+    @cached_property
+    def sessions(self) -> dict[Any, Any]:
+        """Sessions that took work to load, by everything that they were made from; see `translation.Session.of`."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes sessions of its own."""
+        return {name: value for name, value in vars(self).items() if name != "sessions"}
 
     def files(
         self, source: str | None, target: str | None, end: tuple[int, ...], outputs: Callable[[str], Any]

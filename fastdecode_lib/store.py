@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,12 @@ class ModelFiles:
     def fingerprint(self) -> str | None:
         """What identifies the model; read from its weights when it is first asked for."""
         return None if self.checkpoint is None else self.checkpoint.fingerprint
+
+
+def times(places: Iterable[Path]) -> tuple[tuple[str, int], ...]:
+    """The files in some places, each with the time when it was last written."""
+    everything = (path for place in places for path in (place.rglob("*") if place.is_dir() else (place,)))
+    return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in everything if path.is_file()))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -12,11 +13,16 @@ from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.drafts.finding import resolve
+from fastdecode_lib.drafts.finding import beside, resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.store import times
 from fastdecode_lib.trace import Trace
 
+FROM_FILES = ("file=", "table=", "head=", "model=")
+"""Options that name what may change between two sessions."""
+SESSIONS = 4
+"""So many sessions of a model are kept for the next call."""
 SHOWN = 64
 """Tokens of an active set that a trace names."""
 
@@ -170,6 +176,8 @@ class Session:
     ) -> "Session":
         """Check and complete the choices; see `translate`.
 
+        A session whose projection or drafts took work to load is the same again, as long as the files beside the model are.
+
         Raises
         ------
         ValueError
@@ -181,25 +189,45 @@ class Session:
         source, target = model.direction(source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
         chosen = registry.decoder(decoder)
+        named = decoder if isinstance(decoder, str) else registry.describe(chosen)
+        simple = projection == "exact" and not hasattr(chosen, "drafts")
+        typed = isinstance(decoder, str) and isinstance(projection, str)
+        if simple or not typed or any(option in f"{decoder},{projection}" for option in FROM_FILES):
+            return cls._resolved(model, source, target, chosen, named, projection, limits)
+        files = times(beside(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
+        key = (source, target, decoder, projection, *sorted(limits.items()), files)
+        if key not in model.sessions:
+            session = cls._resolved(model, source, target, chosen, named, projection, limits)
+            for old in [*model.sessions][: 1 - SESSIONS]:
+                del model.sessions[old]
+            model.sessions[key] = session
+        known: Session = model.sessions[key]
+        return known
+
+    @classmethod
+    def _resolved(
+        cls,
+        model: TranslationModel,
+        source: str | None,
+        target: str | None,
+        decoder: Decoder,
+        decoder_name: str,
+        projection: str | Projection,
+        limits: dict[str, Any],
+    ) -> "Session":
+        """The session, with everything that its decoder and its projection need loaded and checked."""
         constraints = model.constraints(target, **limits)
         files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
         scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
-        named = decoder if isinstance(decoder, str) else registry.describe(chosen)
-        if (draft := getattr(chosen, "drafts", None)) is not None:
-            chosen = replace(chosen, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
-        check_fits(chosen, model.network)
-        return cls(
-            model,
-            source,
-            target,
-            chosen,
-            named,
-            scoring,
+        if (draft := getattr(decoder, "drafts", None)) is not None:
+            decoder = replace(decoder, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
+        check_fits(decoder, model.network)
+        name = (
             projection
             if isinstance(projection, str)
-            else getattr(projection, "name", type(projection).__name__.lower()),
-            constraints,
+            else getattr(projection, "name", type(projection).__name__.lower())
         )
+        return cls(model, source, target, decoder, decoder_name, scoring, name, constraints)
 
     def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
         """Translate one sentence and record everything about it; see `translate`."""

@@ -1,5 +1,6 @@
 """Text in, text and trace out."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.runners import events as run_events
 from fastdecode_lib.text.tokenizers import UnknownLanguage
 from fastdecode_lib.trace import Trace
-from fastdecode_lib.translation import Session, Translation
+from fastdecode_lib.training import draft_tables
+from fastdecode_lib.translation import SESSIONS, Session, Translation
 
 TEXTS = fakes.own_sentences()["en"][:6]
 DECODERS = ("greedy", "beam:size=3", "jacobi", "gauss_seidel:block=3", "hybrid:block=3,length=5")
@@ -402,3 +404,29 @@ def test_limits_that_cannot_be(marian: TranslationModel, limits: dict[str, int],
 def test_constraints_need_a_start_and_an_end() -> None:
     with pytest.raises(ValueError, match=r"need a start symbol and an end symbol: got prefix=\(\), end=\(0,\)\. Take"):
         Constraints(prefix=(), end=(0,), max_length=3)
+
+
+def test_a_session_that_took_work_is_made_once() -> None:
+    """The same again, as long as the files beside the model are the same; a copy of the model has none."""
+    model = load("tatoeba-small", device="cpu")
+    first = Session.of(model, "en", "de", "window", "clustered")
+    assert Session.of(model, "en", "de", "window", "clustered") is first
+    assert Session.of(model, "en", "de", "window", "clustered", max_length=9) is not first
+    assert Session.of(model, "en", "fr", "window", "clustered") is not first
+    assert "sessions" not in copy.deepcopy(model).__dict__
+    for width in range(2, 7):
+        Session.of(model, "en", "de", f"window:width={width}")
+    assert len(model.sessions) == SESSIONS
+    assert Session.of(model, "en", "de", "window", "clustered") is not first
+
+
+def test_a_new_table_makes_a_new_session(
+    marian: TranslationModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = Session.of(marian, "en", "de", "window:width=4", max_length=12)
+    assert Session.of(marian, "en", "de", "window:width=4", max_length=12) is first
+    table = draft_tables.make_table(first, TEXTS, least=1, folder=tmp_path / "work")
+    table.save(draft_tables.default_path(first))
+    again: Any = Session.of(marian, "en", "de", "window:width=4", max_length=12)
+    assert again is not first and again.decoder.drafts.table is not None

@@ -75,6 +75,11 @@ def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, st
     return None if path is None else DraftTable.load(path)
 
 
+def beside(folder: Path, fingerprint: str) -> tuple[Path, ...]:
+    """The places of everything fitted on a model: screens, draft tables and heads."""
+    return folder / "projections", folder / "draft-tables", folder / FILE, cache_folder(fingerprint)
+
+
 def cache_folder(fingerprint: str) -> Path:
     """Where the draft tables of a model that cannot carry them are kept."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))

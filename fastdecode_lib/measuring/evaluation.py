@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib import __version__
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
-from fastdecode_lib.drafts.finding import cache_folder
-from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
+from fastdecode_lib.drafts.finding import beside
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
@@ -219,11 +218,13 @@ def _name(session: Session) -> str:
 
 def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
     """A hash of this version and of what is fitted beside the weights: screens, draft tables and heads, files and models named."""
-    own = [folder / "projections", folder / "draft-tables", folder / DRAFT_HEAD, cache_folder(fingerprint)]
     named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
     others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
     digest = hashlib.sha256(__version__.encode())
-    for place, whole in (*((place, True) for place in own), *((place, False) for place in others)):
+    for place, whole in (
+        *((place, True) for place in beside(folder, fingerprint)),
+        *((place, False) for place in others),
+    ):
         files = sorted(place.rglob("*") if whole else place.glob("*")) if place.is_dir() else [place]
         for file in (file for file in files if file.is_file()):
             digest.update(file.name.encode() + file.read_bytes())

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, Stored, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
+from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
 """Hidden vectors scored together."""
-_NONE = np.zeros((1, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -71,22 +70,17 @@ class CompiledExact:
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
         hidden, vocabulary = self.checked_hidden(hidden), self.matrix.shape[0]
-        if not 1 <= k <= vocabulary:
-            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
         rows = len(hidden)
+        refused = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
-        refused = _NONE if banned is None else checked("banned tokens", np.atleast_2d(banned), -1, vocabulary)
-        if len(refused) not in (1, rows):
-            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
         best_tokens(hidden, self.matrix.record, vocabulary, refused, *self._room(rows), ids, scores, log_normaliser)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M)."""
-        hidden, ids = self.checked_hidden(hidden), checked("tokens to score", ids, 0, self.matrix.shape[0])
-        if ids.ndim != 2 or len(ids) != len(hidden):
-            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        hidden = self.checked_hidden(hidden)
+        ids = checked_wanted(ids, len(hidden), self.matrix.shape[0])
         found = np.empty(ids.shape, dtype=np.float32)
         rounded, scores, _ = self._room(len(hidden))
         log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, found)
@@ -94,11 +88,7 @@ class CompiledExact:
 
     def checked_hidden(self, hidden: Any) -> np.ndarray:
         """Hidden vectors (N, D) as float32 in rows, refused where their width is another."""
-        if len(hidden.shape) != 2 or hidden.shape[1] != self.matrix.shape[1]:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.matrix.shape[1]}, got {tuple(hidden.shape)}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.matrix.shape[1])
         return np.ascontiguousarray(hidden, dtype=np.float32)
 
     def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

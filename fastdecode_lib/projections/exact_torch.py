@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fastdecode_lib.core import Candidates, Model, Source
 from fastdecode_lib.kernels.products import Product
+from fastdecode_lib.projections.queries import check_width, checked_query
 
 FEW = 2
 """Up to so many of the best, running over the scores once for each is faster than sorting."""
@@ -69,8 +70,7 @@ class Exact:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
         scores = self._scores(hidden)
         vocabulary = scores.shape[1]
-        if not 1 <= k <= vocabulary:
-            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
+        checked_query(k, None, len(scores), vocabulary, most=vocabulary)
         log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None
         if banned is not None:
             _ban(scores, banned)
@@ -87,11 +87,7 @@ class Exact:
 
     def _scores(self, hidden: Any) -> Tensor:
         """Raw scores (N, V), in float32 at least."""
-        if hidden.shape[-1] != self.product.shape[1]:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.product.shape[1]}, got {hidden.shape[-1]}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.product.shape[1])
         scores = self.product(hidden)
         return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
 

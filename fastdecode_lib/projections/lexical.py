@@ -1,4 +1,4 @@
-"""A short candidate list for each sentence (paper 004, sec. 3); one file because all of it shares one lexicon."""
+"""A short candidate list for each sentence (paper 004, sec. 3); one file because projection and scorer share the lists."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.projections.average import per_network
-from fastdecode_lib.projections.queries import ban, best_first
+from fastdecode_lib.projections.queries import ban, best_first, check_width, checked_query
 from fastdecode_lib.store import ModelFiles
 
 FIRST_WORD = 3
@@ -252,11 +252,7 @@ class LexicalScorer:
     def _top_k_packed(self, hidden: np.ndarray, k: int, banned: np.ndarray | None, normalise: bool) -> Candidates:
         """`top_k` on the compiled engine, one call for neighbouring rows of the same sentence."""
         rows = len(hidden)
-        if k < 1:
-            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
-        refused = np.full((1, 0), -1) if banned is None else np.atleast_2d(banned)
-        if len(refused) not in (1, rows):
-            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        refused = checked_query(k, banned, rows, self.projection.lexicon.vocabulary)
         ids, best = np.full((rows, k), -1), np.empty((rows, k), np.float32)
         active, log_normaliser = np.empty(rows, np.int64), np.empty(rows if normalise else 0)
         for listed, own in self._neighbours(rows):
@@ -312,12 +308,7 @@ class LexicalScorer:
         return found
 
     def _check(self, hidden: Any) -> None:
-        width = self.projection.weight.shape[1]
-        if hidden.ndim != 2 or hidden.shape[1] != width:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {width}, got {tuple(hidden.shape)}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.projection.weight.shape[1])
         if len(self.sentences) not in (1, len(hidden)):
             raise ValueError(
                 f"Hidden vectors and sources do not fit: got {len(hidden)} for {len(self.sentences)} sentences. Bind one "

@@ -7,19 +7,18 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers
-from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, room
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.average import per_network
 from fastdecode_lib.projections.exact_compiled import CompiledExact, output_matrix
+from fastdecode_lib.projections.queries import checked_query
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 16
 """Hidden vectors scored together."""
 UNIT = 2.0**-24
 """Half a unit in the last place of float32, relative."""
-_NONE = np.zeros((1, 0), dtype=np.int64)
 
 
 class Quantised:
@@ -99,11 +98,7 @@ class Quantised:
     ) -> tuple[Candidates, np.ndarray]:
         """`top_k` of vectors that `bounds` holds of, and how many tokens of each were scored in float32 (N,)."""
         rows, vocabulary = len(hidden), self.whole.shape[0]
-        if not 1 <= k <= vocabulary:
-            raise ValueError(f"top_k needs k from 1 to the vocabulary's size {vocabulary}, got {k}.")
-        refused = _NONE if banned is None else checked("banned tokens", np.atleast_2d(banned), -1, vocabulary)
-        if len(refused) not in (1, rows):
-            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        refused = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         rescored = np.empty(rows, dtype=np.int64)
         rounded, products, uppers, tops, sixteen = self._room(rows)

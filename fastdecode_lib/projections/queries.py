@@ -6,6 +6,9 @@ import numpy as np
 
 from fastdecode_lib.kernels.ids import checked
 
+NONE = np.zeros((1, 0), dtype=np.int64)
+"""No ids for all rows."""
+
 
 def ban(scores: np.ndarray, ids: np.ndarray, banned: np.ndarray) -> None:
     """Set the scores (N, M) of banned ids to minus infinity, in place.
@@ -66,6 +69,69 @@ def host(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().float().numpy()
     return plain(values, np.float32)
+
+
+def check_width(hidden: Any, width: int) -> None:
+    """Refuse hidden vectors that are not (N, width).
+
+    Raises
+    ------
+    ValueError
+        If they have another shape.
+    """
+    if len(hidden.shape) != 2 or hidden.shape[1] != width:
+        raise ValueError(
+            f"The projection takes hidden vectors of width {width}, got {tuple(hidden.shape)}. Use the projection of the same "
+            "model."
+        )
+
+
+def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int, most: int | None = None) -> np.ndarray:
+    """Banned ids as kernels read them, int64 (1, M) or (N, M), once k and they are checked.
+
+    Parameters
+    ----------
+    k : int
+        Candidates asked for, at most `most` of them; any number where it is None.
+    banned : int array (M,) or (N, M) padded with -1, or None
+    rows : int
+        N.
+
+    Raises
+    ------
+    ValueError
+        If k is out of range, or the ids are unknown or of another number of rows.
+    """
+    if most is None and k < 1:
+        raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
+    if most is not None and not 1 <= k <= most:
+        raise ValueError(
+            f"top_k needs k from 1 to the vocabulary's size {most}, got {k}. Ask for as many as there are, at most."
+        )
+    if banned is None:
+        return NONE
+    refused = known_ids("banned tokens", np.atleast_2d(banned), -1, vocabulary)
+    if len(refused) not in (1, rows):
+        raise ValueError(
+            f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors. Give a row for each."
+        )
+    return refused
+
+
+def checked_wanted(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
+    """Ids (N, M) whose log-probabilities are asked for, as kernels read them.
+
+    Raises
+    ------
+    ValueError
+        If they are unknown, or of another number of rows.
+    """
+    wanted = known_ids("tokens to score", ids, 0, vocabulary)
+    if wanted.ndim != 2 or len(wanted) != rows:
+        raise ValueError(
+            f"log_probs needs ids (N, M): got {wanted.shape} for {rows} hidden vectors. Give a row for each."
+        )
+    return wanted
 
 
 def known_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:

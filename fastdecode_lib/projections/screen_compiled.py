@@ -24,15 +24,15 @@ from fastdecode_lib.kernels.gathered import (
     union,
     union_log_probabilities,
 )
-from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, padded, room
 from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.active_sets import ActiveSets
+from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
 from fastdecode_lib.projections.screens import ROWS, SHARING_ROWS, Screen
 
-_NONE, _NO_NORMALISER = np.zeros((1, 0), dtype=np.int64), np.zeros(0)
+_NO_NORMALISER = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -167,16 +167,8 @@ class ScreenScorer:
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
         hidden = self._checked(hidden)
-        if k < 1:
-            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
         rows = len(hidden)
-        refused = _NONE
-        if banned is not None:
-            refused = checked("banned tokens", np.atleast_2d(banned), -1, self.whole.shape[0])
-            if len(refused) not in (1, rows):
-                raise ValueError(
-                    f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors."
-                )
+        refused = checked_query(k, banned, rows, self.whole.shape[0])
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
         if rows == 1 and not self.scatter:
@@ -205,9 +197,8 @@ class ScreenScorer:
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
-        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.whole.shape[0])
-        if ids.ndim != 2 or len(ids) != len(hidden):
-            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        hidden = self._checked(hidden)
+        ids = checked_wanted(ids, len(hidden), self.whole.shape[0])
         clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
         if not len(hidden):
             return found
@@ -278,11 +269,7 @@ class ScreenScorer:
         return found
 
     def _checked(self, hidden: Any) -> np.ndarray:
-        if len(hidden.shape) != 2 or hidden.shape[1] != self.whole.shape[1]:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.whole.shape[1]}, got {tuple(hidden.shape)}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.whole.shape[1])
         return np.ascontiguousarray(hidden, dtype=np.float32)
 
     def _single(self) -> tuple[np.ndarray, ...]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fastdecode_lib.core import Candidates, Source
-from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.projections.exact_torch import top_k_lowest_id_first
+from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
 from fastdecode_lib.projections.screens import Screen
 
 Kernels = Literal["auto", "torch", "triton"]
@@ -117,16 +117,8 @@ class TorchScreenScorer:
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
         hidden = self._checked(hidden)
-        if k < 1:
-            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
-        refused = None
-        if banned is not None:
-            ids = checked("banned tokens", np.atleast_2d(banned), -1, self.weight.shape[0])
-            if len(ids) not in (1, len(hidden)):
-                raise ValueError(
-                    f"banned ids are (M,) for all or (N, M): got {ids.shape} for {len(hidden)} hidden vectors."
-                )
-            refused = torch.from_numpy(ids.astype(np.int32)).to(hidden.device)
+        ids = checked_query(k, banned, len(hidden), self.weight.shape[0])
+        refused = None if banned is None else torch.from_numpy(ids.astype(np.int32)).to(hidden.device)
         own = self._nearest(hidden)
         best = self._fused if self.kernels == "triton" and k <= FEW else self._grouped
         clusters, scores, found, counts, log_normaliser = _host(own, *best(hidden, own, k, refused, normalise))
@@ -142,9 +134,8 @@ class TorchScreenScorer:
     @torch.inference_mode()
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
-        hidden, ids = self._checked(hidden), checked("tokens to score", ids, 0, self.weight.shape[0])
-        if ids.ndim != 2 or len(ids) != len(hidden):
-            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {len(hidden)} hidden vectors.")
+        hidden = self._checked(hidden)
+        ids = checked_wanted(ids, len(hidden), self.weight.shape[0])
         wanted = torch.from_numpy(ids.astype(np.int32)).to(hidden.device)
         found = torch.empty(ids.shape, dtype=self._points.dtype, device=hidden.device)
         for rows, active, scores in self._scored(hidden, self._nearest(hidden)):
@@ -252,11 +243,7 @@ class TorchScreenScorer:
         return self._everything[seen]
 
     def _checked(self, hidden: Any) -> Tensor:
-        if len(hidden.shape) != 2 or hidden.shape[1] != self.weight.shape[1]:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.weight.shape[1]}, got {tuple(hidden.shape)}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.weight.shape[1])
         return torch.as_tensor(hidden, dtype=self.weight.dtype, device=self.weight.device)
 
     def _copied(self, copies: bool | None) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.listed import room
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.queries import host, known_ids, layer, plain
+from fastdecode_lib.projections.queries import NONE, check_width, checked_query, checked_wanted, host, layer, plain
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
 
 Support = Literal["vocabulary", "active"]
@@ -21,7 +21,6 @@ ROWS = 32
 """Hidden vectors that go through a first stage together."""
 SAMPLE = 256
 """Rows of the weight, at most, that serve as hidden vectors where an average is counted."""
-NONE = np.zeros((1, 0), dtype=np.int64)
 _NO_SCORES = np.zeros((0, 0), dtype=np.float32)
 _NO_IDS = np.zeros((0, 0), dtype=np.int64)
 _NO_NUMBERS = np.zeros(0)
@@ -96,12 +95,8 @@ class Fitted(ABC):
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser counts banned ones."""
         hidden = self._host(hidden)
-        if k < 1:
-            raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
         rows = len(hidden)
-        refused = NONE if banned is None else known_ids("banned tokens", np.atleast_2d(banned), -1, self.vocabulary)
-        if len(refused) not in (1, rows):
-            raise ValueError(f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors.")
+        refused = checked_query(k, banned, rows, self.vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         active, log_normaliser = np.empty(rows, dtype=np.int64), np.empty(rows if normalise else 0)
         results = ids, scores, active, log_normaliser, _NO_SCORES, _NO_IDS, _NO_SCORES
@@ -110,10 +105,9 @@ class Fitted(ABC):
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M); -inf where they are shares of the active tokens and an id is not one."""
-        hidden, ids = self._host(hidden), known_ids("tokens to score", ids, 0, self.vocabulary)
+        hidden = self._host(hidden)
         rows = len(hidden)
-        if ids.ndim != 2 or len(ids) != rows:
-            raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {rows} hidden vectors.")
+        ids = checked_wanted(ids, rows, self.vocabulary)
         found = np.empty(ids.shape, dtype=np.float32)
         best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
         self._answer(hidden, (NONE, ids), (*best, np.empty(rows, np.int64), _NO_NUMBERS, found, _NO_IDS, _NO_SCORES))
@@ -144,11 +138,7 @@ class Fitted(ABC):
         """Hidden vectors as the kernels read them."""
         if not isinstance(hidden, np.ndarray):
             hidden = host(hidden)
-        if hidden.ndim != 2 or hidden.shape[1] != self.width:
-            raise ValueError(
-                f"The projection takes hidden vectors of width {self.width}, got {hidden.shape}. "
-                "Use the projection of the same model."
-            )
+        check_width(hidden, self.width)
         return hidden if hidden.dtype == np.float32 and hidden.flags.carray else plain(hidden, np.float32)
 
     def _room(self, rows: int) -> tuple[Any, ...]:

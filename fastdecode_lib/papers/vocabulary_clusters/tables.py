@@ -19,11 +19,12 @@ from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -153,7 +154,6 @@ def table2(
         timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
         for name, m in zip(systems, timed, strict=True):
             active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
-            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
             row = {
                 "name": f"{direction}, {name}",
                 "direction": direction,
@@ -161,9 +161,7 @@ def table2(
                 "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
                 "active": float(active.mean() / found.matrix.shape[0]),
                 "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
-                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "rows": float(np.mean([len(h) for h in steps])),
                 "noisy": noisy(timed[0], m),
                 "kind": "measured",
@@ -271,7 +269,6 @@ def _decoded(
                 exact = exact or outputs
                 said = found.loaded.texts(texts, outputs)
                 bleu, chrf = quality(said, references)
-                low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
                 rows.append(
                     {
                         "name": f"{direction}, {m.name}, {protocol}",
@@ -282,9 +279,7 @@ def _decoded(
                         "bleu": bleu,
                         "chrf": chrf,
                         "identical": float(np.mean([a == b for a, b in zip(outputs, exact, strict=True)])),
-                        "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                        "speedup_low": low,
-                        "speedup_high": high,
+                        **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                         "noisy": noisy(timed[0], m),
                         "kind": "measured",
                     }
@@ -399,15 +394,12 @@ def figure3(
     timed = measure(systems, list(batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
     rows = []
     for (clusters, top), m in zip(settings, timed[1:], strict=True):
-        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
         rows.append(
             {
                 "name": m.name,
                 "group": f"K = {top}",
                 "clusters": clusters,
-                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "identical": m.agreement(timed[0]),
                 "noisy": noisy(timed[0], m),
                 "kind": "measured",

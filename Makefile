@@ -23,7 +23,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app bench-ddgviz bench-cpu bench-projections bench-combinations test lint types tests notebooks format figures train clean install
+.PHONY: help lab app test lint types tests notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -80,21 +80,9 @@ figures: install ## draw every figure and table into build/figures
 		--svg docs/pictures/passes-$$theme.svg "My sister has been learning to play the piano for two years." >/dev/null; done
 	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py
 
-bench-ddgviz: install ## measure the picture against its budgets
-	$(call say,bench-ddgviz: Chromium and two minutes)
-	PYTHONPATH=tests/ddgviz $(BIN)/python -m benchmarks.ddgviz $(BENCH_ARGS)
-
-bench-cpu: install ## measure the engines against others on this CPU
-	$(call say,bench-cpu: some 20 minutes; BENCH_ARGS=--quick takes under five)
-	$(BIN)/python -m benchmarks.cpu $(BENCH_ARGS)
-
-bench-projections: install ## measure the projections against numpy on trained contexts
-	$(call say,bench-projections: long; BENCH_ARGS=--quick takes under five minutes)
-	$(BIN)/python -m benchmarks.projections $(BENCH_ARGS)
-
-bench-combinations: install ## measure every decoder with every projection in every precision
-	$(call say,bench-combinations: half an hour, and needs FASTDECODE_DATA)
-	$(BIN)/fastdecode experiment combinations.cube --scale laptop --results build/bench $(BENCH_ARGS)
+bench-%: install ## measure cpu, projections, combinations or ddgviz on this machine
+	$(call say,bench-$*: BENCH_ARGS=--quick takes under five minutes)
+	PYTHONPATH=tests/ddgviz $(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

@@ -1,20 +1,14 @@
-"""Measures the picture against its budgets: drawing, latency, bytes, and what recording costs. Run by `make bench-ddgviz`.
+"""What the picture takes: drawing, latency, bytes, and what recording costs. Needs Chromium, headless and without a GPU."""
 
-Needs Chromium. Times are of this machine, headless and without a GPU: see the first line of what it prints.
-"""
-
-import argparse
 import json
 import os
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,16 +17,13 @@ import nbformat
 import simulate
 
 import ddgviz
+from benchmarks.report import Row, command_of, options_of, report
 from ddgviz.assets import script
 from ddgviz.browser import find_browser
 from ddgviz.page import html
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = {"40x24": (40, 24), "512x200": (512, 200)}
-BUDGETS = {
-    "40x24": {"draw p95": 10.0, "latency p95": 60.0, "bytes a row": 1200, "notebook": 200_000},
-    "512x200": {"draw p95": 15.0, "bytes a row": 4500, "sealed": 700_000, "notebook": 200_000},
-}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 TIMED_FRAMES = """
 window.frames_ms = [];
@@ -262,60 +253,46 @@ def p95(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
 
 
-def line(name: str, value: str, budget: float | None = None, worst: float | None = None) -> None:
-    """One row of the report, with its budget and whether it holds."""
-    held = "" if budget is None else f"  budget {budget:g}: {'held' if (worst or 0) <= budget else 'NOT held'}"
-    print(f"  {name:<34} {value}{held}", flush=True)
-
-
-def main() -> None:
-    """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of the recording measurement")
-    options = parser.parse_args()
-    from playwright.sync_api import sync_playwright
-
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, headless Chromium, no GPU\n"
-    )
-    print("module")
-    line("one script, bytes", f"{len(script().encode()):,}", 60_000, len(script().encode()))
+def bytes_rows() -> Iterator[Row]:
+    """Bytes of the script, of a page, and of runs in messages and in notebooks."""
+    yield Row("one script", len(script().encode()), "bytes")
     small = simulate.garden()
     data = len(json.dumps(small)) + len(json.dumps(ddgviz.show(small).words))
-    rest = len(html(small).encode()) - data
-    line("standalone page without data, bytes", f"{rest:,}", 70_000, rest)
+    yield Row("standalone page without data", len(html(small).encode()) - data, "bytes")
+    for name, size in SIZES.items():
+        for part, count in sizes(grid(*size)).items():
+            yield Row(f"{name}, {part}", count, "bytes")
+
+
+def browser_rows(steps: int) -> Iterator[Row]:
+    """Milliseconds of a drawn frame, and from `append` to the drawn frame in JupyterLab, rows coming at 20 a second."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
         waits = latencies(browser)
         for name, size in SIZES.items():
-            trace = grid(*size)
-            budget = BUDGETS[name]
-            print(f"\n{name}: {size[0]} positions, {size[1]} passes")
-            drawn = draws(browser, trace)
-            said = f"median {statistics.median(drawn):.1f}, p95 {p95(drawn):.1f} of {len(drawn)} frames"
-            line("draw, ms", said, budget["draw p95"], p95(drawn))
-            wait = waits[name]
-            said = f"median {statistics.median(wait):.0f}, p95 {p95(wait):.0f} of {len(wait)} rows at 20 a second"
-            line("append to drawn in JupyterLab, ms", said, budget.get("latency p95"), p95(wait))
-            bytes_of = sizes(trace)
-            for key in ("bytes a row", "sealed", "page", "notebook"):
-                line(
-                    key if "bytes" in key else f"{key}, bytes", f"{bytes_of[key]:,.0f}", budget.get(key), bytes_of[key]
-                )
+            for part, times in (("draw", draws(browser, grid(*size), steps)), ("append to drawn", waits[name])):
+                yield Row.of_samples(f"{name}, {part}", times, "ms", f"p95 {p95(times):.1f} of {len(times)}")
         browser.close()
-    print("\nrecording, greedy, tatoeba-small, 12 own sentences, one thread, interleaved, CPU time")
-    seconds = recording(options.rounds)
-    base = seconds["decoded"]
+
+
+def recording_rows(rounds: int) -> Iterator[Row]:
+    """CPU time of what records and draws, over that of decoding alone, in the same round."""
+    seconds = recording(rounds)
     for name, values in seconds.items():
-        ratio = statistics.median(value / plain for value, plain in zip(values, base, strict=True))
-        budget_held = 1.05 if name == "drawn live" else None
-        line(
-            f"{name}, times decoded",
-            f"{ratio:.3f}  (median {1000 * statistics.median(values):.0f} ms)",
-            budget_held,
-            ratio,
-        )
+        ratios = [value / plain for value, plain in zip(values, seconds["decoded"], strict=True)]
+        yield Row.of_samples(f"recording: {name}", ratios, "times decoded")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and report."""
+    options = options_of("ddgviz", __doc__, corpus=False).parse_args(arguments)
+    rounds, steps = (2, 4) if options.tiny else (5, 40) if options.quick else (15, 120)
+    rows = [*bytes_rows(), *browser_rows(steps), *recording_rows(rounds)]
+    report(rows, command_of("ddgviz", arguments), options)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -335,7 +335,7 @@ BROKEN = [
         "def f():\n    from fastdecode_lib.papers import sharp_models",
         "nothing of another",
     ),
-    ("fastdecode_lib.papers.sharp_models.page", "from benchmarks import cpu", "nothing is built on benchmarks"),
+    ("fastdecode_lib.papers.sharp_models.x", "from benchmarks import cpu", "nothing is built on benchmarks"),
     ("ddgviz.x", "from benchmarks import ddgviz", "nothing is built on benchmarks"),
     ("ddgviz.x", "def f():\n    import torch", "pictures know nothing"),
     ("ddgviz.x", "from transformers import MarianMTModel", "pictures know nothing"),

@@ -91,26 +91,19 @@ def _experiment(options: argparse.Namespace) -> int:
 
 def _list_experiments(stem: str, json_file: str | None) -> int:
     from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.papers.catalogue import INVENTORY, experiments
+    from fastdecode_lib.papers.catalogue import papers
     from fastdecode_lib.store import write_table
 
-    known = experiments()
-    papers = {entry.experiment.partition(".")[0]: entry.paper for entry in INVENTORY}
     rows: list[dict[str, Any]] = [
         {
-            "name": e.experiment,
-            "paper": e.paper,
+            "name": e.name,
+            "paper": paper.number,
             "label": e.label,
-            "title": e.title,
-            "state": _state(known[e.experiment]),
+            "title": e.title.removeprefix(f"{e.label}: "),
+            "state": _state(e),
         }
-        for e in INVENTORY
-    ]
-    of_papers = {row["name"] for row in rows}
-    rows += [
-        {"name": e.name, "paper": papers.get(e.stem, ""), "label": "", "title": e.title, "state": _state(e)}
-        for e in known.values()
-        if e.name not in of_papers
+        for paper in papers()
+        for e in paper.experiments
     ]
     rows = [row for row in rows if stem in ("", row["name"].partition(".")[0])]
     if stem and not rows:

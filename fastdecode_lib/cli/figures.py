@@ -49,7 +49,7 @@ def _figures(options: argparse.Namespace) -> int:
             print(f"fastdecode: {name} is left out. {one_line(error)}", file=sys.stderr)
             continue
         stem = folder / f"{name}.{scale}"
-        _write_tables(frame, stem)
+        _write_tables(e, frame, stem)
         write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
         print(f"{stem}.csv .tex .json")
         traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
@@ -106,11 +106,13 @@ def _curves(frame: Any, chart: Any) -> Any:
     return ddgviz.curves(frame, **settings) if len(frame) else None
 
 
-def _write_tables(frame: Any, stem: Path) -> None:
-    """A table as CSV and as LaTeX."""
+def _write_tables(e: Any, frame: Any, stem: Path) -> None:
+    """Write the columns that an experiment declares as CSV and as LaTeX."""
+    from fastdecode_lib.papers.reading import numbers, texts
     from fastdecode_lib.store import atomic_file
 
+    rows = e.arrange(frame) if e.arrange else frame
     with atomic_file(f"{stem}.csv") as temporary:
-        frame.to_csv(temporary, index=False)
+        numbers(rows, *e.columns).to_csv(temporary, index=False)
     with atomic_file(f"{stem}.tex") as temporary:
-        frame.to_latex(temporary, index=False, float_format="%.3f", escape=True)
+        texts(rows, *e.columns).to_latex(temporary, index=False, escape=True)

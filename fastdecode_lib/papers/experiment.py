@@ -1,4 +1,4 @@
-"""An experiment: a table or figure of a paper as a function, how much it does, and how it is drawn."""
+"""An experiment: a table or figure of a paper as a function, how much it does, and how it is read and drawn."""
 
 import inspect
 import os
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,16 +65,96 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a table as it is read: in a notebook, on the results page, in LaTeX and in CSV.
+
+    An interval, ``{name}_low`` and ``{name}_high``, stands behind the value.
+
+    Attributes
+    ----------
+    name : str
+        In the rows.
+    heading : str
+        With the unit where there is one; by default the name in words, with "paper:" before the paper's values.
+    digits : int or None
+        Behind the point; by default three in all below 1, two above, none from 100 on.
+    share : bool
+        Whether it is shown in percent.
+    """
+
+    name: str
+    heading: str = ""
+    digits: int | None = None
+    share: bool = False
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        name = self.name.removeprefix("paper_")
+        return self.heading or ("paper: " if name != self.name else "") + SPELLED.get(name, name.replace("_", " "))
+
+    def text(self, value: Any, low: Any = None, high: Any = None) -> str:
+        """A value as it is read, with its interval if it has one; empty where there is none."""
+        if value is None or value != value:
+            return ""
+        if isinstance(value, (bool, np.bool_)):
+            return "yes" if value else "no"
+        if not isinstance(value, int | float | np.number):
+            return str(value)
+        if low is None or low != low:
+            return self._number(float(value), self.digits)
+        digits = (2 if abs(float(value)) < 100 else 0) if self.digits is None and not self.share else self.digits
+        return f"{self._number(float(value), digits)} ({self._number(low, digits)}–{self._number(high, digits)})"
+
+    def _number(self, value: float, digits: int | None) -> str:
+        if self.share or self.name.removeprefix("paper_") in SHARES:
+            return f"{value:.{1 if digits is None else digits}%}"
+        if digits is not None:
+            return f"{value:,.{digits}f}"
+        if abs(value) >= 1e9 or abs(value) < 1:
+            return f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 or (value.is_integer() and abs(value) > 1) else f"{value:.2f}"
+
+
+SPELLED = {
+    "bleu": "BLEU", "chrf": "chrF", "p_at_1": "P@1", "p_at_5": "P@5", "identical": "same outputs", "agreement": "same outputs",
+    "microseconds": "µs", "milliseconds": "ms", "megabytes": "MB", "calls": "passes", "calls_ratio": "passes saved",
+    "tokens_per_pass": "tokens a pass", "tokens_per_second": "tokens/s", "sentences_per_second": "sentences/s",
+    "words_per_second": "words/s", "gigabytes_per_second": "GB/s", "over_exact": "over our exact kernel", "set": "sentences",
+}  # fmt: skip
+"""Headings of columns that several tables have."""
+SHARES = {
+    "identical", "agreement", "active_share", "p_at_1", "p_at_5", "share", "largest_share", "mean_share",
+    "same_as_exact", "as_greedy", "source_coverage", "target_coverage", "coverage", "unique",
+}  # fmt: skip
+"""Columns shown in percent in every table."""
+
+
+def columns(*named: str | Column) -> tuple[Column, ...]:
+    """Columns in order; a string holds names, parted by spaces, of some that need no heading."""
+    return tuple(
+        column for part in named for column in (map(Column, part.split()) if isinstance(part, str) else [part])
+    )
+
+
+@dataclass(frozen=True)
 class Experiment:
-    """A table or figure that can be made here.
+    """A table or figure that can be made here, and how it is read.
 
     Attributes
     ----------
     stem, table : str
         ``start_here`` and ``comparison`` for ``fastdecode experiment start_here.comparison``.
     title : str
+        Begins with what the paper calls it, as ``Table 2: ...``.
     run : callable
         Takes a `Scale` and keyword settings, returns a DataFrame.
+    columns : tuple of Column
+        What is read of the rows, everywhere; all columns if empty.
+    arrange : callable or None
+        Chooses, averages or turns the rows for reading.
+    note : str
+        What has to be known to read it, in Markdown.
     chart : Chart or None
         How it is drawn, if as curves.
     traced : bool
@@ -81,16 +163,22 @@ class Experiment:
         Whether it is a table of ``compare``, and drawn as such.
     live : bool
         Whether its notebook makes it, in seconds, so that no outcome of it comes with fastdecode.
+    counted : bool
+        Whether it counts and scores and measures no time, so that it can be made beside others.
     """
 
     stem: str
     table: str
     title: str
     run: Callable[..., "pd.DataFrame"]
+    columns: tuple[Column, ...] = ()
+    arrange: Callable[["pd.DataFrame"], "pd.DataFrame"] | None = None
+    note: str = ""
     chart: Chart | None = None
     traced: bool = False
     compares: bool = False
     live: bool = False
+    counted: bool = False
 
     @property
     def name(self) -> str:
@@ -98,27 +186,44 @@ class Experiment:
         return f"{self.stem}.{self.table}"
 
     @property
-    def counted(self) -> bool:
-        """Whether it counts and scores and measures no time, so that it can be made beside others."""
-        return self.table in COUNTED.get(self.stem, ())
+    def label(self) -> str:
+        """What the paper calls it, as ``Table 2``; empty for what is beyond the paper."""
+        label = self.title.partition(":")[0]
+        return label if label.startswith(("Table ", "Figure ")) else ""
+
+    @property
+    def on_page(self) -> bool:
+        """Whether the results page shows it: what declares how it is read, and is no figure alone."""
+        return bool(self.columns or self.arrange)
 
     def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of some settings that this experiment has."""
+        """The settings that this experiment takes."""
         known = inspect.signature(self.run).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
         return {name: value for name, value in settings.items() if takes_all or name in known}
 
 
-COUNTED = {
-    "vocabulary_clusters": {
-        "figure1", "figure2", "figure4", "table1", "table5", "table6", "sharing", "rating_power", "lossless"
-    },
-    "learning_to_screen": {"figure1", "table1", "table7", "table8"},
-    "double_token_decoding": {"figure1", "figure2", "mask_predict", "table1", "table3"},
-    "parallel_decoding": {
-        "figure1", "figure2", "figure4", "figure6", "table4", "examples", "vocabulary", "drafts", "dependencies"
-    },
-    "sharp_models": {"quality", "unique_states", "coverage", "engines", "precisions"},
-    "combinations": {"drafts", "tuned"},
-}  # fmt: skip
-"""The tables without times."""
+@dataclass(frozen=True)
+class Paper:
+    """A paper, or another group of experiments with a notebook.
+
+    Attributes
+    ----------
+    stem : str
+        Of the experiments and the notebook.
+    number : str
+        ``"000"`` to ``"004"``; empty for what is no paper.
+    title : str
+    experiments : tuple of Experiment
+    introduction : str
+        On the results page, in Markdown.
+    inconsistencies : tuple of str
+        What does not add up in the paper.
+    """
+
+    stem: str
+    number: str
+    title: str
+    experiments: tuple[Experiment, ...]
+    introduction: str = ""
+    inconsistencies: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.comparing import compare
-from fastdecode_lib.papers.experiment import Experiment, Scale
+from fastdecode_lib.papers.experiment import Experiment, Paper, Scale
 from fastdecode_lib.text.sentences import SENTENCES
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def comparison(
     )
 
 
-EXPERIMENTS = (
-    Experiment("start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True, live=True),
+COMPARISON = Experiment(
+    "start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True, live=True
 )
+PAPER = Paper("start_here", "", "The first notebook", (COMPARISON,))

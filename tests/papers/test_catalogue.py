@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastdecode_lib.papers.catalogue import INVENTORY, PAPERS, experiments
+from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.experiment import Scale
 
 PRINTED = {
@@ -15,16 +15,17 @@ PRINTED = {
 """Numbers of the tables and figures in each paper."""
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_inventory_is_complete(paper):
-    labels = [entry.label for entry in INVENTORY if entry.paper == paper]
-    tables, figures = PRINTED[paper]
+@pytest.mark.parametrize("number", PRINTED)
+def test_every_printed_table_and_figure_is_made_here(number):
+    (paper,) = (paper for paper in papers() if paper.number == number)
+    labels = [experiment.label for experiment in paper.experiments if experiment.label]
+    tables, figures = PRINTED[number]
     assert sorted(labels) == sorted([*(f"Table {n}" for n in tables), *(f"Figure {n}" for n in figures)])
 
 
-@pytest.mark.parametrize("entry", INVENTORY, ids=lambda entry: f"{entry.paper}-{entry.label}")
-def test_entry_is_made_here(entry):
-    assert entry.experiment in experiments()
+def test_experiments_are_named_after_their_function():
+    for name, experiment in experiments().items():
+        assert name == f"{experiment.stem}.{experiment.run.__name__}"
 
 
 def test_comparison_of_the_first_notebook():

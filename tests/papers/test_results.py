@@ -8,20 +8,25 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.papers.catalogue import experiments
-from fastdecode_lib.papers.combinations import page as page_combinations
+from fastdecode_lib.papers import page
+from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.combinations.drafts import as_predicted
-from fastdecode_lib.papers.double_token_decoding import page as page_002
-from fastdecode_lib.papers.learning_to_screen import page as page_001
+from fastdecode_lib.papers.combinations.experiments import LOST
+from fastdecode_lib.papers.experiment import Column, columns
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, at_equal_budgets, distinct
 from fastdecode_lib.papers.outcomes import NoResult, committed
-from fastdecode_lib.papers.page import PAGE
-from fastdecode_lib.papers.reading import beside, neat, shown, waiting, with_paper
-from fastdecode_lib.papers.sharp_models import cost_page
-from fastdecode_lib.papers.sharp_models import page as page_004
-from fastdecode_lib.papers.vocabulary_clusters import page as page_000
+from fastdecode_lib.papers.reading import (
+    committed_result,
+    is_noisy,
+    not_measured,
+    numbers,
+    table,
+    texts,
+    with_paper_curve,
+    with_paper_values,
+)
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
 from fastdecode_lib.papers.vocabulary_clusters.printed import TABLE_6
 from fastdecode_lib.text.corpus import spread_over
@@ -95,8 +100,8 @@ def test_what_the_readme_says_of_clusters_and_screens():
         ("table4", batch, "clustered, shared"): ((1.2, 1.5), (0.75, 0.85), (-0.2, 0.4)),
         ("table4", batch, "clustered"): ((1.3, 1.6), (0.49, 0.64), (0.0, 1.3)),
     }
-    for (table, protocol, method), wanted in told.items():
-        whole = committed(f"vocabulary_clusters.{table}").query("kind == 'measured'")
+    for (name, protocol, method), wanted in told.items():
+        whole = committed(f"vocabulary_clusters.{name}").query("kind == 'measured'")
         whole = whole[whole.protocol == protocol]
         found, exact = (whole[whole.method == m].set_index("direction") for m in (method, "exact"))
         lost = exact.bleu - found.bleu
@@ -203,11 +208,6 @@ def test_the_papers_ratings_in_the_result_are_those_it_prints():
     for direction, printed in TABLE_6.items():
         row = rows.loc[f"{direction}, paper"]
         assert (row.paper_exact, row.paper_clustered, row.paper_mark) == printed
-
-
-def test_what_the_page_says_of_the_goal_at_the_papers_geometry():
-    (said,) = re.findall(r"it is reached by: (.*)\.", page_000.SECTION.text())
-    assert said == "; ".join(f"{m}, clustered 2.0% {q}" for m in ("dense", "m3") for q in ("float16", "int8"))
 
 
 def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
@@ -321,20 +321,6 @@ def test_what_the_readme_says_of_learned_drafts_in_time():
     assert (best.loc[("tatoeba-small", "int8"), "speedup"] < 1).all()
 
 
-def test_what_the_readme_says_of_the_cube():
-    cube = committed("combinations.cube")
-    assert (cube["agreement"] < page_combinations.LOST).sum() == 72
-    told = page_combinations.SECTION.text()
-    assert "72 combinations, with" in told and "Of the 146 others" in told and "promised too much in 99%" in told
-    rows = cube.set_index(["model", "decoder", "projection", "precision"])
-    fast = rows.loc[("tatoeba-small", "greedy", "clustered", "int8")]
-    plain = rows.loc[("tatoeba-small", "greedy", "exact", "float32")]
-    assert round(fast["speedup"], 1) == 4.1 and round(fast["agreement"], 2) == 0.61
-    assert round(plain["bleu"] - fast["bleu"], 1) == 0.2
-    lossless = rows.loc[("tatoeba-small", "greedy", "quantised", "float32")]
-    assert [round(lossless[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.8, 1.6, 1.9]
-
-
 def test_what_the_readme_says_of_sharp_models():
     ladder = committed("sharp_models.table1").query("name == 'merged states'")
     said = [[round(row[f"factor{end}"], 1) for end in ("", "_low", "_high")] for _, row in ladder.iterrows()]
@@ -352,56 +338,118 @@ def test_what_the_readme_says_of_sharp_models():
         assert tuple(round(steps.loc[name, f"ratio{end}"], 1) for end in ("", "_low", "_high")) == wanted
 
 
-def test_a_page_counts_the_rows_that_are_noisy():
-    told = page_004.SECTION.text().partition("### ")[2]
-    assert "20 of 20 rows are noisy." in told.splitlines()[2]
+def test_what_the_readme_says_of_the_cube():
+    cube = committed("combinations.cube")
+    lost = cube["agreement"] < LOST
+    assert lost.sum() == 72
+    rows = cube.set_index(["model", "decoder", "projection", "precision"])
+    fast = rows.loc[("tatoeba-small", "greedy", "clustered", "int8")]
+    plain = rows.loc[("tatoeba-small", "greedy", "exact", "float32")]
+    assert round(fast["speedup"], 1) == 4.1 and round(fast["agreement"], 2) == 0.61
+    assert round(plain["bleu"] - fast["bleu"], 1) == 0.2
+    lossless = rows.loc[("tatoeba-small", "greedy", "quantised", "float32")]
+    assert [round(lossless[f"speedup{end}"], 1) for end in ("", "_low", "_high")] == [1.8, 1.6, 1.9]
+    base = cube[(cube["speedup"] == 1) & cube["lossless"].eq(True)].set_index("model")["decoder"]
+    parts = (
+        (cube["decoder"] != cube["model"].map(base)).astype(int)
+        + (cube["projection"] != "exact")
+        + (cube["precision"] != "float32")
+    )
+    several = cube[(parts > 1) & ~lost & cube["speedup"].notna()]
+    assert len(several) == 146 and round((several["product"] > several["speedup"]).mean(), 2) == 0.99
 
 
 def test_the_papers_values_stand_beside_ours():
-    table = beside(committed("parallel_decoding.table1"), "speedup")
-    row = table.loc[("hybrid:block=3", "joined", "honest")]
-    assert row["paper", "en-de"] == 1.34 and row["paper mbart", "de-en"] == 1.07
-    ours = row["ours"].drop("mean")
-    assert len(ours) == 6 and row["ours", "mean"] == pytest.approx(ours.mean())
+    wide = with_paper_values(committed("parallel_decoding.table1"), "speedup").set_index(["name", "set", "protocol"])
+    row = wide.loc[("hybrid:block=3", "joined", "honest")]
+    assert row["paper, en-de"] == 1.34 and row["paper mbart, de-en"] == 1.07
+    ours = row[[name for name in wide if not name.startswith("paper") and name != "mean"]]
+    assert len(ours) == 6 and row["mean"] == pytest.approx(ours.mean())
 
 
-@pytest.mark.parametrize("module", [page_000, page_001, page_002, page_004, page_combinations])
-def test_the_page_says_what_the_results_say(module):
-    text = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
-    assert f"\n{module.SECTION.text()}\n" in text, f"run python -m {module.__name__}"
-
-
-def test_the_page_of_costs_follows_from_measured_throughput():
-    text = (Path(__file__).parents[2] / cost_page.PAGE).read_text(encoding="utf-8")
-    assert text == cost_page.text(), f"run python -m {cost_page.__name__}"
-    row = committed("sharp_models.throughput").set_index("name").loc["compiled int8"]
-    each = row.sentences_per_second / row.threads
-    (line,) = (line for line in text.splitlines() if line.startswith("| compiled int8"))
-    cells = [float(cell) for cell in line.strip("| ").split(" | ")[1:]]
-    minutes = 1e6 / each / 60
-    expected = [each, minutes, minutes / 10, minutes / 1000, minutes / 60 * cost_page.PRICE]
-    assert cells == [float(f"{value:.2g}") for value in expected], "two digits, and no more"
+def test_the_page_says_what_the_results_say():
+    text = (Path(__file__).parents[2] / page.PAGE).read_text(encoding="utf-8")
+    assert text.partition(page.WRITTEN)[2] == page.written().removeprefix(page.WRITTEN), (
+        f"run python -m {page.__name__}"
+    )
 
 
 def test_the_page_is_written_in_place(tmp_path):
-    page = tmp_path / "results.md"
-    old = f"# Results\n\n{page_004.SECTION.title}\n\nold\n\n### older\n\n## Paper 005\n\nkept\n"
-    page.write_text(old, encoding="utf-8")
-    page_004.SECTION.write(page)
-    once = page.read_text(encoding="utf-8")
-    assert once == f"# Results\n\n{page_004.SECTION.text()}\n\n## Paper 005\n\nkept\n"
-    page_004.SECTION.write(page)
-    assert page.read_text(encoding="utf-8") == once
+    path = tmp_path / "results.md"
+    path.write_text(f"# Results\n\n{page.WRITTEN}\n\nold\n", encoding="utf-8")
+    for _ in range(2):
+        page.write(path)
+        assert path.read_text(encoding="utf-8") == f"# Results\n\n{page.written()}"
+
+
+def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
+    (paper,) = (paper for paper in papers() if paper.stem == "sharp_models")
+    text = page.section(paper)
+    assert "20 of 20 rows are noisy." in text.partition("### Table 1")[2].partition("### ")[0]
+    for experiment in paper.experiments:
+        assert (f"### {experiment.title}\n" in text) == experiment.on_page
+        assert not experiment.on_page or experiment.note in text
+
+
+def test_every_declared_column_exists():
+    """A typing error in a declaration would leave a column out and nobody would see it."""
+    for experiment in experiments().values():
+        try:
+            frame = committed(experiment.name)
+        except NoResult:
+            continue
+        rows = experiment.arrange(frame) if experiment.arrange else frame
+        missing = {column.name for column in experiment.columns} - set(rows)
+        assert missing <= {
+            "recorded",
+            "mixed",
+            "calls_ratio_as_paper_counts",
+            "agreement",
+            "bleu",
+            "chrf",
+            "speedup",
+        }, experiment.name
+        headings = [column.title for column in experiment.columns]
+        assert len(set(headings)) == len(headings), experiment.name
+
+
+def test_numbers_in_notes_follow_from_the_results():
+    notes = {name: experiment.note for name, experiment in experiments().items()}
+    rates = committed("sharp_models.throughput").set_index("name")
+    minutes = 1e6 / (rates.sentences_per_second / rates.threads) / 60
+    wanted = [f"{minutes[f'{engine} {q}']:.0f}" for engine in ("compiled", "ctranslate2") for q in ("float32", "int8")]
+    said = re.findall(
+        r"take (\d+) minutes .* and (\d+) in int8 \(CTranslate2: (\d+) and (\d+)\)", notes["sharp_models.throughput"]
+    )
+    assert [list(found) for found in said] == [wanted]
+    assert f"{paper_000.IDENTICAL:.0%} of their outputs" in notes["vocabulary_clusters.table3"]
+    compared = committed("sharp_models.table1").sentences.dropna().unique()
+    assert f"on {compared.item():.0f} sentences" in notes["sharp_models.table1"]
+    systems = committed("double_token_decoding.table2")
+    for rows, part in systems.attrs["provenance"]["also"].items():
+        if "shallow_l2r" in rows or "mask_predict_4" in rows:
+            assert (
+                "{single:.1f} and {joined:.1f}".format(**part["bleu_of_l2r"]) in notes["double_token_decoding.table2"]
+            )
+    ratio = committed("double_token_decoding.figure3").set_index(["name", "beam"]).speedup["base, batch 1", 10]
+    profile = committed("double_token_decoding.profile").query(
+        "system == 'bidirectional' and size == 'base' and batch == 1"
+    )
+    assert max(ratio, profile.speedup.max(), profile.products.max()) < 1.55
+    timed, drafts = committed("combinations.draft_time"), committed("combinations.drafts")
+    assert (timed.identical == 1).all() and (drafts.identical == 1).all() and timed.sentences.max() == 8
+    sentences = committed("sharp_models.precisions").sentences.max()
+    assert f"at most {sentences:,.0f} sentences" in notes["sharp_models.precisions"]
 
 
 def test_an_outcome_is_shown_under_its_command(capsys):
-    assert shown("parallel_decoding.cost", len) == len(committed("parallel_decoding.cost"))
+    assert committed_result("parallel_decoding.cost", len) == len(committed("parallel_decoding.cost"))
     command, machine = capsys.readouterr().out.splitlines()
     assert command.startswith("fastdecode experiment parallel_decoding") and "AMD" in machine
     assert machine.endswith("; torch engine; 1 thread")
-    shown("sharp_models.steps", len)
+    committed_result("sharp_models.steps", len)
     assert "engine" not in capsys.readouterr().out, "its rows name the engines"
-    assert shown("nothing", len) is None
+    assert committed_result("nothing", len) is None
     assert "fastdecode experiment nothing" in capsys.readouterr().out
 
 
@@ -416,20 +464,20 @@ def test_a_notebook_says_what_is_not_measured():
             absent.append(name)
         else:
             partly += [name] if "gap" in frame and frame["gap"].notna().any() else []
-    told = waiting("learning_to_screen")
+    told = not_measured("learning_to_screen")
     for state, some in (("Not measured yet", absent), ("Measured in part", partly)):
         line = next((line for line in told.splitlines() if line.startswith(state)), "")
         assert line.count(";") == max(len(some) - 1, 0) and bool(line) == bool(some)
     for name in partly:
         assert all(gap in told for gap in committed(name)["gap"].dropna())
-    assert "Figure 1" not in waiting("vocabulary_clusters"), "the notebook makes it"
-    assert waiting("nothing") == "All tables and figures are measured."
+    assert "Figure 1" not in not_measured("vocabulary_clusters"), "the notebook makes it"
+    assert not_measured("nothing") == "All tables and figures are measured."
 
 
 def test_the_papers_curve_stands_behind_ours():
     rows = [("a", "x", 1.0, 2.0), ("b", "x", 3.0, None), ("a", "y", 5.0, 2.0)]
     frame = pd.DataFrame(rows, columns=["name", "set", "factor", "paper_factor"]).assign(kind="measured")
-    both = with_paper(frame, "factor", "set")
+    both = with_paper_curve(frame, "factor", "set")
     assert both["factor"].tolist() == [1, 3, 5, 2] and both["kind"].tolist()[2:] == ["measured", "paper"]
     assert both["set"].iloc[-1] == "paper" and both["name"].iloc[-1] == "a"
 
@@ -441,12 +489,37 @@ def test_tables_are_read_without_what_is_empty():
         {"name": "c", "p_at_1": None, "paper_speedup": 2.0, "note": None, "kind": "gap", "gap": "not trained"},
     ]
     frame = pd.concat([pd.DataFrame(rows), pd.DataFrame(rows[:1])]).assign(nothing=None)
-    shown_html = neat(frame).to_html()
-    assert shown_html.count("<tr>") == 1 + 3 and ">b<" not in shown_html and "nothing" not in shown_html
-    assert ">P@1<" in shown_html and ">paper: speedup<" in shown_html and ">gap<" not in shown_html
-    assert "0.9877" in shown_html and "12,346" in shown_html and "<b>x" not in shown_html
-    assert ">P@1<" not in neat(frame, "name", "paper_speedup", "lacking").to_html()
-    assert ">a<" in neat(frame.set_index("name")).to_html(), "an index that has a name is shown"
+    html = table(frame).to_html()
+    assert html.count("<tr>") == 1 + 3 and ">b<" not in html and "nothing" not in html
+    assert ">P@1<" in html and ">paper: speedup<" in html and ">gap<" not in html
+    assert "98.8%" in html and "12,346" in html and "<b>x" not in html
+    assert ">P@1<" not in table(frame, "name paper_speedup lacking").to_html()
+    assert ">a<" in table(frame.set_index("name")).to_html(), "an index that has a name is shown"
+
+
+def test_one_declaration_is_read_everywhere():
+    declared = columns(
+        "name", Column("speedup", "ratio"), Column("active", share=True), Column("bleu", digits=1), "good"
+    )
+    values = {"name": ["a|b", "c"], "speedup": [1.234, 150.0], "speedup_low": [1.1, 140.0], "speedup_high": [1.5, None]}
+    frame = pd.DataFrame(values | {"active": [0.125, None], "bleu": [30.06, 31.0], "good": [True, False], "rest": 1})
+    frame["speedup_low"] = [1.1, None]
+    cells = texts(frame, *declared)
+    assert list(cells) == ["name", "ratio", "active", "BLEU", "good"]
+    assert cells.to_numpy().tolist() == [
+        ["a|b", "1.23 (1.10–1.50)", "12.5%", "30.1", "yes"],
+        ["c", "150", "", "31.0", "no"],
+    ]
+    assert page.markdown(frame, *declared).splitlines()[:3] == [
+        "| name | ratio | active | BLEU | good |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| a\\|b | 1.23 (1.10–1.50) | 12.5% | 30.1 | yes |",
+    ]
+    whole = numbers(frame, *declared)
+    assert list(whole) == ["name", "ratio", "ratio, low", "ratio, high", "active", "BLEU", "good"]
+    assert whole["ratio"].tolist() == [1.234, 150.0]
+    noisy = frame.assign(noisy_beam_1=[False, True])
+    assert texts(noisy, *declared).iloc[:, -1].tolist() == ["", "noisy"] and is_noisy(noisy).tolist() == [False, True]
 
 
 def test_screens_over_again_count_once():

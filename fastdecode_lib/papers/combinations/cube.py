@@ -54,7 +54,13 @@ AMOUNTS = {
 
 
 def cube(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
+    scale: Scale = Scale.LAPTOP,
+    *,
+    models: Mapping[str, str] = MODELS,
+    amount: Amount | None = None,
+    data: str | None = None,
+    seed: int = 0,
+    progress: bool = False,
 ) -> "pd.DataFrame":
     """Every combination on joined test sentences, one thread, one sentence at a time, all of a model in turns.
 
@@ -68,28 +74,29 @@ def cube(
 
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
-    for name, direction in MODELS.items():
+    amount = amount or AMOUNTS[scale]
+    for name, direction in models.items():
         try:
             place = trained(name)
         except NoResult as missing:
             rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
             continue
         fingerprints[name] = find_checkpoint(place).fingerprint
-        rows += _of_model(name, place, direction, scale, data, seed, progress)
+        rows += _of_model(name, place, direction, amount, scale, data, seed, progress)
     frame = pd.DataFrame(rows)
-    about = {"engine": "compiled", "device": "cpu", "sentences": AMOUNTS[scale].sentences, "fingerprints": fingerprints}
+    about = {"engine": "compiled", "device": "cpu", "sentences": amount.sentences, "fingerprints": fingerprints}
     frame.attrs["provenance"] = provenance(threads=1, seed=seed) | about | signatures()
     return frame
 
 
 def _of_model(
-    name: str, place: str, direction: str, scale: Scale, data: str | None, seed: int, progress: bool
+    name: str, place: str, direction: str, amount: Amount, scale: Scale, data: str | None, seed: int, progress: bool
 ) -> list[dict[str, Any]]:
     from tqdm.auto import tqdm
 
-    amount, (source, target) = AMOUNTS[scale], direction.split("-")
+    source, target = direction.split("-")
     models = {q: load(place, device="cpu", engine="compiled", precision=q) for q in amount.precisions}
-    pairs = _pairs(source, target, scale, data)
+    pairs = _pairs(source, target, scale, data, amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     few = spread_over(texts, amount.timed)
     found = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
@@ -123,11 +130,11 @@ def _of_model(
     return rows
 
 
-def _pairs(source: str, target: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
+def _pairs(source: str, target: str, scale: Scale, data: str | None, number: int) -> list[tuple[str, str]]:
     pairs = (
         own_pairs(source, target) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs("test", source, target)
     )
-    return spread_over(pairs if scale is Scale.TINY else join_pairs(pairs, seed=0), AMOUNTS[scale].sentences)
+    return spread_over(pairs if scale is Scale.TINY else join_pairs(pairs, seed=0), number)
 
 
 def _measured(

@@ -18,11 +18,12 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, signatures
-from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import measure, noisy
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.shared.random_models import OPUS
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
 from fastdecode_lib.translation import Session
@@ -57,7 +58,6 @@ def drafts(
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
     of outputs that are the same model's greedy ones: 1 by law, and every one is compared. Intervals are over sentences.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     texts = _texts(scale, data)
@@ -92,11 +92,16 @@ def drafts(
                         **_saved(base["passes"].to_numpy(), found["passes"].to_numpy(), seed),
                     }
                 )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "engine": "compiled", "precision": "float32", "direction": "-".join(DIRECTION), "fingerprints": fingerprints,
-    }  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | {
+            "engine": "compiled",
+            "precision": "float32",
+            "direction": "-".join(DIRECTION),
+            "fingerprints": fingerprints,
+        },
+    )
 
 
 def _texts(scale: Scale, data: str | None) -> dict[str, list[str]]:
@@ -226,8 +231,6 @@ def draft_time(
     shape. ``predicted`` is from counted passes and positions and measured costs of passes, and leaves the time of drafting out;
     outputs are compared, one by one, in the timed run.
     """
-    import pandas as pd
-
     amount = TIMED[scale]
     texts = {which: spread_over(_texts(scale, data)[which], amount.sentences) for which in TIMED_SETS}
     rows: list[dict[str, Any]] = []
@@ -253,13 +256,15 @@ def draft_time(
                 for row in _timed(sessions, some, amount, seed, progress):
                     named = ", ".join((*about.values(), row["draft"], str(row["width"])))
                     rows.append({"name": named} | about | row)
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "engine": "compiled",
-        "large": {"layers": amount.layers, "vocabulary": amount.vocabulary},
-        "fingerprints": fingerprints,
-    }
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | {
+            "engine": "compiled",
+            "large": {"layers": amount.layers, "vocabulary": amount.vocabulary},
+            "fingerprints": fingerprints,
+        },
+    )
 
 
 def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -285,7 +290,6 @@ def _timed(
     base, plain = found[0], counts[0]
     rows = []
     for (draft, width), m, own in zip(sessions, found, counts, strict=True):
-        low, high = bootstrap_ratio(base.seconds, m.seconds, seed)
         rows.append(
             {
                 "draft": draft,
@@ -296,9 +300,7 @@ def _timed(
                 "tokens_per_pass": float(plain["passes"].sum() / own["passes"].sum()),
                 "predicted": price.seconds(plain["passes"].mean(), plain["positions"].mean())
                 / price.seconds(own["passes"].mean(), own["positions"].mean()),
-                "speedup": float(np.median(base.seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", base.seconds, m.seconds, seed),
                 "cost": float(np.interp(width, WIDTHS, price.passes) / price.passes[0]),
                 "encoder_share": price.encoder * len(texts) / float(np.median(base.seconds)),
                 "seconds": m.seconds.tolist(),

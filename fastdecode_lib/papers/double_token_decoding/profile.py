@@ -33,6 +33,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timed,
 )
 from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -66,7 +67,6 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
     Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
     alone. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     rows = []
@@ -101,9 +101,7 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
                     "reading": used[0].passes / usage.passes,
                 }
             rows.append(row | {"kind": "measured"})
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"beam": BEAM}
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | {"beam": BEAM})
 
 
 def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: int) -> Any:
@@ -147,7 +145,6 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
     Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over single-token
     decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     made = []
@@ -177,9 +174,7 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
                     "kind": "measured",
                 }
             )
-    frame = pd.DataFrame(made)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"share": SHARE, "sets": SETS}
-    return frame
+    return with_provenance(made, provenance(threads=1, seed=seed) | {"share": SHARE, "sets": SETS})
 
 
 def _screened(network: Any, seed: int) -> Projection:

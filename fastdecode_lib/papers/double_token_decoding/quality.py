@@ -36,6 +36,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import SYSTEMS_002, GroupPreset
@@ -213,8 +214,6 @@ def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     As training scores it: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
     that a system's training began as, whose updates are not among its own.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for preset, recipe in SYSTEMS_002.items():
         try:
@@ -226,9 +225,7 @@ def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
             row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
             row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
             rows.append(row | {"kind": "measured"})
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(seed=seed)
-    return frame
+    return with_provenance(rows, provenance(seed=seed))
 
 
 def distilled(

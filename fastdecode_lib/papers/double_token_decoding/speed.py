@@ -30,6 +30,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
 
@@ -47,11 +48,8 @@ def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
 
 
 def _frame(rows: list[dict[str, Any]], seed: int) -> "pd.DataFrame":
-    import pandas as pd
 
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"engine": "compiled", "precision": "float32"}
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | {"engine": "compiled", "precision": "float32"})
 
 
 def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":

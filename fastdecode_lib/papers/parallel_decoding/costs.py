@@ -14,7 +14,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, noisy
+from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding import printed
@@ -27,6 +27,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     speedup_row,
     take_turns,
 )
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -75,8 +76,6 @@ def cost(
     progress: bool = False,
 ) -> "pd.DataFrame":
     """What a pass over w positions costs, in passes over one: of the model, and from laptop scale on of larger shapes."""
-    import pandas as pd
-
     model = model or load()
     widths = (1, 2, 4, 8, 16) if scale is Scale.TINY else tuple(range(1, 17))
     rounds = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}[scale]
@@ -89,21 +88,16 @@ def cost(
     for name, (make, steps) in made.items():
         found = pass_cost(make(), widths, steps=steps, rounds=rounds, threads=threads, seed=seed, progress=progress)
         for width, m in zip(widths, found, strict=True):
-            low, high = bootstrap_ratio(m.seconds, found[0].seconds, seed)
             rows.append(
                 {
                     "name": name,
                     "width": width,
-                    "cost": float(np.median(m.seconds) / np.median(found[0].seconds)),
-                    "cost_low": low,
-                    "cost_high": high,
+                    **ratio_of("cost", m.seconds, found[0].seconds, seed),
                     "milliseconds": 1000 * float(np.median(m.seconds)) / steps,
                     "note": "noisy" if noisy(m, found[0]) else "",
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {"rounds": rounds}
-    return frame
+    return with_provenance(rows, provenance(model, threads=threads, seed=seed) | {"rounds": rounds})
 
 
 # ------------------------------------------------------------------------------------------------------ figure 3: cores
@@ -125,8 +119,6 @@ def figure3(
     positions, ``a + b ceil(w / c)``, and greedy decoding, which has but one, gains nothing. More cores than positions bring
     the cost of every pass down to greedy's, and the speedup up to the ratio of passes, never further.
     """
-    import pandas as pd
-
     model = model or load()
     size = SIZES[scale]
     direction = directions_of(model, scale)[0]
@@ -149,16 +141,18 @@ def figure3(
         rows.append({"name": name, "cores": cores, "kind": "model", "speedup": taken[0] / taken[1], "note": ""})
     for name, values in printed.FIGURE_3.items():
         rows += [{"name": name, "cores": n, "kind": "paper", "paper_speedup": value} for n, value in values.items()]
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, seed=seed) | {
-        "model": "a + b ceil(w / cores), in greedy passes",
-        "a": float(start / (start + slope)),
-        "b": float(slope / (start + slope)),
-        "direction": "-".join(direction),
-        "sentences": len(texts),
-        "rounds": size.rounds,
-    }
-    return frame
+    return with_provenance(
+        rows,
+        provenance(model, seed=seed)
+        | {
+            "model": "a + b ceil(w / cores), in greedy passes",
+            "a": float(start / (start + slope)),
+            "b": float(slope / (start + slope)),
+            "direction": "-".join(direction),
+            "sentences": len(texts),
+            "rounds": size.rounds,
+        },
+    )
 
 
 def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:

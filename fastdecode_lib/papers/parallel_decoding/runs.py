@@ -20,9 +20,10 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
@@ -303,11 +304,8 @@ def _quality(
 
 def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
     """Speedup of a measurement over the one it ran beside, its interval, and whether the times were noisy."""
-    low, high = bootstrap_ratio(base.seconds, m.seconds, seed)
     return {
-        "speedup": float(np.median(base.seconds) / np.median(m.seconds)),
-        "speedup_low": low,
-        "speedup_high": high,
+        **ratio_of("speedup", base.seconds, m.seconds, seed),
         "seconds": float(np.median(m.seconds)),
         "note": "noisy" if noisy(base, m) else "",
     }

@@ -29,6 +29,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
@@ -97,8 +98,6 @@ def table4(
     data: str | None = None,
 ) -> "pd.DataFrame":
     """Table 4: sizes of the test sets, ours with their mean length in tokens of the model."""
-    import pandas as pd
-
     model = model or load()
     size = SIZES[scale]
     rows: list[dict[str, Any]] = []
@@ -110,9 +109,7 @@ def table4(
             {"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean(), "kind": "measured"}
         )
     rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in paper_003.TABLE_4.items()]
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, seed=seed)
-    return frame
+    return with_provenance(rows, provenance(model, seed=seed))
 
 
 def _flops(scale: Scale, settings: Mapping[str, Any]) -> "pd.DataFrame":
@@ -240,8 +237,6 @@ def figure6(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = Non
 
 def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
     """The qualitative examples: sentences of our own, what each decoder makes of them, and in how many passes."""
-    import pandas as pd
-
     model = model or load()
     rows = []
     for number, (source, target, text, reference) in enumerate(_shown(model, 2 if scale is Scale.TINY else None), 1):
@@ -263,9 +258,7 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
                     "same_as_greedy": bool(greedy.get("identical")),
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, seed=seed)
-    return frame
+    return with_provenance(rows, provenance(model, seed=seed))
 
 
 def word_internal(piece: str) -> bool:
@@ -320,11 +313,14 @@ def vocabulary(
     for name, number, weights, column in paper_003.MODELS:
         told = {"paper_calls_ratio": paper_003.mean(paper_003.TABLE_6, PGJ3, column), "parameters": weights}
         rows.append({"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number} | told)
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
-        "training_lines": len(training), "test_lines": len(outputs),
-    }  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        provenance(model, threads=threads, seed=seed)
+        | {
+            "training_lines": len(training),
+            "test_lines": len(outputs),
+        },
+    )
 
 
 def _parameters(model: TranslationModel) -> float | None:
@@ -395,8 +391,6 @@ def drafts(
     The mean of the directions, with the smallest and the largest: of test sentences, single and joined, and of technical
     English, which is text of another kind than the model and its tables were made from.
     """
-    import pandas as pd
-
     model = model or load()
     widths = (2, 5) if scale is Scale.TINY else WIDTHS
     number = SIZES[scale].others
@@ -439,9 +433,7 @@ def drafts(
                     "agreement": float(np.mean([(base.ids == found.ids).mean() for base, found in pairs])),
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed)
-    return frame
+    return with_provenance(rows, provenance(model, threads=threads, seed=seed))
 
 
 def _has_table(session: Session) -> bool:

@@ -10,9 +10,10 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.projections.active_sets import sampled
 from fastdecode_lib.projections.ann_indexes import Fgd, Scann
 from fastdecode_lib.projections.clustering import fit_clustered
@@ -372,12 +373,9 @@ def run(
     exact = next((m for m in found if m.name == EXACT), None)
     for m in found:
         microseconds = 1e6 * np.median(m.seconds) / len(vectors)
-        low, high = bootstrap_ratio(found[0].seconds, m.seconds, seed)
         rows[m.name] |= {
             "microseconds": microseconds,
-            "speedup": float(np.median(found[0].seconds) / np.median(m.seconds)),
-            "speedup_low": low,
-            "speedup_high": high,
+            **ratio_of("speedup", found[0].seconds, m.seconds, seed),
             "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
             "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
             "noisy": noisy(found[0], m),

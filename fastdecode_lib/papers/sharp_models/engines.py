@@ -24,6 +24,7 @@ from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, n
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
@@ -180,8 +181,6 @@ def steps(
     ``ratio``: a system's time a step divided by the compiled engine's in the same precision (float32 for Hugging Face and
     torch), in one run. ``agreement``: outputs equal to the compiled engine's in float32. Raw seconds stand in the provenance.
     """
-    import pandas as pd
-
     size = size or SIZES[scale]
     name = model.name if model else SMALL
     rows: list[dict[str, Any]] = []
@@ -213,11 +212,12 @@ def steps(
         for m in found:
             backend = workers[m.name].backend if m.name in workers else ""
             rows.append(_step_row(geometry, m, times_of, seed) | {"backend": backend, "note": _note(m, times_of)})
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = _about(
-        size, seed, 1, name, seconds=seconds, backends_milliseconds=tried, missing=missing, sentences=size.sentences
+    return with_provenance(
+        rows,
+        _about(
+            size, seed, 1, name, seconds=seconds, backends_milliseconds=tried, missing=missing, sentences=size.sentences
+        ),
     )
-    return frame
 
 
 def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement], seed: int) -> dict[str, Any]:
@@ -226,7 +226,6 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
     taken, own_taken = (sum(min(len(output) + 1, most) for output in found.outputs) for found in (m, own))
     each, own_each = m.seconds / taken, own.seconds / own_taken
     median = float(np.median(m.seconds))
-    low, high = bootstrap_ratio(each, own_each, seed)
     return {
         "name": f"{geometry.name}, {m.name}",
         "geometry": geometry.name,
@@ -234,9 +233,7 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
         "ms_per_step": 1000 * median / taken,
         "ms_per_sentence": 1000 * median / len(geometry.sources),
         "steps": taken,
-        "ratio": float(np.median(each) / np.median(own_each)),
-        "ratio_low": low,
-        "ratio_high": high,
+        **ratio_of("ratio", each, own_each, seed),
         "agreement": m.agreement(times["compiled float32"]),
     }
 
@@ -307,8 +304,6 @@ def pass_costs(
     progress: bool = False,
 ) -> "pd.DataFrame":
     """What a pass over w new positions costs, in passes over one: network and projection, each engine and precision."""
-    import pandas as pd
-
     size = size or SIZES[scale]
     name = model.name if model else SMALL
     rows: list[dict[str, Any]] = []
@@ -320,23 +315,18 @@ def pass_costs(
             )
             seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in found]
             for width, m in zip(WIDTHS, found, strict=True):
-                low, high = bootstrap_ratio(m.seconds, found[0].seconds, seed)
                 rows.append(
                     {
                         "name": f"{geometry.name}, {label}",
                         "geometry": geometry.name,
                         "system": label,
                         "width": width,
-                        "cost": float(np.median(m.seconds) / np.median(found[0].seconds)),
-                        "cost_low": low,
-                        "cost_high": high,
+                        **ratio_of("cost", m.seconds, found[0].seconds, seed),
                         "milliseconds": 1000 * float(np.median(m.seconds)) / geometry.passes,
                         "note": "noisy" if noisy(m, found[0]) else "",
                     }
                 )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = _about(size, seed, 1, name, seconds=seconds, passes=size.passes)
-    return frame
+    return with_provenance(rows, _about(size, seed, 1, name, seconds=seconds, passes=size.passes))
 
 
 # ------------------------------------------------------------------------------------------------------------ many sentences
@@ -358,8 +348,6 @@ def throughput(
     the compiled engine's in the same precision. ``agreement``: outputs equal to those of the compiled engine in float32, one
     sentence at a time on one thread.
     """
-    import pandas as pd
-
     size = size or SIZES[scale]
     name = model.name if model else SMALL
     geometry = next(geometries(size, name, seed))
@@ -417,12 +405,19 @@ def throughput(
                 "note": _note(m, times),
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = _about(
-        size, seed, threads, name, seconds={m.name: m.seconds.tolist() for m in found}, search_seconds=tried,
-        sentences=len(texts), set=which,
-    )  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        _about(
+            size,
+            seed,
+            threads,
+            name,
+            seconds={m.name: m.seconds.tolist() for m in found},
+            search_seconds=tried,
+            sentences=len(texts),
+            set=which,
+        ),
+    )
 
 
 def _ours(label: str, session: Session, batch: int, threads: int) -> System:

@@ -11,6 +11,7 @@ from fastdecode_lib.measuring.comparing import largest_margin
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.papers.sharp_models.engines import SMALL
 from fastdecode_lib.text.corpus import DIRECTIONS, CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
@@ -36,8 +37,6 @@ def engines(
     ``largest_margin``: how far apart torch's two best tokens stand where an output first differs, at most; 0 where none does.
     Rounding alone makes it tiny.
     """
-    import pandas as pd
-
     ours, torch = _loaded(model, engine="compiled"), _loaded(model, engine="torch")
     rows = []
     for direction, which, pairs in _sets(ours, scale, data, ("own", "dev"), seed):
@@ -57,9 +56,7 @@ def engines(
                 "largest_margin": largest_margin(sessions[1], sessions[0], sources),
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(ours, seed=seed) | {"against": "torch float32"}
-    return frame
+    return with_provenance(rows, provenance(ours, seed=seed) | {"against": "torch float32"})
 
 
 def precisions(
@@ -71,8 +68,6 @@ def precisions(
     progress: bool = False,
 ) -> "pd.DataFrame":
     """int16 and int8 against float32: outputs that are equal, and how BLEU and chrF change."""
-    import pandas as pd
-
     models = {precision: _loaded(model, engine="compiled", precision=precision) for precision in PRECISIONS}
     rows: list[dict[str, Any]] = []
     first = models["float32"]
@@ -98,9 +93,7 @@ def precisions(
                     "output_mb": loaded.exact.memory_bytes / 1e6,
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(first, seed=seed) | signatures()
-    return frame
+    return with_provenance(rows, provenance(first, seed=seed) | signatures())
 
 
 def _loaded(model: TranslationModel | None, **options: Any) -> TranslationModel:

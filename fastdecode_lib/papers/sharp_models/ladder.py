@@ -28,6 +28,7 @@ from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, n
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
@@ -113,8 +114,6 @@ def table1(
     over lengths). The trained model is timed on some of its sentences, evenly from short ones to long, and compared on all. Rows
     of kind *beyond* are not the paper's.
     """
-    import pandas as pd
-
     geometry = GEOMETRIES[scale]
     stages = ladder(embeddings=8_000 if geometry.size == "paper" else 200) | BEYOND
     random = _RandomWords(geometry, seed)
@@ -132,28 +131,31 @@ def table1(
     seconds["trained"] = {m.name: m.seconds.tolist() for m in found}
     same = trained.identity(stages, sources, progress)
     rows[len(found) :] = [row | same[row["name"]] for row in rows[len(found) :]]
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__,
-        "fingerprint": trained.checkpoint.fingerprint,
-    }  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | {
+            "seconds": seconds,
+            "beam": 6,
+            "delta": 3.0,
+            "candidates": random.candidates,
+            "geometry": geometry.__dict__,
+            "fingerprint": trained.checkpoint.fingerprint,
+        },
+    )
 
 
 def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, seed: int) -> list[dict[str, Any]]:
     baseline, rows = found[0], []
     for m in found:
         total = words * len(m.outputs) if words else sum(len(output) + 1 for output in m.outputs)
-        low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed)
         printed = paper_004.TABLE_1.get(m.name)
         rows.append(
             {
                 "name": m.name,
                 "set": where,
                 "words_per_second": total / float(np.median(m.seconds)),
-                "factor": float(np.median(baseline.seconds) / np.median(m.seconds)),
-                "factor_low": low,
-                "factor_high": high,
+                **ratio_of("factor", baseline.seconds, m.seconds, seed),
                 "agreement": m.agreement(baseline),
                 "paper_words_per_second": printed[0] if printed else None,
                 "paper_factor": printed[1] if printed else None,
@@ -166,8 +168,6 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
 
 def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, beside the paper's."""
-    import pandas as pd
-
     geometry = GEOMETRIES[scale]
     random = _RandomWords(geometry, seed)
     chosen = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
@@ -181,26 +181,29 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
     first, s1 = found[0], paper_004.TABLE_2["S1"][1]
     for m in found:
         printed = paper_004.TABLE_2[m.name][1]
-        low, high = bootstrap_ratio(first.seconds, m.seconds, seed)
         seconds[m.name] = m.seconds.tolist()
         rows.append(
             {
                 "name": m.name,
                 "words_per_second": geometry.target * len(random.sources) / float(np.median(m.seconds)),
-                "speed_over_s1": float(np.median(first.seconds) / np.median(m.seconds)),
-                "speed_over_s1_low": low,
-                "speed_over_s1_high": high,
+                **ratio_of("speed_over_s1", first.seconds, m.seconds, seed),
                 "distinct_states": random.distinct_states(networks[m.name]),
                 "paper_words_per_second": printed,
                 "paper_speed_over_s1": printed / s1 if printed and s1 else None,
                 "note": "noisy" if noisy(first, m) else "",
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__,
-    }  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | {
+            "seconds": seconds,
+            "beam": 6,
+            "delta": 3.0,
+            "candidates": random.candidates,
+            "geometry": geometry.__dict__,
+        },
+    )
 
 
 def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
@@ -208,8 +211,6 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
 
     The paper compares its 16-bit integers with MKL on AVX2; its matrix and the values on its axis are not known.
     """
-    import pandas as pd
-
     geometry = GEOMETRIES[scale]
     outputs, columns = (3_072, 1_024) if geometry.size == "paper" else (96, 64)
     random = np.random.default_rng(seed)
@@ -230,34 +231,31 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
         seconds[str(batch)] = {name: times.tolist() for name, times in found.items()}
         library = found["library float32"]
         for name, times in found.items():
-            low, high = bootstrap_ratio(library, times, seed)
             low_paper, high_paper = paper_004.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
             rows.append(
                 {
                     "name": name,
                     "batch": batch,
                     "microseconds": 1e6 * float(np.median(times)),
-                    "speedup": float(np.median(library) / np.median(times)),
-                    "speedup_low": low,
-                    "speedup_high": high,
+                    **ratio_of("speedup", library, times, seed),
                     "paper_speedup_low": low_paper,
                     "paper_speedup_high": high_paper,
                     "kind": "measured",
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "seconds": seconds,
-        "shape": [outputs, columns],
-        "repeats": geometry.repeats,
-    }
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | {
+            "seconds": seconds,
+            "shape": [outputs, columns],
+            "repeats": geometry.repeats,
+        },
+    )
 
 
 def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     """Section 5: the cost of a fully-connected layer beside a GRU's and an LSTM's of the same width, for six rows."""
-    import pandas as pd
-
     geometry = GEOMETRIES[scale]
     width = 1_024 if geometry.size == "paper" else 64
     random = np.random.default_rng(seed)
@@ -286,9 +284,7 @@ def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
                     "paper_cost": paper,
                 }
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"width": width, "rows": 6}
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | {"width": width, "rows": 6})
 
 
 def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
@@ -301,8 +297,6 @@ def unique_states(
     scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: TranslationModel | str = MODEL, data: str | None = None
 ) -> "pd.DataFrame":
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
-    import pandas as pd
-
     geometry, trained = GEOMETRIES[scale], Trained.find(model)
     sources, where = trained.held_out(data, min(geometry.held_out, 200))
     rows = []
@@ -318,9 +312,7 @@ def unique_states(
                 "set": where,
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"fingerprint": trained.checkpoint.fingerprint}
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | {"fingerprint": trained.checkpoint.fingerprint})
 
 
 def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MODEL) -> "pd.DataFrame":
@@ -329,8 +321,6 @@ def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MOD
     Coverage is counted on the words of our training text; memory is that of the paper's S1: V x for the gates of both
     directions of the source, for the gates of the target and for its attention.
     """
-    import pandas as pd
-
     del scale
     trained = Trained.find(model)
     shape = system("S1", "paper")
@@ -353,14 +343,11 @@ def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MOD
                 "paper_saved_memory": 0.9 if words == 8_000 else None,
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance() | {"fingerprint": trained.checkpoint.fingerprint}
-    return frame
+    return with_provenance(rows, provenance() | {"fingerprint": trained.checkpoint.fingerprint})
 
 
 def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
-    import pandas as pd
     import torch
 
     from fastdecode_lib.models.recurrent import Network, first_weights
@@ -387,20 +374,15 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
     found = _interleaved(calls, 5 if geometry.size == "paper" else 3)
     rows = []
     for name, times in found.items():
-        low, high = bootstrap_ratio(times, found["S4"], seed)
         rows.append(
             {
                 "name": name,
                 "milliseconds": 1e3 * float(np.median(times)),
-                "time_over_s4": float(np.median(times) / np.median(found["S4"])),
-                "time_over_s4_low": low,
-                "time_over_s4_high": high,
+                **ratio_of("time_over_s4", times, found["S4"], seed),
                 "paper_time_over_s4": paper_004.TRAINING if name == "S7" else None,
             }
         )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {"batch": batch, "words": length, "size": "small"}
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | {"batch": batch, "words": length, "size": "small"})
 
 
 def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:

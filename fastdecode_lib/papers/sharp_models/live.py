@@ -8,8 +8,9 @@ import numpy as np
 from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import bootstrap_ratio, measure
+from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.models.compiled_recurrent import ladder
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
@@ -41,23 +42,16 @@ def engines(sentences: Sequence[str], source: str, target: str, *, model: str, r
 
 def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> "pd.DataFrame":
     """Milliseconds a token, the factor over the first system with its interval, and the share of its outputs kept."""
-    import pandas as pd
-
     rows = []
     for m in found:
-        low, high = bootstrap_ratio(first.seconds, m.seconds)
         row: dict[str, Any] = {
             "name": m.name,
             "milliseconds_a_token": 1e3 * float(np.median(m.seconds)) / sum(len(output) + 1 for output in m.outputs),
-            "factor": float(np.median(first.seconds) / np.median(m.seconds)),
-            "factor_low": low,
-            "factor_high": high,
+            **ratio_of("factor", first.seconds, m.seconds),
             "agreement": m.agreement(first),
         }
         rows.append(row | ({"paper_factor": printed[m.name]} if printed else {}))
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1)
-    return frame
+    return with_provenance(rows, provenance(threads=1))
 
 
 def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":

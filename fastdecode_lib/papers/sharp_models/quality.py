@@ -10,6 +10,7 @@ from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, committed
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.papers.sharp_models import printed as paper_004
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
 from fastdecode_lib.projections.average import Average
@@ -38,7 +39,6 @@ def quality(
     found nowhere is named in the column ``gap`` with the command that trains it. Decoder as in the paper: beam 6, delta
     3.0, candidate lists of 20 translations a word; unknown words are replaced by way of the attention.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     geometry = GEOMETRIES[scale]
@@ -59,13 +59,19 @@ def quality(
         gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
         printed = paper_004.TABLE_2.get(name, (None, None))
         rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures() | {
-        "sentences": len(pairs), "set": where, "beam": 6, "delta": 3.0,
-        "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
-        "updates": {preset: PRESETS[preset].updates for preset in found},
-    }  # fmt: skip
-    return frame
+    return with_provenance(
+        rows,
+        provenance(threads=1, seed=seed)
+        | signatures()
+        | {
+            "sentences": len(pairs),
+            "set": where,
+            "beam": 6,
+            "delta": 3.0,
+            "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
+            "updates": {preset: PRESETS[preset].updates for preset in found},
+        },
+    )
 
 
 def table2(

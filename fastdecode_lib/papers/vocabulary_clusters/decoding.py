@@ -13,10 +13,11 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Projection, Source, drain
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, beside, reaching, rival_settings
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
@@ -155,7 +156,6 @@ def end_to_end(
                 company = [tokens for part in alone for tokens in one.decode(part)]
             said = found.loaded.texts(texts, outputs)
             bleu, chrf = quality(said, references)
-            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
             setting, projection = kinds[m.name]
             rows.append(
                 {
@@ -171,9 +171,7 @@ def end_to_end(
                     "as_greedy": same_share(outputs, company),
                     "rare_recall": _recall(said, references, rare),
                     "rare_words": sum(rare.values()),
-                    "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                    "speedup_low": low,
-                    "speedup_high": high,
+                    **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                     "over_greedy": float(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),

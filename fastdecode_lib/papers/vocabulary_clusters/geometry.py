@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.tables import told
 from fastdecode_lib.projections.active_sets import ActiveSets
@@ -197,16 +198,13 @@ def _zcode_rows(
     timed = measure(systems, vectors, runs=2 if scale == Scale.TINY else 5, progress=progress)
     rows = []
     for m in timed:
-        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
         rows.append(
             {
                 "name": f"{model}, {m.name}",
                 "model": model,
                 "method": m.name,
                 "microseconds": 1e6 * float(np.median(m.seconds)) / len(vectors),
-                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "noisy": noisy(timed[0], m),
                 "seconds": m.seconds.tolist(),
                 "kind": "measured",

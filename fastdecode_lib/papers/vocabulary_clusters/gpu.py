@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastdecode_lib.measuring.provenance import device_name, provenance
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import counted
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.geometry import GROWN, geometry, grown
 from fastdecode_lib.papers.vocabulary_clusters.tables import NAME
@@ -111,7 +112,6 @@ def projection_times(
         expected = {m.name: m.outputs for m in found}
         for m in found:
             seconds = m.seconds / calls
-            low, high = bootstrap_ratio(dense.seconds, m.seconds, seed)
             ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
             table.append(
                 {
@@ -122,9 +122,7 @@ def projection_times(
                     "beside": float(share),
                     "milliseconds": 1000 * float(np.median(seconds)),
                     "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
-                    "speedup": float(np.median(dense.seconds) / np.median(m.seconds)),
-                    "speedup_low": low,
-                    "speedup_high": high,
+                    **ratio_of("speedup", dense.seconds, m.seconds, seed),
                     "agreement": float((ids == wanted).reshape(-1, top).all(1).mean()),
                     "note": "noisy" if noisy(dense, m) else "",
                     "seconds_each": seconds.tolist(),

@@ -1,7 +1,7 @@
 """Outputs rated blind, side by side (paper 000, table 6); one file because a study's file, order and tests fit each other.
 
 `sample_pairs` draws pairs whose outputs differ; a `Study` keeps them and their ratings in one SQLite file and compares the
-systems as table 6 does, with a paired test beside the paper's unpaired one; `power` says what either test would find.
+systems as table 6 does, with a paired test beside the paper's unpaired one.
 """
 
 import csv
@@ -9,7 +9,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from numbers import Real
@@ -22,9 +22,6 @@ from fastdecode_lib.store import atomic_file, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCRIPTED = "scripted:"
-"""How the names of raters begin that are programs."""
 
 LEVELS = (0.05, 0.01, 0.001)
 """Of significance: one star is earned at each (caption of table 6)."""
@@ -319,7 +316,7 @@ class Study:
         Returns
         -------
         DataFrame
-            ``rater``, ``scripted`` (whether it is a program), ``pair``, ``direction``, ``segment``, ``source``,
+            ``rater``, ``pair``, ``direction``, ``segment``, ``source``,
             ``reference``, ``output_a``, ``output_b``, ``score_a``, ``score_b``, ``comment``, ``system_a``, ``system_b``
             and ``left``, the name of the system that stood there.
         """
@@ -329,8 +326,6 @@ class Study:
             frame = pd.read_sql_query(_RATED, self._db)
         a, b = self.systems
         left = np.where(frame.pop("a_is_left") == 1, a, b)
-        scripted = [rater.startswith(SCRIPTED) for rater in frame["rater"]]
-        frame.insert(1, "scripted", np.array(scripted, dtype=bool))
         return frame.assign(system_a=a, system_b=b, left=left)
 
     def export(self, path: str | Path) -> None:
@@ -349,84 +344,45 @@ class Study:
         """Table 6: for each direction the mean score of either system and whether the difference is significant.
 
         A pair's score is the mean over its raters, so that the unit of both tests is the pair: scores that several raters
-        give to one output are not independent. Scripted raters are never counted among people: their rows say
-        ``(scripted)``.
+        give to one output are not independent.
 
         Returns
         -------
         DataFrame
-            ``name``, ``direction``, ``scripted``, ``system_a``, ``system_b``; ``raters``, ``pairs`` and ``ratings``, each a
+            ``name``, ``direction``, ``system_a``, ``system_b``; ``raters``, ``pairs`` and ``ratings``, each a
             count of what was rated; the columns of `compare_scores`; and ``identical``, the share of segments (0 to 1)
             whose outputs raters did not have to see.
         """
         import pandas as pd
 
-        samples, rows = self._facts["samples"], []
-        for scripted, rated in self._by_kind():
-            by_direction = [(name, [name]) for name in samples if (rated["direction"] == name).any()]
-            everything = [("", list(samples))] if len(by_direction) > 1 else []
-            for name, directions in by_direction + everything:
-                part = rated[rated["direction"].isin(directions)]
-                means = part.groupby("pair")[["score_a", "score_b"]].mean().to_numpy()
-                segments, differing = (
-                    sum(samples[direction][key] for direction in directions) for key in ("segments", "differing")
-                )
-                rows.append(
-                    {
-                        "name": (name or "all") + (" (scripted)" if scripted else ""),
-                        "direction": name,
-                        "scripted": scripted,
-                        "system_a": self.systems[0],
-                        "system_b": self.systems[1],
-                        "raters": part["rater"].nunique(),
-                        "pairs": len(means),
-                        "ratings": len(part),
-                        **compare_scores(means[:, 0], means[:, 1]),
-                        "identical": 1 - differing / segments,
-                    }
-                )
-        return pd.DataFrame(rows)
-
-    def agreement(self) -> "pd.DataFrame":
-        """How far raters agree: Krippendorff's alpha of the scores, and of the differences between a pair's two scores.
-
-        Raters who use the scale differently agree little on scores and may still agree on differences, which is what the
-        comparison rests on.
-
-        Returns
-        -------
-        DataFrame
-            ``name``, ``scripted``, ``raters``, ``pairs`` (with two ratings or more) and ``alpha``; see
-            `krippendorff_alpha`.
-        """
-        import pandas as pd
-
-        rows = []
-        for scripted, rated in self._by_kind():
-            a, b = (
-                rated.pivot(index="pair", columns="rater", values=column).to_numpy()
-                for column in ("score_a", "score_b")
-            )
-            pairs = int((np.isfinite(a).sum(axis=1) >= 2).sum())
-            for name, scores in (("scores", np.concatenate([a, b])), ("differences", b - a)):
-                said = {"name": name + (" (scripted)" if scripted else ""), "scripted": scripted}
-                rows.append(said | {"raters": a.shape[1], "pairs": pairs, "alpha": krippendorff_alpha(scores)})
-        return pd.DataFrame(rows)
-
-    def _by_kind(self) -> Iterator[tuple[bool, "pd.DataFrame"]]:
-        """The ratings of people, then those of scripted raters."""
-        rated = self.ratings()
+        samples, rated = self._facts["samples"], self.ratings()
         if rated.empty:
             raise ValueError(f"A comparison needs ratings, got none in {self.path}. Rate pairs with ddgviz.rate().")
-        for scripted in (False, True):
-            part = rated[rated["scripted"] == scripted]
-            if len(part):
-                yield scripted, part
+        directions = [name for name in samples if (rated["direction"] == name).any()]
+        rows = []
+        for name, members in [(name, [name]) for name in directions] + [("", list(samples))] * (len(directions) > 1):
+            part = rated[rated["direction"].isin(members)]
+            means = part.groupby("pair")[["score_a", "score_b"]].mean().to_numpy()
+            segments, differing = (sum(samples[member][key] for member in members) for key in ("segments", "differing"))
+            rows.append(
+                {
+                    "name": name or "all",
+                    "direction": name,
+                    "system_a": self.systems[0],
+                    "system_b": self.systems[1],
+                    "raters": part["rater"].nunique(),
+                    "pairs": len(means),
+                    "ratings": len(part),
+                    **compare_scores(means[:, 0], means[:, 1]),
+                    "identical": 1 - differing / segments,
+                }
+            )
+        return pd.DataFrame(rows)
 
 
-def _generator(seed: int, *names: str) -> np.random.Generator:
-    """Random numbers of someone's own."""
-    digest = hashlib.sha256("\n".join(names).encode()).digest()
+def _generator(seed: int, rater: str) -> np.random.Generator:
+    """Random numbers of a rater's own."""
+    digest = hashlib.sha256(rater.encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
@@ -529,143 +485,3 @@ def _p_values(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
         signed_rank = stats.wilcoxon(difference, axis=-1, method="asymptotic" if ties or a.shape[-1] > 50 else "exact")
     unequal = sizes[..., -1] > 0
     return {"rank_sum": stats.ranksums(a, b, axis=-1).pvalue, "signed_rank": np.where(unequal, signed_rank.pvalue, 1.0)}
-
-
-def krippendorff_alpha(scores: np.ndarray) -> float:
-    """Krippendorff's alpha for interval data: 1 is perfect agreement, 0 what chance would give.
-
-    Observed squared differences within a unit over those expected between any two scores (Krippendorff 2004, chapter 11).
-    It is the usual coefficient for scores that not every rater gave, and falls when raters use the scale differently.
-
-    Parameters
-    ----------
-    scores : float array (units, raters)
-        NaN where a rater has not rated a unit; units with one score do not count.
-
-    Returns
-    -------
-    float
-        NaN if no unit has two scores or all scores are equal.
-    """
-    scores = np.asarray(scores, dtype=np.float64)
-    scores = scores[np.isfinite(scores).sum(axis=1) >= 2]
-    count = np.isfinite(scores).sum(axis=1)
-    if not count.size:
-        return float("nan")
-    within = count * np.nanvar(scores, axis=1) * count / (count - 1)
-    between = np.nanvar(scores) * count.sum() / (count.sum() - 1)
-    return float(1 - within.sum() / count.sum() / between) if between > 0 else float("nan")
-
-
-def power(
-    effect: float | Sequence[float],
-    pairs: int = 1700,
-    raters: int = 1,
-    trials: int = 1000,
-    seed: int = 0,
-    *,
-    difficulty: float = 7.0,
-    noise: float = 4.0,
-) -> "pd.DataFrame":
-    """How often either test finds a difference of known size, at the level .05, and how often one that is not there.
-
-    A rater's score of an output is a constant, plus the difficulty of the pair, which both outputs share, plus noise of
-    its own, plus `effect` if the output is system b's; difficulty and noise are normal. Nothing is clipped or rounded, so
-    the effect is what it says. Difficulty cancels in the signed-rank test, which finds more for it. The rank-sum
-    test takes it for noise: it finds less, and as the two samples are correlated by ``difficulty² / (difficulty² + noise² /
-    raters)``, it also raises fewer false alarms than the .05 it is allowed.
-
-    Parameters
-    ----------
-    effect : float or sequence of float
-        In points of the scale from 0 to 100; 0 is always among them.
-    pairs, raters, trials : int
-        Pairs of a study, raters of each pair, and simulated studies.
-    difficulty, noise : float
-        Standard deviations in points. The usual ones make scores spread by 8 points, which is where the stars of table 6
-        put them (0.8 points earn two of 1,700 pairs, not three); how the spread divides is our assumption.
-
-    Returns
-    -------
-    DataFrame
-        One row per effect: ``name``, ``effect``, ``pairs``, ``raters``, ``trials``, and the share of trials (0 to 1) in which
-        ``rank_sum`` and ``signed_rank`` were significant.
-    """
-    import pandas as pd
-
-    effects = sorted({0.0, *np.atleast_1d(np.asarray(effect, dtype=np.float64)).tolist()}, key=abs)
-    if (
-        min(pairs, raters, trials) < 1
-        or not np.isfinite([*effects, difficulty, noise]).all()
-        or difficulty < 0
-        or noise <= 0
-    ):
-        raise ValueError(
-            "A simulated study needs pairs, raters, trials and noise above 0 and a finite effect, got "
-            f"{pairs=}, {raters=}, {trials=}, {difficulty=}, {noise=}, {effect=}. Example: power(0.5, pairs=200)."
-        )
-    found = {size: {"rank_sum": 0, "signed_rank": 0} for size in effects}
-    generator, at_once = np.random.default_rng(seed), max(1, 2_000_000 // pairs)
-    for start in range(0, trials, at_once):
-        shape = (min(at_once, trials - start), pairs)
-        shared = generator.normal(0, difficulty, shape)
-        # the mean of the raters' noise, drawn at once
-        a, b = (shared + generator.normal(0, noise / np.sqrt(raters), shape) for _ in range(2))
-        for size, counts in found.items():
-            for test, p in _p_values(a, b + size).items():
-                counts[test] += int((p < LEVELS[0]).sum())
-    settings = {"pairs": pairs, "raters": raters, "trials": trials}
-    return pd.DataFrame(
-        {"name": f"effect {size:g}", "effect": size} | settings | {test: n / trials for test, n in counts.items()}
-        for size, counts in found.items()
-    )
-
-
-# ----------------------------------------------------------------------------------------------------- scripted raters
-
-Quality = Callable[[str, str, str | None], float]
-"""Score of an output from its source, itself and the reference, if there is one."""
-
-
-@dataclass(frozen=True)
-class ScriptedRater:
-    """A program that rates through the same door as people do, and as blind; for demonstrations, never for results.
-
-    Attributes
-    ----------
-    name : str
-        It rates as ``scripted:name``, by which exports and tables tell it from people.
-    quality : callable or mapping
-        Score of an output: a function of source, output and reference, or a table of scores by output.
-    noise : float
-        Standard deviation, in points, of what it adds to either score.
-    seed : int
-    """
-
-    name: str
-    quality: Quality | Mapping[str, float]
-    noise: float = 5.0
-    seed: int = 0
-
-    @property
-    def rater(self) -> str:
-        """The name it rates by."""
-        return SCRIPTED + self.name
-
-    def rate(self, study: Study, count: int | None = None) -> int:
-        """Rate all pairs that it has not rated yet, or the next `count` of them; how many it rated."""
-        rated = 0
-        while rated != count and (place := study.next_place(self.rater)) is not None:
-            pair = study.pair_at(self.rater, place)
-            noise = _generator(self.seed, self.name, str(place)).normal(0, self.noise, 2)
-            left, right = (self._score(pair, side) for side in ("left", "right"))
-            study.rate(self.rater, place, *np.clip(np.round(np.add([left, right], noise)), 0, 100).tolist())
-            rated += 1
-        return rated
-
-    def _score(self, pair: Mapping[str, Any], side: str) -> float:
-        if callable(self.quality):
-            return float(self.quality(pair["source"], pair[side], pair["reference"]))
-        if pair[side] not in self.quality:
-            raise ValueError(f"A scripted rater needs a score of each output, got none of {pair[side]!r}. Add it.")
-        return float(self.quality[pair[side]])

@@ -8,7 +8,6 @@ training split, decoded by the model itself.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +19,13 @@ from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
-from fastdecode_lib.papers.vocabulary_clusters.ratings import ScriptedRater, Study, power, sample_pairs
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
@@ -42,10 +41,6 @@ PROTOCOLS = {"batch 1, beam 1": (1, 1), "batch 20, beam 2": (20, 2)}
 """Sentences decoded together, and the beam (section 3.3)."""
 SWEPT = "de-en"
 """The direction that figures 2 to 4 are drawn for; Italian to English in the paper."""
-RATERS = 3
-"""Programs that rate."""
-MEAN_SCORE, DIFFICULTY, RATING_NOISE = 75.0, 7.0, 4.0
-"""Points of an output that a study is simulated with, and of what varies in them by pair and by rating (`ratings.power`)."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,6 @@ def table2(
         timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
         for name, m in zip(systems, timed, strict=True):
             active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
-            low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
             row = {
                 "name": f"{direction}, {name}",
                 "direction": direction,
@@ -167,9 +161,7 @@ def table2(
                 "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
                 "active": float(active.mean() / found.matrix.shape[0]),
                 "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
-                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "rows": float(np.mean([len(h) for h in steps])),
                 "noisy": noisy(timed[0], m),
                 "kind": "measured",
@@ -277,7 +269,6 @@ def _decoded(
                 exact = exact or outputs
                 said = found.loaded.texts(texts, outputs)
                 bleu, chrf = quality(said, references)
-                low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
                 rows.append(
                     {
                         "name": f"{direction}, {m.name}, {protocol}",
@@ -288,9 +279,7 @@ def _decoded(
                         "bleu": bleu,
                         "chrf": chrf,
                         "identical": float(np.mean([a == b for a, b in zip(outputs, exact, strict=True)])),
-                        "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                        "speedup_low": low,
-                        "speedup_high": high,
+                        **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                         "noisy": noisy(timed[0], m),
                         "kind": "measured",
                     }
@@ -405,15 +394,12 @@ def figure3(
     timed = measure(systems, list(batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
     rows = []
     for (clusters, top), m in zip(settings, timed[1:], strict=True):
-        low, high = bootstrap_ratio(timed[0].seconds, m.seconds, seed)
         rows.append(
             {
                 "name": m.name,
                 "group": f"K = {top}",
                 "clusters": clusters,
-                "speedup": float(np.median(timed[0].seconds) / np.median(m.seconds)),
-                "speedup_low": low,
-                "speedup_high": high,
+                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "identical": m.agreement(timed[0]),
                 "noisy": noisy(timed[0], m),
                 "kind": "measured",
@@ -447,95 +433,31 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
 def table6(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Table 6: outputs that differ, rated blind side by side, by three programs and not by people, and the paper's ratings.
-
-    A program's score is the output's chrF against the reference, with noise of its own: it shows how a study is made and what
-    its tests say, nothing about what readers would prefer. Rows of kind *agreement* have Krippendorff's ``alpha`` of the raters.
-    """
-    import tempfile
-
+    """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
     import pandas as pd
 
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    samples = []
+    rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
-        pairs = pairs_of(direction, "single", scale, data)
-        texts = [a for a, _ in pairs]
+        texts = [a for a, _ in pairs_of(direction, "single", scale, data)]
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
         session = limited(found, direction, scale)
         exact, clustered = (
             found.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
             for projection in (found.loaded.exact, ScreenScorer(screen, found.matrix))
         )
-        references = [b for _, b in pairs]
         differing = sum(a != b for a, b in zip(exact, clustered, strict=True))
-        if differing:
-            samples.append(
-                sample_pairs(texts, exact, clustered, min(differing, 100), seed, references, direction=direction)
-            )
-    systems = "exact", "clustered"
-    frame = pd.DataFrame([{"name": "no output differs", "pairs": 0, "identical": 1.0}])
-    agreement = pd.DataFrame()
-    if samples:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Study.create(Path(folder) / "ratings.sqlite", samples, systems=systems, seed=seed) as study,
-        ):
-            for rater in range(RATERS):
-                ScriptedRater(str(rater), _sentence_chrf, noise=6.0, seed=seed).rate(study)
-            frame, agreement = study.table(), study.agreement().assign(kind="agreement")
-    printed = [
-        {
-            "name": f"{direction}, paper",
-            "paper_exact": before,
-            "paper_clustered": after,
-            "paper_mark": mark,
-            "kind": "paper",
+        row = {
+            "name": direction,
+            "segments": len(texts),
+            "differing": differing,
+            "identical": 1 - differing / len(texts),
         }
-        for direction, (before, after, mark) in paper_000.TABLE_6.items()
-    ]
-    frame = pd.concat([frame.assign(kind="measured"), agreement, pd.DataFrame(printed)], ignore_index=True)
-    return told(frame, seed, [found])
-
-
-def _sentence_chrf(source: str, output: str, reference: str | None) -> float:
-    import sacrebleu
-
-    return float(sacrebleu.sentence_chrf(output, [reference or ""]).score)
-
-
-def rating_power(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
-    """How often the two tests of table 6 find an effect of known size in 1,700 pairs, and one that is not there.
-
-    Beside it how far three scripted raters agree whose scores are made as `power` assumes: Krippendorff's alpha of scores, and of
-    the differences between a pair's two. Raters of a study of one's own who agree as far have scores like these.
-    """
-    trials, pairs = (100, 40) if scale == Scale.TINY else (2_000, 400)
-    frame = power((0.2, 0.4, 0.8), trials=trials, seed=seed, difficulty=DIFFICULTY, noise=RATING_NOISE)
-    alphas = [_scripted_agreement(effect, pairs, seed) for effect in frame["effect"]]
-    for name in ("scores", "differences"):
-        frame[f"alpha_{name}"] = [alpha[name] for alpha in alphas]
-    return told(frame.assign(agreeing_raters=RATERS, agreeing_pairs=pairs, kind="measured"), seed)
-
-
-def _scripted_agreement(effect: float, pairs: int, seed: int) -> dict[str, float]:
-    """Alpha of scores and of differences, of three programs that rate outputs as `power` assumes that people do."""
-    import tempfile
-
-    random = np.random.default_rng(seed)
-    numbers = [str(pair) for pair in range(pairs)]
-    shared = dict(zip(numbers, random.normal(MEAN_SCORE, DIFFICULTY, pairs), strict=True))
-    quality = {f"{a}{number}": score + (a == "b") * effect for number, score in shared.items() for a in "ab"}
-    outputs_a, outputs_b = ([f"{system}{number}" for number in numbers] for system in "ab")
-    sample = sample_pairs(numbers, outputs_a, outputs_b, pairs, seed)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Study.create(Path(folder) / "ratings.sqlite", sample, systems=("a", "b"), seed=seed) as study,
-    ):
-        for rater in range(RATERS):
-            ScriptedRater(str(rater), quality, noise=RATING_NOISE, seed=seed).rate(study)
-        found = study.agreement()
-    return dict(zip(found["name"].str.removesuffix(" (scripted)"), found["alpha"], strict=True))
+        rows.append(row | {"kind": "measured"})
+    for direction, (before, after, mark) in paper_000.TABLE_6.items():
+        row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
+        rows.append(row | {"kind": "paper"})
+    return told(pd.DataFrame(rows), seed, [found])
 
 
 def sharing(

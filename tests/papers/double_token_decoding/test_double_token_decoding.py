@@ -10,15 +10,14 @@ import pytest
 import ddgviz
 from fastdecode_lib import load, registry
 from fastdecode_lib.measuring.counting import WatchedModel
-from fastdecode_lib.papers import page as pages
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.double_token_decoding import ends, quality, speed, systems
-from fastdecode_lib.papers.double_token_decoding import page as page_002
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
 from fastdecode_lib.papers.double_token_decoding import profile as taken_apart
+from fastdecode_lib.papers.double_token_decoding.experiments import learned
 from fastdecode_lib.papers.double_token_decoding.systems import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.outcomes import NoResult, committed
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -120,15 +119,6 @@ def test_systems_of_another_tokenizer_are_refused_before_any_decoding(monkeypatc
     monkeypatch.setattr(quality, "count", lambda *_: pytest.fail("a system was run"))
     with pytest.raises(ValueError, match="one tokenizer: got another of bidirectional than of single-l2r"):
         quality.table2(TINY)
-
-
-def test_the_page_says_what_is_not_trained_and_stands_without_gaps() -> None:
-    frame = speed.tokens_per_step(TINY)
-    assert "gap" not in frame and page_002._steps(frame).endswith("at a beam of 10.")
-    frame["noisy_beam_10"] = [False, True, True, False]
-    assert "2 of 4 rows are noisy" in pages._noise(frame.assign(noisy_beam_1=[False, True, False, False]))
-    frame["gap"] = [None, None, None, "The model quadruple is not trained here."]
-    assert page_002._steps(frame).endswith("The model quadruple is not trained here.")
 
 
 def test_a_mark_is_a_small_chance(table2) -> None:
@@ -303,7 +293,7 @@ def test_learning_is_read_from_the_runs_that_are_here_or_committed(
     frame = quality.learning()
     found = frame[frame.system == "single-l2r-distilled"]
     assert list(found.chrf) == [entry["dev_chrf"] for entry in entries] and list(found.minutes) == list(found.updates)
-    assert page_002._learned(frame).startswith("| updates |") and set(frame.system) == set(SYSTEMS_002)
+    assert "updates" in learned(frame.assign(updates=1_200)) and set(frame.system) == set(SYSTEMS_002)
     assert systems.updates_of("single-l2r-distilled") == entries[-1]["update"]
 
 
@@ -319,12 +309,6 @@ def test_what_is_trained_here_goes_before_what_is_bundled(tmp_path: Path, monkey
     entries = trained_run(tmp_path, "single-l2r", (90.0, 84.0))
     assert Path(str(model_of("single-l2r", Scale.LAPTOP))) == Path("build/train/single-l2r/best")
     assert systems.history_of("single-l2r") == entries and systems.updates_of("single-l2r") == 300
-
-
-def test_the_page_says_which_systems_are_not_marked_against_r2l() -> None:
-    told = page_002._systems(committed("double_token_decoding.table2")).partition("Not marked against R2L")[2]
-    assert "double_token_r2l" in told and "mask_predict_4" in told, "R2L was not in their run"
-    assert "single_token_r2l" not in told and " bidirectional," not in told, "itself, and what was marked"
 
 
 def test_screened_and_lossless() -> None:

@@ -1,22 +1,18 @@
 """Paper 001's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import projections
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import outputs, tables
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
 from fastdecode_lib.papers.learning_to_screen.experiments import EXPERIMENTS
 from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity
 from fastdecode_lib.papers.learning_to_screen.tables import learned
-from fastdecode_lib.papers.outcomes import NoResult, committed
+from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, reaching, rival_settings
 from fastdecode_lib.projections.ann_indexes import Fgd
@@ -24,7 +20,6 @@ from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail
-from fastdecode_lib.text.corpus import CorpusNotFound
 from fastdecode_lib.translation import Session
 from tests.recorded import case
 
@@ -261,151 +256,3 @@ def test_a_model_that_is_not_trained_is_a_gap(name: str, monkeypatch: pytest.Mon
     gaps = frame[frame.kind == "gap"]
     assert len(gaps) and (frame.kind != "measured").all()
     assert gaps.gap.str.startswith("The model is not trained here.").all()
-
-
-# --------------------------------------------------------------------------------------------------------------- the bench
-
-
-def geometry_tables() -> dict[str, pd.DataFrame]:
-    """What `geometry` gives, in numbers that nobody measured."""
-    exactness = pd.DataFrame(
-        [{"name": "translation", "vocabulary": 90, "width": 5, "queries": 70, "mismatches": 1, "scored_again": 9.5,
-          "kind": "measured"}, {"name": "dense", "kind": "gap", "gap": "not here"}]
-    )  # fmt: skip
-    methods = {"numpy": 100.0, "clustered 2.0% int8": 1.0, "clustered 2.0% float32": 3.0, "quantised": 30.0}
-    zcode = pd.DataFrame(
-        [{"name": f"dense, {method}", "model": "dense", "method": method, "microseconds": us, "speedup": 100 / us,
-          "speedup_low": 90 / us, "speedup_high": 110 / us, "seconds": [us], "kind": "measured"}
-         for method, us in methods.items()]
-    )  # fmt: skip
-    return {"vocabulary_clusters.lossless": exactness, "vocabulary_clusters.zcode": zcode}
-
-
-def bench_rows(timed: pd.DataFrame, **others: pd.DataFrame) -> list[dict[str, Any]]:
-    frames = {"learning_to_screen.frontiers": timed, **geometry_tables(), **others}
-    return projections.rows_of({name: projections.completed(name, f) for name, f in frames.items()})
-
-
-def untrained(reason: str = "not trained") -> pd.DataFrame:
-    return pd.DataFrame([{"set": name, "name": "all", "kind": "gap", "gap": reason} for name in projections.GOALS])
-
-
-def test_the_bench_has_a_row_for_every_goal_and_takes_the_fastest_that_is_precise_enough() -> None:
-    timed = ours("frontiers")
-    rows = bench_rows(timed)
-    goals = {row["name"]: row for row in rows if row["goal"] is not None}
-    assert len(goals) == 3 + 2 + 2 + 2 and list(goals) == [row["name"] for row in rows[: len(goals)]]
-    for name in projections.GOALS:
-        row = goals[f"{name}, screen over numpy"]
-        _, at_1, at_5 = paper_001.TABLE_2[name]["screened"]
-        own = timed[(timed["set"] == name) & timed["method"].isin(tables.SCREENS)]
-        good = own[(own["dev_p_at_1"] >= at_1) & (own["dev_p_at_5"] >= at_5)]
-        if len(good):
-            assert row["microseconds"] == good["microseconds"].min()
-        assert row["met"] == (row["value"] >= row["goal"] and "less precise" not in row["note"])
-        assert row["origin"] == "measured"
-    dense = goals["dense geometry, clusters over numpy"]
-    assert (dense["value"], dense["met"], dense["origin"]) == (100, True, "measured")
-    assert goals["translation, lossless, answers that differ"]["met"] is False
-
-
-def test_what_the_bench_cannot_measure_it_takes_from_the_committed_results() -> None:
-    """Value and goal; a row that was measured, if only in part of a table, stays as it was measured."""
-    rows = {row["name"]: row for row in bench_rows(untrained())}
-    kept = committed("learning_to_screen.frontiers").set_index(["set", "name"])
-    lossless = rows["translation, lossless over numpy"]
-    assert lossless["value"] == kept.loc[("translation", "quantised"), "speedup"] and lossless["met"] is True
-    small = rows["small, screen over numpy"]
-    setting = small["note"].split(", P@1")[0]
-    assert small["value"] == kept.loc[("small", setting), "speedup"] and small["met"] is True
-    assert rows["translation, lossless, answers that differ"]["value"] == 1, "measured"
-    assert rows["dense, lossless, answers that differ"]["value"] == 0, "a gap here"
-    geometry = committed("vocabulary_clusters.zcode").query("model == 'm3' and method.str.startswith('clustered 2.0%')")
-    assert rows["m3 geometry, clusters over numpy"]["value"] == geometry.speedup.max()
-    measured = {name for name, row in rows.items() if row["origin"] == "measured" and row["value"] is not None}
-    assert measured == {
-        "translation, lossless, answers that differ", "translation, lossless, rows scored again",
-        "dense geometry, clusters over numpy", "dense, numpy", "dense, clustered 2.0% float32", "dense, quantised",
-    }  # fmt: skip
-    assert {row["origin"] for row in rows.values()} == {"measured", "committed"}
-
-
-def test_screens_that_are_measured_are_not_compared_with_committed_ones() -> None:
-    """However slow they are here; a rival that was left out stands beside them as committed."""
-    few = ours("frontiers").query("set == 'small' and method in ('numpy', 'screened')")
-    slow = few.assign(microseconds=few.microseconds * 1e6)
-    frame = projections.completed("learning_to_screen.frontiers", slow)
-    own = frame[frame["set"] == "small"].groupby("method")["origin"].agg(["nunique", "first"])
-    assert (own["nunique"] == 1).all() and set(own.index[own["first"] == "measured"]) == {"numpy", "screened"}
-    rows = {row["name"]: row for row in bench_rows(slow)}
-    assert rows["small, screen over numpy"]["origin"] == "measured"
-    assert rows["small, screen over numpy"]["microseconds"] >= slow.microseconds.min()
-    assert rows["small, svd:window=20,full=50"]["origin"] == "committed"
-
-
-def test_what_the_bench_can_neither_measure_nor_take_is_open_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> pd.DataFrame:
-        raise NoResult(f"There is no result of {name}.")
-
-    monkeypatch.setattr(projections, "committed", nothing)
-    frames = {name: projections.completed(name, None) for name in projections.TABLES}
-    assert not any(frame.attrs["committed"] for frame in frames.values())
-    rows = projections.rows_of(frames)
-    assert len(rows) == 3 + 2 + 2 + 2 and all(row["goal"] is not None for row in rows)
-    assert all(row["value"] is row["met"] is None and "--quick leaves it out" in row["note"] for row in rows)
-    told = {row["name"]: row["note"] for row in bench_rows(untrained())}
-    assert told["large, screen over numpy"] == told["translation, lossless over numpy"] == "not trained"
-    assert told["dense, lossless, answers that differ"] == "not here"
-
-
-@pytest.mark.parametrize("error", [CorpusNotFound("This needs the corpus."), NoResult("The model is not trained.")])
-def test_the_bench_measures_what_it_can_and_ends_well(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def missing(*args: object, **kwargs: object) -> None:
-        raise error
-
-    monkeypatch.setattr(projections, "frontiers", missing)
-    for table in ("lossless", "zcode"):
-        monkeypatch.setattr(projections.geometry, table, missing)
-    assert projections.main(["--out", str(tmp_path)]) == 0
-    written = json.loads((tmp_path / "projections.json").read_text(encoding="utf-8"))
-    rows = {row["name"]: row for row in written["rows"]}
-    reached = [row["met"] for name, row in rows.items() if row["goal"] is not None and "screen over numpy" in name]
-    assert reached == [True] * len(projections.GOALS), "as the committed results have it"
-    assert all(row["origin"] == "committed" for row in written["rows"] if row["value"] is not None)
-    assert set(written["provenance"]["committed"]) == set(projections.TABLES)
-    assert "(committed)" in capsys.readouterr().out
-
-
-def test_a_quick_bench_measures_the_bundled_language_model_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    long = "a long run has begun"
-    monkeypatch.setattr(projections, "frontiers", lambda *_, **__: pytest.fail(long))
-    for table in ("lossless", "zcode"):
-        monkeypatch.setattr(projections.geometry, table, lambda *_, **__: pytest.fail(long))
-    assert projections.main(["--quick", "--scale", "tiny", "--out", str(tmp_path)]) == 0
-    written = json.loads((tmp_path / "projections.json").read_text(encoding="utf-8"))
-    given = f"--quick --scale tiny --out {tmp_path}"
-    assert written["provenance"]["command"] == f"make bench-projections BENCH_ARGS='{given}'"
-    printed = capsys.readouterr().out
-    assert all(row["name"] in printed for row in written["rows"])
-    origins = {
-        row["name"]: row["origin"] for row in written["rows"] if row["goal"] is not None and row["value"] is not None
-    }
-    assert [name for name, origin in origins.items() if origin == "measured"] == ["small, screen over numpy"]
-    assert {"translation, lossless, answers that differ", "dense geometry, clusters over numpy"} < set(origins)
-
-
-def test_the_bench_writes_a_curve_for_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projections, "quick_frontiers", lambda scale, **kwargs: ours("frontiers"))
-    assert projections.main(["--quick", "--scale", "tiny", "--out", str(tmp_path)]) == 0
-    for number, name in ((2, "large"), (3, "small"), (4, "translation")):
-        drawn = pd.read_csv(tmp_path / f"projections.{name}.csv")
-        figure = made(f"figure{number}")
-        own, paper = drawn[drawn["origin"] == "measured"], drawn[drawn["origin"] == "paper"]
-        wanted = figure[figure.kind == "measured"]
-        assert own[["name", "p_at_1", "p_at_5"]].values.tolist() == wanted[["name", "p_at_1", "p_at_5"]].values.tolist()
-        printed = figure[figure.kind == "paper"][["paper_speedup", "paper_p_at_1", "paper_p_at_5"]]
-        assert paper[["speedup", "p_at_1", "p_at_5"]].values.tolist() == printed.values.tolist()

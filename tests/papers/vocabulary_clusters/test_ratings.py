@@ -1,4 +1,4 @@
-"""Human evaluation: pairs that differ, studies that survive, and tests that find what is there and little else."""
+"""Human evaluation: pairs that differ, studies that survive, and tests that compare the systems."""
 
 import csv
 import itertools
@@ -19,14 +19,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fastdecode_lib.papers.vocabulary_clusters import ratings
 from fastdecode_lib.papers.vocabulary_clusters.ratings import (
     Sample,
-    ScriptedRater,
     Study,
     compare_scores,
-    krippendorff_alpha,
-    power,
     sample_pairs,
 )
 
@@ -279,7 +275,6 @@ def test_a_new_study_does_not_take_up_an_old_journal(tmp_path: Path) -> None:
         (lambda study: study.progress(""), "got ''"),
         (lambda study: study.progress("an\nna"), "without spaces"),
         (lambda study: study.table(), r"A comparison needs ratings, got none in .*\. Rate pairs"),
-        (lambda study: study.agreement(), "needs ratings"),
         (lambda study: study.export("ratings.xls"), r"as \.csv or \.json, got 'ratings\.xls'\. Choose"),
     ],
 )
@@ -343,39 +338,49 @@ def test_texts_are_data(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- statistics
 
 
-def likes_the_mark(source: str, output: str, reference: str | None) -> float:
+def rate_by_script(study: Study, rater: str, score: Callable[[str, str], float]) -> None:
+    """Rate every pair through the same door as people, as blind: a score of each output from its source and itself."""
+    while (place := study.next_place(rater)) is not None:
+        pair = study.pair_at(rater, place)
+        study.rate(rater, place, *(score(pair["source"], pair[side]) for side in ("left", "right")))
+
+
+def likes_the_mark(source: str, output: str) -> float:
     """Ten points for the exclamation mark, and a difficulty that both outputs share."""
     return 60 + int(source.split()[-1]) % 17 + 10 * output.endswith("!")
 
 
 def test_the_table_is_computed_on_pairs(tmp_path: Path) -> None:
     samples = [drawn(20, "en-de"), drawn(10, "de-en")]
+    noise = np.random.default_rng(0)
     with Study.create(tmp_path / "study.sqlite", samples, SYSTEMS) as study:
-        for seed, name in enumerate(("one", "two")):
-            assert ScriptedRater(name, likes_the_mark, noise=4, seed=seed).rate(study) == 30
-        for place in range(30):
-            pair = study.pair_at("anna", place)
-            study.rate("anna", place, *(90 if pair[side].endswith("!") else 80 for side in ("left", "right")))
-        table, frame = study.table(), study.ratings()
-    assert list(table["name"]) == [
-        *("en-de", "de-en", "all"),
-        *("en-de (scripted)", "de-en (scripted)", "all (scripted)"),
-    ]
-    assert list(table["raters"]) == [1, 1, 1, 2, 2, 2]
-    assert list(table["pairs"]) == [20, 10, 30] * 2
-    assert list(table["ratings"]) == [20, 10, 30, 40, 20, 60]
-    assert list(table["scripted"]) == [False] * 3 + [True] * 3
+        for name in ("one", "two"):
+            rate_by_script(
+                study, name, lambda *texts: float(np.clip(likes_the_mark(*texts) + noise.normal(0, 4), 0, 100))
+            )
+        table, frame = study.table().set_index("name"), study.ratings()
+    assert list(table.index) == ["en-de", "de-en", "all"] and set(table["raters"]) == {2}
+    assert list(table["pairs"]) == [20, 10, 30] and list(table["ratings"]) == [40, 20, 60]
     assert set(table["identical"]) == {0.5}
-    people = table[~table["scripted"]]
-    assert set(people["mean_a"]) == {80.0} and set(people["mean_b"]) == {90.0} and set(people["difference"]) == {10.0}
-    scripted = frame[frame["scripted"]]
-    assert set(scripted["rater"]) == {"scripted:one", "scripted:two"}
-    means = scripted.groupby("pair")[["score_a", "score_b"]].mean()
-    row = table.set_index("name").loc["all (scripted)"]
+    means = frame.groupby("pair")[["score_a", "score_b"]].mean()
+    row = table.loc["all"]
     assert row["rank_sum"] == pytest.approx(stats.ranksums(means["score_a"], means["score_b"]).pvalue)
     assert row["signed_rank"] == pytest.approx(stats.wilcoxon(means["score_b"] - means["score_a"]).pvalue)
     assert row["difference"] == pytest.approx(10, abs=2)
     assert row["signed_rank_mark"] == "***"
+
+
+def test_every_score_stands_with_its_output(study: Study) -> None:
+    """A study that mixed up sides would be noticed here."""
+    scores = {
+        text: float(number)
+        for number, text in enumerate(t for pair in drawn(12).pairs for t in (pair.output_a, pair.output_b))
+    }
+    rate_by_script(study, "anna", lambda source, output: scores[output])
+    for row in study.ratings().to_dict("records"):
+        assert (row["score_a"], row["score_b"]) == (scores[row["output_a"]], scores[row["output_b"]])
+    broken = study.ratings().assign(score_a=study.ratings()["score_b"])
+    assert any(row["score_a"] != scores[row["output_a"]] for row in broken.to_dict("records"))
 
 
 def test_one_direction_is_one_row(study: Study) -> None:
@@ -425,156 +430,3 @@ def test_rounding_of_means_breaks_no_ties() -> None:
 def test_scores_that_cannot_be_compared(scores: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"on the same pairs, got scores of shape .*\. Pass one finite score"):
         compare_scores(*scores)
-
-
-def test_alpha_of_the_textbook() -> None:
-    """The example of Krippendorff (2011), four observers and twelve units; .849 for interval data."""
-    nan = math.nan
-    observers = [
-        [1, 2, 3, 3, 2, 1, 4, 1, 2, nan, nan, nan],
-        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, nan, 3],
-        [nan, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, nan],
-        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, nan],
-    ]
-    assert krippendorff_alpha(np.array(observers).T) == pytest.approx(0.849, abs=5e-4)
-
-
-def alpha_by_definition(scores: np.ndarray) -> float:
-    """Over all pairs of scores, as the coefficient is defined."""
-    units = [unit[np.isfinite(unit)] for unit in scores]
-    units = [unit for unit in units if len(unit) > 1]
-    values = np.concatenate(units)
-    observed = sum(((x - y) ** 2) / (len(u) - 1) for u in units for x, y in itertools.permutations(u, 2)) / len(values)
-    expected = sum((x - y) ** 2 for x, y in itertools.permutations(values, 2)) / (len(values) * (len(values) - 1))
-    return float(1 - observed / expected)
-
-
-def test_alpha_is_its_definition() -> None:
-    for seed in range(40):
-        generator = np.random.default_rng(seed)
-        scores = generator.normal(60, 10, (8, 1)) + generator.normal(0, 6, (8, 4))
-        scores[generator.random(scores.shape) < 0.3] = np.nan
-        assert krippendorff_alpha(scores) == pytest.approx(alpha_by_definition(scores))
-        assert krippendorff_alpha(3 * scores - 20) == pytest.approx(krippendorff_alpha(scores))
-
-
-def test_alpha_at_its_ends() -> None:
-    quality = np.random.default_rng(0).normal(60, 10, (300, 1))
-    assert krippendorff_alpha(np.repeat(quality, 3, axis=1)) == pytest.approx(1)
-    assert krippendorff_alpha(np.random.default_rng(1).normal(60, 10, (2000, 3))) == pytest.approx(0, abs=0.05)
-    assert krippendorff_alpha(quality + np.array([0, 15])) < 0.8 < krippendorff_alpha(quality + np.array([0, 1]))
-    for nothing in (np.full((3, 2), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]]), np.full((3, 2), 50.0)):
-        assert math.isnan(krippendorff_alpha(nothing))
-
-
-def test_raters_of_another_strictness_agree_on_differences(study: Study) -> None:
-    for rater, strictness in (("anna", 0), ("ben", 30)):
-        for place in range(study.total):
-            pair = study.pair_at(rater, place)
-            better = int(pair["source"].split()[-1]) % 5
-            scores = [70 - strictness + better * pair[side].endswith("!") for side in ("left", "right")]
-            study.rate(rater, place, *scores)
-    table = study.agreement().set_index("name")
-    assert list(table["pairs"]) == list(table["raters"] * 6) == [12, 12]
-    assert table.loc["scores", "alpha"] < 0
-    assert table.loc["differences", "alpha"] == pytest.approx(1)
-
-
-def test_one_rater_agrees_with_nobody(study: Study) -> None:
-    ScriptedRater("ann", likes_the_mark).rate(study)
-    table = study.agreement()
-    assert list(table["name"]) == ["scores (scripted)", "differences (scripted)"]
-    assert list(table["pairs"]) == [0, 0] and table["alpha"].isna().all()
-
-
-def test_power_finds_what_is_there_and_little_else() -> None:
-    table = power([0.5, 1.0, 2.0], pairs=300, trials=600, seed=1)
-    assert list(table["effect"]) == [0.0, 0.5, 1.0, 2.0] and list(table["name"])[:2] == ["effect 0", "effect 0.5"]
-    none = table.iloc[0]
-    assert 0.025 <= none["signed_rank"] <= 0.08, "the paired test keeps its level"
-    assert none["rank_sum"] <= 0.01, "the unpaired test is conservative where pairs share their difficulty"
-    assert (table["signed_rank"] >= table["rank_sum"]).all()
-    for test in ("rank_sum", "signed_rank"):
-        assert table[test].is_monotonic_increasing
-    assert table["signed_rank"].iloc[-1] > 0.99 and table["signed_rank"].iloc[2] > table["rank_sum"].iloc[2] + 0.3
-
-
-def test_power_without_shared_difficulty() -> None:
-    """Where nothing is shared, the unpaired test keeps its level and is as strong."""
-    table = power(1.0, pairs=200, trials=800, seed=2, difficulty=0)
-    assert 0.03 <= table["rank_sum"][0] <= 0.075
-    assert table["rank_sum"][1] == pytest.approx(table["signed_rank"][1], abs=0.08)
-
-
-def test_power_grows_with_raters_and_is_repeatable() -> None:
-    one, three = (power(0.8, pairs=100, raters=raters, trials=400, seed=3) for raters in (1, 3))
-    assert three["signed_rank"][1] > one["signed_rank"][1] + 0.2
-    assert power(0.8, pairs=100, trials=400, seed=3).equals(one)
-    assert not power(0.8, pairs=100, trials=400, seed=4).equals(one)
-
-
-def test_power_of_a_shift_is_that_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated studies have the correlation that the docstring says, and pass through the tests of the table."""
-    drawn_scores = []
-    tests = ratings._p_values
-
-    def kept(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
-        drawn_scores.append((a, b))
-        return tests(a, b)
-
-    monkeypatch.setattr(ratings, "_p_values", kept)
-    power(2.0, pairs=50, raters=4, trials=400, difficulty=6, noise=8)
-    (a, b), (again, shifted) = drawn_scores
-    assert np.array_equal(a, again) and shifted - b == pytest.approx(2.0)
-    assert np.corrcoef(a.ravel(), b.ravel())[0, 1] == pytest.approx(36 / (36 + 64 / 4), abs=0.02)
-    row = compare_scores(a[7], shifted[7])
-    assert row["rank_sum"] == pytest.approx(tests(a, shifted)["rank_sum"][7])
-    assert row["signed_rank"] == pytest.approx(tests(a, shifted)["signed_rank"][7])
-
-
-@pytest.mark.parametrize(
-    "changes", [{"pairs": 0}, {"trials": 0}, {"raters": 0}, {"noise": 0}, {"difficulty": -1}, {"effect": math.nan}]
-)
-def test_power_of_what_cannot_be_simulated(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"A simulated study needs .* got pairs=.*\. Example: power"):
-        power(**{"effect": 1.0, **changes})
-
-
-# ----------------------------------------------------------------------------------------------------- scripted raters
-
-
-def test_a_scripted_rater_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    frames = []
-    for name, counts in (("once", (None,)), ("twice", (5, None))):
-        with Study.create(tmp_path / name, drawn(12), SYSTEMS) as study:
-            rater = ScriptedRater("ann", likes_the_mark, seed=3)
-            assert sum(rater.rate(study, count) for count in counts) == 12
-            assert rater.rate(study) == 0
-            frames.append(study.ratings())
-    assert frames[0].equals(frames[1])
-    assert frames[0]["scripted"].all() and set(frames[0]["rater"]) == {"scripted:ann"}
-
-
-def test_without_noise_every_score_stands_with_its_output(study: Study) -> None:
-    """A study that mixed up sides would be noticed here."""
-    quality = {
-        text: float(number)
-        for number, text in enumerate(t for pair in drawn(12).pairs for t in (pair.output_a, pair.output_b))
-    }
-    ScriptedRater("exact", quality, noise=0).rate(study)
-    for row in study.ratings().to_dict("records"):
-        assert (row["score_a"], row["score_b"]) == (quality[row["output_a"]], quality[row["output_b"]])
-    broken = study.ratings().assign(score_a=study.ratings()["score_b"])
-    assert any(row["score_a"] != quality[row["output_a"]] for row in broken.to_dict("records"))
-
-
-def test_scripted_scores_stay_on_the_scale(study: Study) -> None:
-    ScriptedRater("wild", lambda source, output, reference: 95.0, noise=30).rate(study)
-    scores = study.ratings()[["score_a", "score_b"]].to_numpy()
-    assert scores.min() >= 0 and scores.max() == 100 and (scores == np.round(scores)).all()
-
-
-def test_an_output_without_a_score_is_named(study: Study) -> None:
-    with pytest.raises(ValueError, match=r"needs a score of each output, got none of ' output \d+!?'\. Add it"):
-        ScriptedRater("ann", {}).rate(study)
-    assert study.ratings().empty

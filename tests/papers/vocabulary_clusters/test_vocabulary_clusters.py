@@ -80,43 +80,17 @@ def test_figure_4_more_labels_are_more_active_tokens() -> None:
         assert part.share.is_monotonic_decreasing
 
 
-def test_table_6_is_rated_by_programs_and_says_so() -> None:
-    frame = tables.table6(Scale.TINY)
+def test_table_6_counts_what_raters_would_see() -> None:
+    frame = made("table6")
     ours = frame[frame.kind == "measured"]
-    assert ours.scripted.all() and ours.name.str.contains("scripted").all() and (ours.ratings == 3 * ours.pairs).all()
-    assert len(frame[frame.kind == "paper"]) == 6 and ours.identical.between(0, 1).all()
-    agreement = frame[frame.kind == "agreement"].set_index("name")
-    assert list(agreement.index) == ["scores (scripted)", "differences (scripted)"] and (agreement.raters == 3).all()
-    assert (agreement.pairs == ours.set_index("name").pairs.get("all (scripted)", ours.pairs.iloc[0])).all()
-    assert (agreement.alpha < 1).all() and agreement.alpha["scores (scripted)"] > 0.3, "they score by one chrF"
-
-
-def test_table_6_where_no_output_differs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "ScreenScorer", lambda screen, matrix: CompiledExact(matrix))
-    frame = tables.table6(Scale.TINY)
-    assert frame.name[frame.kind == "measured"].tolist() == ["no output differs"] and "agreement" not in set(frame.kind)
+    assert (ours.differing <= ours.segments).all() and ours.identical.between(0, 1).all()
     assert (frame.kind == "paper").sum() == len(paper_000.TABLE_6)
 
 
-def test_the_paired_test_finds_more_and_no_test_too_much() -> None:
-    frame = tables.rating_power(Scale.TINY)
-    rates = frame.set_index("effect")
-    columns = [c for c in rates if c.startswith(("signed", "rank", "share"))]
-    assert len(columns) >= 2 and (rates.loc[0.0, columns].astype(float) <= 0.2).all()
-    effects = rates[rates.index > 0]
-    assert len(effects) == 3 and (effects.signed_rank >= effects.rank_sum).all()
-    assert (effects.signed_rank > effects.rank_sum).any()
-    assert "alpha_scores" in rates and "alpha_differences" in rates
-
-
-def test_raters_agree_as_far_as_what_their_scores_share() -> None:
-    """On scores, the part of their variance that is the pair's; on differences, which share nothing but the effect, not at all."""
-    frame = tables.rating_power(Scale.TINY)
-    difficulty, noise = tables.DIFFICULTY**2, tables.RATING_NOISE**2
-    expected = difficulty / (difficulty + noise)
-    assert frame.alpha_scores.between(expected - 0.15, expected + 0.15).all()
-    assert frame.alpha_differences.between(-0.25, 0.25).all()
-    assert (frame.agreeing_raters == 3).all() and (frame.agreeing_pairs == 40).all()
+def test_table_6_where_no_output_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ScreenScorer", lambda screen, matrix: CompiledExact(matrix))
+    ours = tables.table6(Scale.TINY).query("kind == 'measured'")
+    assert (ours.differing == 0).all() and (ours.identical == 1).all()
 
 
 def test_sets_of_its_own_make_a_row_independent_of_its_batch() -> None:

@@ -1,0 +1,65 @@
+"""What all benchmarks share: their options, the table they print and the JSON they write."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import bootstrap_ratio
+from fastdecode_lib.store import write_table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement, with its 95% interval where it has one."""
+
+    name: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+    @classmethod
+    def of_samples(cls, name: str, samples: Sequence[float], unit: str, note: str = "") -> "Row":
+        """The median of some samples, with the interval of the median."""
+        values = np.asarray(samples, dtype=np.float64)
+        low, high = bootstrap_ratio(values, np.ones(len(values)))
+        return cls(name, float(np.median(values)), unit, low, high, note)
+
+
+def options_of(name: str, about: str | None, corpus: bool = True) -> argparse.ArgumentParser:
+    """The options of ``make bench-NAME``."""
+    parser = argparse.ArgumentParser(prog=f"make bench-{name}", description=about)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="measure less: under five minutes, and without the corpus")
+    size.add_argument("--tiny", action="store_true", help="only show that it runs: its numbers mean nothing")
+    parser.add_argument("--json", metavar="FILE", help="also write the table there, with how it was made")
+    parser.add_argument("--seed", type=int, default=0)
+    if corpus:
+        parser.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
+    return parser
+
+
+def command_of(name: str, arguments: Sequence[str] | None) -> str:
+    """The command that runs a benchmark again."""
+    given = " ".join(sys.argv[1:] if arguments is None else arguments)
+    return f"make bench-{name}" + (f" BENCH_ARGS='{given}'" if given else "")
+
+
+def report(rows: Iterable[Row], command: str, options: argparse.Namespace, **more: Any) -> None:
+    """Print the table, and write it as JSON if that was asked for; `more` is provenance."""
+    rows = list(rows)
+    about = provenance(threads=1, seed=options.seed) | {"command": command, **more}
+    print(f"\n{about['cpu']}, {about['cores']} cores, {' '.join(about['cpu_flags'])}\n")
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        interval = f"[{row.low:.4g}, {row.high:.4g}]" if row.low is not None and row.low == row.low else ""
+        print(f"  {row.name:<{width}} {row.value:>10.4g} {row.unit:<20} {interval:<22} {row.note}".rstrip())
+    if options.json:
+        write_table(options.json, [asdict(row) for row in rows], about)
+        print(f"\n{options.json}")

@@ -378,6 +378,10 @@ class Hypothesis:
     stop: Stop
 
 
+Passes = Generator[Iteration, None, tuple[Hypothesis, ...]]
+"""A decoder at work: an `Iteration` for every pass and row, and at the end a `Hypothesis` for every row."""
+
+
 class Decoder(Protocol):
     """A way from candidates to tokens; a frozen dataclass of its settings.
 
@@ -396,14 +400,8 @@ class Decoder(Protocol):
     lossless: ClassVar[bool]
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """Yield one `Iteration` per pass and row; return one `Hypothesis` per row.
 
         With `observe`, iterations carry probabilities and margins, which cost a sum over the vocabulary.

@@ -11,7 +11,7 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
-from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Projection, Source, drain
+from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.drafts.finding import beside, resolve
 from fastdecode_lib.drafts.sources import Outputs
@@ -236,7 +236,7 @@ class Session:
         drain(self.follow([trace], source, verify=verify, observe=observe))
         return _translation(trace)
 
-    def passes(self, source: Source, *, observe: bool = False) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+    def passes(self, source: Source, *, observe: bool = False) -> Passes:
         """Decode a batch, yielding an `Iteration` for every pass and row; return a `Hypothesis` for every row."""
         return self.decoder.iterate(self.model.network, self.projection, source, self.constraints, observe=observe)
 

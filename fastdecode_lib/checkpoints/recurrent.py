@@ -193,11 +193,7 @@ _QUARTER: dict[str, Any] = {"embedding": 128, "source_width": 128, "width": 256,
 
 
 def system(
-    name: str,
-    size: Literal["paper", "small"] = "paper",
-    *,
-    source_vocabulary: int = 80_000,
-    vocabulary: int = 80_000,
+    name: str, size: Literal["paper", "small"] = "paper", *, source_vocabulary: int = 80_000, vocabulary: int = 80_000
 ) -> RecurrentShape:
     """One of the systems of table 2, at the paper's size or, ``"small"``, with every width a quarter of it.
 

@@ -17,11 +17,7 @@ def load(options: argparse.Namespace) -> Any:
     from fastdecode_lib import loading
 
     model = loading.load(
-        options.model,
-        device=options.device,
-        dtype=options.dtype,
-        engine=options.engine,
-        precision=options.precision,
+        options.model, device=options.device, dtype=options.dtype, engine=options.engine, precision=options.precision
     )
     if model.engine == "torch":
         import torch

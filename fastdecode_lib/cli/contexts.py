@@ -197,11 +197,7 @@ def _fit(options: argparse.Namespace) -> int:
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
     known = ("clusters", "top", "rounds", "reading", "skip", "least_count")
     given = {name: value for name in known if (value := getattr(options, name)) is not None}
-    knobs: dict[str, Any] = {
-        "always": _always(options.always, end),
-        "at_least": options.at_least,
-        "seed": options.seed,
-    }
+    knobs: dict[str, Any] = {"always": _always(options.always, end), "at_least": options.at_least, "seed": options.seed}
     if options.method == "screened":
         knobs |= {
             "budget": 300.0 if options.budget is None else options.budget,

@@ -13,9 +13,7 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
     draft_table = commands.add_parser(
-        "draft-table",
-        parents=parents,
-        help="count what a model says, so that a window can guess its next tokens",
+        "draft-table", parents=parents, help="count what a model says, so that a window can guess its next tokens"
     )
     draft_table.add_argument(
         "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"

@@ -5,10 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fastdecode_lib.cli.common import (
-    has_browser,
-    one_line,
-)
+from fastdecode_lib.cli.common import has_browser, one_line
 
 
 def add_commands(commands: Any) -> None:

@@ -94,12 +94,6 @@ def _list_presets(folder: str) -> None:
         state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else begun
         directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
         rows.append(
-            {
-                "name": name,
-                "kind": preset.kind,
-                "languages": directions,
-                "updates": preset.updates,
-                "state": state,
-            }
+            {"name": name, "kind": preset.kind, "languages": directions, "updates": preset.updates, "state": state}
         )
     print_table(rows)

@@ -80,12 +80,7 @@ def _translate(options: argparse.Namespace) -> int:
     left = 0
     model = load(options)
     session = Session.of(
-        model,
-        options.source_language,
-        options.target_language,
-        options.decoder,
-        options.projection,
-        **limits(options),
+        model, options.source_language, options.target_language, options.decoder, options.projection, **limits(options)
     )
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)

@@ -15,6 +15,7 @@ from fastdecode_lib.core import (
     Kind,
     Lane,
     Model,
+    Passes,
     Projection,
     Source,
     Status,
@@ -33,14 +34,8 @@ class Greedy:
     lossless: ClassVar[bool] = True
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
         hypotheses: list[Hypothesis] = []
@@ -140,14 +135,8 @@ class Beam:
             raise ValueError(f"beam needs delta >= 0, got {self.delta}. The paper has 3.0; leave it out to search on.")
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass per position over all live hypotheses; see `core.Decoder.iterate`.
 
         An iteration holds the best hypothesis so far in `tokens` and all of them in `lanes`; its tokens are settled
@@ -178,13 +167,7 @@ class Beam:
             raise ValueError(f"beam:size is at most the vocabulary, {vocabulary}: got {self.size}. Use beam:size=5.")
 
     def _batch(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        first_row: int,
-        call: int,
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, first_row: int, call: int
     ) -> Generator[Iteration, None, tuple[list[Hypothesis], int]]:
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))

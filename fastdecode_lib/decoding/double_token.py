@@ -1,6 +1,6 @@
 """Several tokens a step (paper 002), greedy and by beam; one file because both read steps and ends the same way."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar
@@ -15,6 +15,7 @@ from fastdecode_lib.core import (
     Kind,
     Lane,
     Model,
+    Passes,
     Projection,
     Scorer,
     Source,
@@ -71,14 +72,8 @@ class DoubleToken:
             )
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass per group over all live hypotheses; see `core.Decoder.iterate`.
 
         Slots count the output's tokens from the left, and from the right below 0, -1 being the end. Greedy decoding yields each
@@ -94,7 +89,7 @@ class DoubleToken:
             return (yield from self._greedy(run, observe))
         return (yield from self._beam(run))
 
-    def _greedy(self, run: "_Run", observe: bool) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+    def _greedy(self, run: "_Run", observe: bool) -> Passes:
         group, end = run.model.tokens_per_step, run.constraints.end[0]
         emitted: list[list[int]] = [[] for _ in range(len(run.source))]
         for step in range(run.steps):
@@ -131,7 +126,7 @@ class DoubleToken:
         outputs = [run.in_order(row) for row in emitted]
         return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
 
-    def _beam(self, run: "_Run") -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+    def _beam(self, run: "_Run") -> Passes:
         group, constraints = run.model.tokens_per_step, run.constraints
         searches = [_Search(self, run) for _ in range(len(run.source))]
         for step in range(run.steps):

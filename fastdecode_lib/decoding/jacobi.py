@@ -7,14 +7,14 @@ are right after k passes, so a block of m positions takes at most m passes, and 
 """
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 
@@ -31,14 +31,8 @@ class _Blocks:
         raise AssertionError("each algorithm says how long its blocks are")
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass per Jacobi iteration of all sentences together; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)

@@ -1,13 +1,12 @@
 """Mask-Predict (Ghazvininejad et al., 2019), paper 002's non-autoregressive rival: fill in, mask the least sure, fill in again."""
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
 
 
@@ -41,14 +40,8 @@ class MaskPredict:
             raise ValueError(f"mask_predict needs lengths >= 1, got {self.lengths}. The paper has 5.")
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass per round over all lengths of all rows; see `core.Decoder.iterate`.
 
         An iteration shows the target that is the likeliest so far; its tokens are settled after the last pass. Lengths

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Projection, Source, State, Status
+from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Passes, Projection, Source, State, Status
 from fastdecode_lib.decoding.choosing import Choice, choose
 
 
@@ -145,7 +145,7 @@ def decode_rows(
     constraints: Constraints,
     observe: bool,
     watchers: Sequence[Watcher] = (),
-) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+) -> Passes:
     """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
 
     `watchers`, one for each sentence, are shown the vectors of a model that is `core.Vectors`.

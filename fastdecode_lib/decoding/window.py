@@ -6,14 +6,13 @@ greedy decoding would settle, and never more passes are needed. Unlike a block o
 (`fastdecode_lib.decoding.jacobi`), the window moves with every settled token and ends without a confirming pass.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Kind, Model, Projection, Source, Status
+from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
@@ -92,14 +91,8 @@ class Window:
         return Draft(self.draft) if isinstance(self.draft, str) else self.draft
 
     def iterate(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        *,
-        observe: bool = False,
-    ) -> Generator[Iteration, None, tuple[Hypothesis, ...]]:
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
         """One pass of all sentences together; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)

@@ -104,10 +104,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
     def decode(source: Source) -> tuple[int, ...]:
         tokens = [[names[i] for i in source.ids[0]]]
         found = translator.translate_batch(
-            tokens,
-            target_prefix=[prefix] if prefix else None,
-            beam_size=1,
-            **ctranslate2_limits(constraints),
+            tokens, target_prefix=[prefix] if prefix else None, beam_size=1, **ctranslate2_limits(constraints)
         )[0]
         output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
         return until_end(output, constraints)

@@ -172,12 +172,7 @@ class Costs:
 
 
 def costs(
-    found: Sequence[Combination],
-    texts: Sequence[str],
-    *,
-    runs: int = 5,
-    threads: int = 1,
-    progress: bool = False,
+    found: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
 ) -> dict[tuple[str, str], Costs]:
     """Measured costs by projection and precision, of those that greedy decoding runs with among some combinations.
 

@@ -100,12 +100,7 @@ def compare(
             systems.append(decoder_system(session, name))
     systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
     measurements = measure(
-        systems,
-        sources,
-        runs=runs,
-        threads=threads,
-        synchronise=synchroniser(model.device),
-        progress=progress,
+        systems, sources, runs=runs, threads=threads, synchronise=synchroniser(model.device), progress=progress
     )
     asked = {session.decoder_name for session in sessions}
     shown = [m for m in measurements if m is not measurements[0] or usual in asked or not asked]

@@ -1,78 +1,66 @@
 """Counting: passes, positions and time of what a model and a projection are asked."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Projection, Scorer, Source
+from fastdecode_lib.core import Candidates, Iteration, Model, Projection, Scorer, Source, Usage
 from fastdecode_lib.measuring.referee import T
+from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-from fastdecode_lib.core import Usage
-from fastdecode_lib.models.states import fed_before
+class _Proxy:
+    """An object that answers for another one, but for what a subclass says."""
 
-
-@dataclass
-class Watched:
-    """A projection that adds up the seconds of its calls where they are made: amid decoding, with caches as that leaves them."""
-
-    inner: Projection
-    seconds: float = 0.0
-
-    def bind(self, source: Source | None) -> "_WatchedScorer":
-        """The inner scorer, watched."""
-        return _WatchedScorer(self.inner.bind(source), self)
-
-    @property
-    def memory_bytes(self) -> int:
-        """The inner's."""
-        return self.inner.memory_bytes
-
-    def multiply_adds(self, rows: int) -> int:
-        """The inner's."""
-        return self.inner.multiply_adds(rows)
-
-
-@dataclass
-class _WatchedScorer:
-    inner: Scorer
-    watch: Watched
-
-    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        start = perf_counter()
-        found = self.inner.top_k(hidden, k, banned, normalise)
-        self.watch.seconds += perf_counter() - start
-        return found
-
-    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
-        return self.inner.log_probs(hidden, ids)
-
-
-class WatchedModel:
-    """A model that adds up the seconds of its calls: ``encoder``, ``layers`` of the decoder, ``copies`` of rows of a state."""
-
-    def __init__(self, inner: Model):
-        self.inner, self.seconds = inner, {"encoder": 0.0, "layers": 0.0, "copies": 0.0}
+    def __init__(self, inner: Any):
+        self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def _timed(self, part: str, call: Callable[[], T]) -> T:
+
+class Watched(_Proxy):
+    """A projection that adds up the seconds of its calls where they are made: amid decoding, with caches as that leaves them."""
+
+    def __init__(self, inner: Projection | Scorer, whole: "Watched | None" = None):
+        super().__init__(inner)
+        self.whole, self.seconds = whole or self, 0.0
+
+    def bind(self, source: Source | None) -> "Watched":
+        """The inner scorer, watched by the whole."""
+        return Watched(self.inner.bind(source), self.whole)
+
+    def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """As the inner scorer's."""
         start = perf_counter()
-        found = call()
+        candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
+        self.whole.seconds += perf_counter() - start
+        return candidates
+
+
+class WatchedModel(_Proxy):
+    """A model that adds up the seconds of its calls: ``encoder``, ``layers`` of the decoder, ``copies`` of rows of a state."""
+
+    def __init__(self, inner: Model):
+        super().__init__(inner)
+        self.seconds = {"encoder": 0.0, "layers": 0.0, "copies": 0.0}
+
+    def timed(self, part: str, call: Callable[..., T], *arguments: Any) -> T:
+        """A call whose seconds are added to those of a part."""
+        start = perf_counter()
+        result = call(*arguments)
         self.seconds[part] += perf_counter() - start
-        return found
+        return result
 
     def encode(self, source: Source) -> Any:
         """As the inner model's."""
-        return self._timed("encoder", lambda: self.inner.encode(source))
+        return self.timed("encoder", self.inner.encode, source)
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         """As the inner model's; copies of the state are watched."""
@@ -80,20 +68,18 @@ class WatchedModel:
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """As the inner model's."""
-        return self._timed("layers", lambda: self.inner.step(state.inner, tokens, visible))
+        return self.timed("layers", self.inner.step, state.inner, tokens, visible)
 
 
-class _WatchedState:
+class _WatchedState(_Proxy):
     """A state beside the model's watch; it keeps nothing alive that decoding lets go."""
 
     def __init__(self, inner: Any, watch: WatchedModel):
-        self.inner, self.watch = inner, watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        super().__init__(inner)
+        self.watch = watch
 
     def select(self, rows: np.ndarray) -> "_WatchedState":
-        return _WatchedState(self.watch._timed("copies", lambda: self.inner.select(rows)), self.watch)
+        return _WatchedState(self.watch.timed("copies", self.inner.select, rows), self.watch)
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
@@ -120,22 +106,16 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
             source = everything.rows(np.array(rows))
-            running = session.passes(source)
+            passes = session.passes(source)
             while True:
                 try:
-                    iteration = next(running)
-                except StopIteration as stop:
-                    for i, hypothesis in zip(rows, stop.value, strict=True):
+                    iteration = next(passes)
+                except StopIteration as end:
+                    for i, hypothesis in zip(rows, end.value, strict=True):
                         outputs[i] = hypothesis.tokens
                     break
-                passes, group = counts[rows[iteration.row], 0], session.model.network.tokens_per_step
-                # A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a
-                # masked model's targets of several lengths, the one shown stands for all.
-                in_steps, masked = iteration.lanes or group > 1, session.model.network.kind == "masked"
-                held, fed = (passes * group, group) if in_steps else (iteration.slots[0], iteration.positions)
-                held, fed = (0, len(iteration.slots)) if masked else (held, fed)
-                entries = len(session.constraints.prefix) - group + held + fed
-                counts[rows[iteration.row]] += (1, iteration.positions, iteration.positions * entries)
+                done = counts[rows[iteration.row]]
+                done += (1, iteration.positions, iteration.positions * _attended(session, iteration, int(done[0])))
             bar.update(len(rows))
     return pd.DataFrame(
         {
@@ -150,37 +130,51 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
     )
 
 
-class Counted:
+def _attended(session: Session, iteration: Iteration, passes: int) -> int:
+    """Entries of the decoder's cache that each position of a pass reads, so many passes standing before it.
+
+    A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a masked model's
+    targets of several lengths, the one shown stands for all.
+    """
+    network = session.model.network
+    tokens = network.tokens_per_step
+    if network.kind == "masked":
+        cached, fed = 0, len(iteration.slots)
+    elif iteration.lanes or tokens > 1:
+        cached, fed = passes * tokens, tokens
+    else:
+        cached, fed = int(iteration.slots[0]), iteration.positions
+    return len(session.constraints.prefix) - tokens + cached + fed
+
+
+class Counted(_Proxy):
     """A model that counts its own use; every decoder is driven through it, so none can be counted wrongly."""
 
-    def __init__(self, model: Model):
-        self.model, self.usage = model, Usage()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
+    def __init__(self, inner: Model):
+        super().__init__(inner)
+        self.usage = Usage()
 
     def encode(self, source: Source) -> Any:
         """Count one encoder call."""
         self.usage.encoder_calls += 1
-        return self.model.encode(source)
+        return self.inner.encode(source)
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         """Count the prefix's positions, if it feeds any."""
-        before = fed_before(prefix, self.model.tokens_per_step)
+        before = fed_before(prefix, self.inner.tokens_per_step)
         if before.shape[1]:
             self._count(before)
-        return self.model.start(encoded, prefix, capacity)
+        return self.inner.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """Count one pass and its positions."""
         self._count(tokens)
-        return self.model.step(state, tokens, visible)
+        return self.inner.step(state, tokens, visible)
 
     def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Any:
         """Count one pass and its positions."""
         self._count(tokens)
-        masked: Any = self.model
-        return masked.refine(encoded, tokens, rows)
+        return self.inner.refine(encoded, tokens, rows)
 
     def _count(self, tokens: np.ndarray) -> None:
         feeding = tokens >= 0

@@ -136,14 +136,7 @@ class GroupLearner(TranslationLearner):
         projection, decoder = registry.projection("exact", model), registry.decoder(registry.usual(model))
         group = self.preset.tokens_per_step
         longest = min(LONGEST_ON_DEV, self.preset.max_positions - group + 1)
-        rules = Constraints(
-            (PADDING,) * group,
-            (END,),
-            longest,
-            PADDING,
-            banned=(PADDING,),
-            forced_end=True,
-        )
+        rules = Constraints((PADDING,) * group, (END,), longest, PADDING, banned=(PADDING,), forced_end=True)
         order, outputs = sorted(range(len(texts)), key=lambda i: len(texts[i])), [""] * len(texts)
         for start in range(0, len(order), 64):
             rows = order[start : start + 64]

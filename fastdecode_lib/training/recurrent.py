@@ -37,9 +37,7 @@ class RecurrentLearner(TranslationLearner):
         self.preset, self.corpus, self.device = preset, corpus, device
         self.text, self.examples = prepare_words(preset, corpus, work, seed)
         self.shape = replace(
-            preset.shape,
-            source_vocabulary=len(self.text.source.tokens),
-            vocabulary=len(self.text.target.tokens),
+            preset.shape, source_vocabulary=len(self.text.source.tokens), vocabulary=len(self.text.target.tokens)
         )
         self.parameters = {
             name: tensor.to(device).requires_grad_() for name, tensor in first_weights(self.shape, seed).items()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FOUNDATION = {"core", "errors", "kernels", "lexicon", "draft_table", "draft_head", "int8_files", "store", "folding"}
 LAYERS = {  # a part of the library: what of the library it may import besides itself and the foundation
-    "models": {"text", "checkpoints"},
+    "models": {"text", "checkpoints", "transformers_private"},
     "projections": set(),
     "decoding": set(),
     **{part: set() for part in FOUNDATION},

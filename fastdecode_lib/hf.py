@@ -5,7 +5,10 @@
 
 `generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
 is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches on the functional
-transformer, built on the module's own tensors; other encoder-decoders run through their own forward, one row at a time.
+transformer, built on the module's own tensors; other encoder-decoders, and modules changed in place (adapters, hooks, other
+activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
+compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide
+between the two best tokens, and a warning says where.
 
 Logits processors are called at every slot of a pass with that slot's own prefix, so they must not remember earlier calls:
 those of transformers that do not are known here, others are accepted if they say ``stateless = True``. Stopping criteria are

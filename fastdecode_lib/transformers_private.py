@@ -253,8 +253,8 @@ def tensors_of(module: Any, family: str, padding: int, places: int) -> "dict[str
     return tensors
 
 
-def head_of(module: Any) -> "tuple[Any, Tensor | None]":
-    """The matrix behind a module's last hidden vectors, as a part of it, and the bias.
+def head_of(module: Any, *, called: bool = True) -> "tuple[Any, Tensor | None]":
+    """The part of a module with its output matrix, and the bias; `called` where its input must be the last hidden vectors.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def head_of(module: Any) -> "tuple[Any, Tensor | None]":
     import torch
 
     head = module.get_output_embeddings()
-    if isinstance(head, torch.nn.Embedding) or not isinstance(getattr(head, "weight", None), torch.Tensor):
+    if (called and isinstance(head, torch.nn.Embedding)) or not isinstance(getattr(head, "weight", None), torch.Tensor):
         raise ValueError(
             f"The model must end in a product with a matrix: got {type(module).__name__}, whose output embeddings are "
             f"{type(head).__name__}. Decode it with transformers' generate."

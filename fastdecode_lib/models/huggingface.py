@@ -167,7 +167,8 @@ class LogitsModel(HuggingFaceModel):
     """
 
     def _prepare(self) -> None:
-        self.outputs = (Output(self.module.get_output_embeddings().weight.detach(), None),)
+        head, _ = private.head_of(self.module, called=False)
+        self.outputs = (Output(head.weight.detach(), None),)
 
     def _check(self, encoded: Any, prefix: np.ndarray) -> None:
         pass

@@ -5,6 +5,9 @@ PYTHON ?= $(shell for p in python3.11 python3; do \
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH_INDEX ?=
 TRAIN_ARGS ?= tatoeba-small
+TRANSFORMERS := $(shell sed -n 's/.*"\(transformers>=[^"]*\)".*/\1/p' pyproject.toml)
+VERSIONS ?= $(shell echo '$(TRANSFORMERS)' | sed 's/.*>=\([^,]*\),.*/\1/; s/^[0-9]*\.[0-9]*$$/&.0/') \
+	$(shell sed -n 's/^transformers==//p' constraints.txt) newest
 APP_PORT ?= 8866
 TEST_JOBS ?= 2
 
@@ -23,7 +26,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests notebooks format figures train clean install
+.PHONY: help lab app test lint types tests test-versions notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -31,6 +34,7 @@ help: ## list the targets
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
 	@echo "  TEST_JOBS=NUMBER  tests and notebooks side by side, instead of $(TEST_JOBS)"
+	@echo "  VERSIONS=LIST     transformers for make test-versions, instead of $(VERSIONS)"
 	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
 	@echo "  TORCH=VERSION     another torch than $(TORCH)"
 	@echo "  TORCH_INDEX=URL   where torch comes from: https://download.pytorch.org/whl/cpu has the small build"
@@ -61,6 +65,22 @@ types: install ## check static types
 tests: install ## run the test suite
 	$(call say,tests: pytest)
 	$(BIN)/python -m pytest $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal --durations=20)
+
+test-versions: install ## run the parity tests under other versions of transformers
+	$(call say,test-versions: the parity tests under transformers $(VERSIONS))
+	@set -e; mkdir -p build/versions; others="$$PYTHONPATH" failed=""; \
+	grep -vE '^(torch|transformers|huggingface_hub|tokenizers)==' constraints.txt >build/versions/constraints.txt; \
+	for version in $(VERSIONS); do \
+		place="build/versions/$$version"; wanted="transformers==$$version"; \
+		if [ "$$version" = newest ]; then rm -rf "$$place"; wanted="$(TRANSFORMERS)"; fi; \
+		[ -e "$$place/installed" ] || { rm -rf "$$place"; $(BIN)/python -m pip install -qq --no-compile \
+			--disable-pip-version-check --constraint build/versions/constraints.txt --target "$$place" "$$wanted"; \
+			touch "$$place/installed"; }; \
+		export PYTHONPATH="$(CURDIR)/$$place$${others:+:$$others}"; \
+		echo "== $$($(BIN)/python -c 'import transformers; print("transformers", transformers.__version__)')"; \
+		$(BIN)/python -m pytest -q tests/parity $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || failed="$$failed $$version"; \
+	done; \
+	[ -z "$$failed" ] || { echo "== failed under transformers$$failed" >&2; exit 1; }
 
 notebooks: install ## run every notebook, small
 	$(call say,notebooks: nbval at tiny scale)

@@ -5,7 +5,10 @@
 
 `generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
 is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches on the functional
-transformer, built on the module's own tensors; other encoder-decoders run through their own forward, one row at a time.
+transformer, built on the module's own tensors; other encoder-decoders, and modules changed in place (adapters, hooks, other
+activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
+compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide
+between the two best tokens, and a warning says where.
 
 Logits processors are called at every slot of a pass with that slot's own prefix, so they must not remember earlier calls:
 those of transformers that do not are known here, others are accepted if they say ``stateless = True``. Stopping criteria are
@@ -13,8 +16,8 @@ asked, and streamers told, after every settled token, row by row.
 """
 
 import dataclasses
-import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
+from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Constraints, Hypothesis, Source
 from fastdecode_lib.decoding.choosing import Choice, check_fits
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -32,32 +36,15 @@ from fastdecode_lib.drafts.table import DraftTable
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOOKS_AT = {
-    "scores": "InfNanRemoveLogitsProcessor LogitNormalization SuppressTokensLogitsProcessor TemperatureLogitsWarper "
-    "TopKLogitsWarper TopPLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper EpsilonLogitsWarper "
-    "EtaLogitsWarper",
-    "prefix": "NoBadWordsLogitsProcessor SequenceBiasLogitsProcessor NoRepeatNGramLogitsProcessor "
-    "RepetitionPenaltyLogitsProcessor WatermarkLogitsProcessor",
-    "row": "EncoderNoRepeatNGramLogitsProcessor EncoderRepetitionPenaltyLogitsProcessor PrefixConstrainedLogitsProcessor",
-}
-"""What the processors of transformers that remember nothing look at; the last ones know the source of each row."""
-ACTS: dict[str, Callable[[Any, int], bool]] = {
-    "ForcedBOSTokenLogitsProcessor": lambda p, length: length == 1,
-    "ForcedEOSTokenLogitsProcessor": lambda p, length: length == p.max_length - 1,
-    "MinLengthLogitsProcessor": lambda p, length: length < p.min_length,
-    "MinNewTokensLengthLogitsProcessor": lambda p, length: length < p.prompt_length_to_skip + p.min_new_tokens,
-    "SuppressTokensAtBeginLogitsProcessor": lambda p, length: length == p.begin_index,
-    "ExponentialDecayLengthPenalty": lambda p, length: length > p.regulation_start,
-}
-"""Those that look at the length of the prefix, and where they change anything."""
 INSTEAD = {
     "beam_search": "Pass num_beams=1, or leave custom_generate out for beams.",
     "beam_sample": "Pass num_beams=1 and do_sample=False, or leave custom_generate out.",
     "sample": "Pass do_sample=False, or leave custom_generate out to sample.",
     "assisted_generation": "Leave the assistant out: a window drafts by itself, from the source with draft='prompt/recycled'.",
 }
-PREPARED = {"past_key_values", "use_cache", "decoder_attention_mask", "inputs_embeds", "logits_to_keep"}
-"""What `generate` prepares for a loop of its own."""
+
+ROUNDINGS = 2
+"""Units in the last place of a best score by which a pass may differ from single steps; more are a change of the model."""
 
 
 def window(
@@ -143,17 +130,17 @@ class CustomGenerate:
         ValueError
             If `generate` was asked for anything but greedy decoding, or for what parallel decoding cannot give.
         """
-        caller = {"synced_gpus": synced_gpus} | _arguments_of_generate()
-        streamer = caller.get("streamer") if streamer is None else streamer
+        caller = private.arguments_of_generate()
+        caller["synced_gpus"] = synced_gpus or caller["synced_gpus"]
+        streamer = caller["streamer"] if streamer is None else streamer
         for problem in _problems(model, generation_config, input_ids, inputs, stopping_criteria, streamer, caller):
             raise ValueError(problem)
-        processors = [(processor, _looks_at(processor)) for processor in logits_processor]
+        processors = [(processor, private.looks_at(processor)) for processor in logits_processor]
         network, memory, score = _network(model, inputs, input_ids, self.packed)
         check_fits(self.decoder, network)
 
         prompts, prompt = input_ids.tolist(), input_ids.shape[1]
-        padding = 0 if generation_config._pad_token_tensor is None else int(generation_config._pad_token_tensor)
-        ends = [i for c in stopping_criteria if type(c).__name__ == "EosTokenCriteria" for i in c.eos_token_id.tolist()]
+        padding, ends = private.padding_of(generation_config), private.ends(stopping_criteria)
         longest = stopping_criteria.max_length or generation_config.max_length
         limit = max(1, min(longest, network.max_target + 1) - prompt)
         source = _source(inputs_tensor, inputs, padding)
@@ -163,6 +150,7 @@ class CustomGenerate:
         rows: list[_Row] = []
         for first, part in row_batches(network, source):
             choosing = self.choosing(score, processors, prompts, first, bool(asked))
+            choosing.rounds = network.dtype.itemsize < 4
             for number in range(first, first + len(part)):
                 rules = Constraints(tuple(prompts[number]), tuple(ends) or (-1,), limit, padding)
                 (sentence,) = self.decoder.sentences(network, source.row(number), rules)
@@ -176,6 +164,7 @@ class CustomGenerate:
                 pass
         if streamer is not None:
             streamer.end()
+        _warn_of_ties(rows, network.dtype)
         sequences = ids[:, : max(row.length for row in rows)].contiguous()
         return _dictionary(sequences, rows, prompt, asked) if generation_config.return_dict_in_generate else sequences
 
@@ -196,7 +185,14 @@ class Choosing:
         Of all rows of the batch, of which the passes have those from `first` on.
     keep : bool
         Leave scores and logits of the last pass in `kept`, by row of the batch.
+
+    Attributes
+    ----------
+    rounds : bool
+        Whether the network computes in half precision, so that scores of the two best tokens are left in `best`.
     """
+
+    rounds = False
 
     def __init__(
         self,
@@ -208,6 +204,7 @@ class Choosing:
     ):
         self.score, self.processors, self.prompts, self.first, self.keep = score, processors, prompts, first, keep
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self.best: dict[int, list[list[float]]] = {}
 
     def __call__(self, hidden: Any, slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> Choice:
         """The best token of each slot."""
@@ -217,6 +214,10 @@ class Choosing:
             self.kept = {}
             for number, row in enumerate(rows.tolist()):
                 self.kept.setdefault(self.first + row, (scores[number:], logits[number:]))
+        if self.rounds:
+            self.best = {}
+            for row, pair in zip(rows.tolist(), scores.topk(2).values.tolist(), strict=True):
+                self.best.setdefault(self.first + row, []).append(pair)
         return Choice(scores.argmax(-1).cpu().numpy(), None, None, np.full(len(slots), scores.shape[1]), None)
 
     def process(self, scores: "Tensor", slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> "Tensor":
@@ -228,7 +229,7 @@ class Choosing:
             if looks_at == "scores":
                 scores = processor(torch.zeros(len(scores), 1, dtype=torch.long, device=scores.device), scores)
                 continue
-            acts = ACTS[type(processor).__name__] if looks_at == "length" else None
+            acts = private.ACTS[type(processor).__name__] if looks_at == "length" else None
             for slot in np.unique(slots):
                 if acts and not acts(processor, len(self.prompts[0]) + int(slot)):
                     continue
@@ -260,6 +261,8 @@ class _Row:
         Of prompt and settled tokens.
     asked : tuple of str
         What is returned, and kept, of every settled token: "scores", "logits".
+    best : list of [float, float]
+        The two best scores of every settled token, in half precision.
     """
 
     sentence: Sentence
@@ -271,6 +274,7 @@ class _Row:
     streamer: Any
     asked: tuple[str, ...]
     kept: "list[dict[str, Tensor]]" = field(default_factory=list)
+    best: list[list[float]] = field(default_factory=list)
     hypothesis: Hypothesis | None = None
 
     def __post_init__(self) -> None:
@@ -303,6 +307,8 @@ class _Row:
         if self.asked:
             scores, logits = (values[node].clone() for values in self.choosing.kept[self.number])
             self.kept.append({"scores": scores, "logits": logits})
+        if self.choosing.rounds:
+            self.best.append(self.choosing.best[self.number][node])
         so_far = tuple(step["scores"][None] for step in self.kept) if "scores" in self.asked else None
         done = self.criteria(self.ids[:, : self.length], so_far)
         if done.numel() != 1:
@@ -314,6 +320,27 @@ class _Row:
             self.streamer.put(torch.tensor([token]))
         if done:
             self.hypothesis = Hypothesis(tuple(self.ids[0, self.prompt : self.length].tolist()), None, "end")
+
+
+def _warn_of_ties(rows: Sequence[_Row], dtype: Any) -> None:
+    """Say where the two best scores lie closer than half precision can tell, so that `generate` may choose the other token."""
+    import torch
+
+    rounding = ROUNDINGS * torch.finfo(dtype).eps
+    close = [
+        (best - second, row.number, index)
+        for row in rows
+        for index, (best, second) in enumerate(row.best)
+        if best - second <= rounding * max(abs(best), 1.0)
+    ]
+    if close:
+        margin, number, index = min(close)
+        warnings.warn(
+            f"In {str(dtype).removeprefix('torch.')} passes over several tokens are rounded otherwise than single steps: got "
+            f"{len(close)} tokens whose two best scores lie within rounding, the closest {margin:.3g} apart (row {number}, token "
+            f"{index + 1}), where generate may choose the other. Use float32 for the same tokens.",
+            stacklevel=2,
+        )
 
 
 def _asked_for(config: Any) -> tuple[str, ...]:
@@ -336,28 +363,6 @@ def _dictionary(sequences: Any, rows: Sequence[_Row], prompt: int, asked: Sequen
     return GenerateEncoderDecoderOutput(sequences=sequences, **columns)
 
 
-def _looks_at(processor: Any) -> str:
-    """What a processor looks at: a key of `LOOKS_AT`."""
-    kind = type(processor)
-    name = kind.__name__ if kind.__module__ == "transformers.generation.logits_process" else ""
-    if name in ("NoBadWordsLogitsProcessor", "SequenceBiasLogitsProcessor"):
-        return "scores" if all(len(words) == 1 for words in processor.sequence_bias) else "prefix"
-    if name == "RepetitionPenaltyLogitsProcessor" and hasattr(processor.prompt_ignore_length, "shape"):
-        return "row"
-    for looks_at, names in LOOKS_AT.items():
-        if name in names.split():
-            return looks_at
-    if name in ACTS:
-        return "length"
-    if getattr(processor, "stateless", False) is True:
-        return "prefix"
-    raise ValueError(
-        f"A logits processor is called at several slots of a pass, so it must not remember earlier calls: got {kind.__name__}. "
-        "Leave it out (guidance, watermarks), or set `stateless = True` on the class if the scores of a row depend on that row "
-        "of its arguments alone."
-    )
-
-
 def _network(
     model: Any, inputs: dict[str, Any], ids: "Tensor", packed: bool
 ) -> tuple[Any, Callable[[int], Any], Callable[[Any], "Tensor"]]:
@@ -365,24 +370,43 @@ def _network(
     import torch
 
     from fastdecode_lib.kernels.products import Product
-    from fastdecode_lib.models.huggingface import LogitsModel
+    from fastdecode_lib.models.huggingface import LogitsModel, check_passes
     from fastdecode_lib.models.transformer import Transformer
 
-    given = {name: value for name, value in inputs.items() if value is not None and name not in PREPARED}
-    plain = given.keys() <= {"encoder_outputs", "attention_mask"}
-    if plain and (network := Transformer.of_module(model, copy=packed)) is not None:
+    given = private.prepared(inputs)
+    places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
+    own = LogitsModel(model, places)
+    network: Any = Transformer.of_module(model, copy=packed)
+    if network is None:
+        network = own
+
+        def memory(row: int) -> Any:
+            return {name: _row_of(value, row, len(ids)) for name, value in given.items()}
+
+        def score(vectors: Any) -> "Tensor":
+            return vectors.to(ids.device, torch.float32, copy=True)
+
+        first = memory(0)
+    else:
         mask = given.get("attention_mask")
         real = None if mask is None or bool(mask.all()) else mask.to(network.device, torch.bool)[:, None, None]
-        memory = network.remember(given["encoder_outputs"][0], real)
+        whole = network.remember(given["encoder_outputs"][0], real)
         weight, bias = network.outputs[0].weight, network.outputs[0].bias
         product = Product.of(weight, weight.new_zeros(len(weight)) if bias is None else bias.reshape(-1), copy=packed)
-        return network, lambda first: memory, lambda hidden: product(hidden).to(ids.device, torch.float32)
-    places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
-    return (
-        LogitsModel(model, places),
-        lambda row: {name: _row_of(value, row, len(ids)) for name, value in given.items()},
-        lambda logits: logits.to(ids.device, torch.float32, copy=True),
-    )
+
+        def memory(row: int) -> Any:
+            return whole
+
+        def score(vectors: Any) -> "Tensor":
+            return product(vectors).to(ids.device, torch.float32)
+
+        first = whole.gather(torch.zeros(1, dtype=torch.long, device=network.device))
+    known, what = private.notes(model), f"{network.engine}, packed={packed}"
+    if what not in known:
+        encoded = {name: _row_of(value, 0, len(ids)) for name, value in given.items()}
+        if check_passes(network, first, score, own, encoded, ids[:1].cpu().numpy()):
+            known[what] = True
+    return network, memory, score
 
 
 def _row_of(value: Any, row: int, batch: int) -> Any:
@@ -406,18 +430,6 @@ def _source(ids: "Tensor | None", inputs: dict[str, Any], padding: int) -> Sourc
     return Source(np.take_along_axis(tokens, np.argsort(~real, axis=1, kind="stable"), 1), real.sum(1))
 
 
-def _arguments_of_generate() -> dict[str, Any]:
-    """The variables of the `generate` that calls us.
-
-    It hands neither streamer nor assistant to a ``custom_generate`` (transformers 5.23, `_extract_generation_mode_kwargs`).
-    A streamer that nobody tells of the end would hang its reader, so they are taken from where they are.
-    """
-    from transformers import GenerationMixin
-
-    frame = sys._getframe(2)
-    return dict(frame.f_locals) if frame.f_code is inspect.unwrap(GenerationMixin.generate).__code__ else {}
-
-
 def _problems(
     model: Any, config: Any, ids: "Tensor", inputs: dict[str, Any], criteria: Any, streamer: Any, caller: dict[str, Any]
 ) -> Iterator[str]:
@@ -427,7 +439,7 @@ def _problems(
             f"custom_generate is for encoder-decoder models: got {type(model).__name__}, which has no encoder. Leave it out, or "
             "use a translation model such as Helsinki-NLP/opus-mt-en-de."
         )
-    mode = config.get_generation_mode(caller.get("assistant_model")).value
+    mode = config.get_generation_mode(caller["assistant_model"]).value
     if mode != "greedy_search":
         yield (
             f"custom_generate gives greedy decoding's output: got settings for {mode.replace('_', ' ')} (num_beams="
@@ -440,13 +452,13 @@ def _problems(
         )
     if model.training:
         yield "The model is in training mode, where dropout makes outputs random: got training=True. Call model.eval() first."
-    if caller.get("synced_gpus"):
+    if caller["synced_gpus"]:
         yield (
             "Processes that share a model must make equally many passes, which here depends on the text: got synced_gpus=True. "
             "Leave custom_generate out."
         )
-    if filled := getattr(inputs.get("past_key_values"), "get_seq_length", int)():
-        yield f"Decoding starts from an empty cache: got past_key_values with {filled} positions. Give decoder_input_ids instead."
+    if filled := private.filled(inputs):
+        yield f"Decoding starts from an empty cache: got one with {filled} positions. Give decoder_input_ids instead."
     mask, source = inputs.get("decoder_attention_mask"), inputs.get("attention_mask")
     squeezed = model.config.model_type == "m2m_100" and ids.shape[1] > 1 and (ids == model.config.pad_token_id).any()
     if squeezed or (mask is not None and not bool(mask.all())):

@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"pytorch": "torch"}
@@ -231,6 +232,17 @@ def test_makefile() -> None:
     assert "-m pytest -k greedy" in make("--dry-run", "tests", "TEST_ARGS=-k greedy")
     assert "! -name train" in make("--dry-run", "clean")
     assert "! -name train" not in make("--dry-run", "clean", "ALL=1")
+
+
+def test_the_versions_of_transformers_tested_are_the_oldest_and_the_pinned_one(pyproject: dict) -> None:
+    from fastdecode_lib.checkpoints.transformers_private import TESTED
+
+    (wanted,) = [r for r in map(Requirement, pyproject["project"]["dependencies"]) if r.name == "transformers"]
+    (pinned,) = re.findall(r"^transformers==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned in TESTED and all(version in wanted.specifier for version in TESTED)
+    oldest = next(Version(s.version) for s in wanted.specifier if s.operator == ">=")
+    assert Version(TESTED[0]) == oldest and sorted(map(Version, TESTED)) == list(map(Version, TESTED))
+    assert f"under transformers {TESTED[0]} {pinned} newest" in make("--dry-run", "test-versions")
 
 
 def test_sizes():

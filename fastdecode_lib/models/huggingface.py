@@ -1,14 +1,17 @@
 """Any encoder-decoder of transformers (T5, BART, Pegasus, ...) through its own forward, one row at a time."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from fastdecode_lib.core import Kind, Output, Source
+from fastdecode_lib.checkpoints import transformers_private as private
+from fastdecode_lib.core import Kind, Model, Output, Source
 from fastdecode_lib.models.states import SlotsInOrder, check_length
 
 
@@ -31,10 +34,7 @@ class HuggingFaceState(SlotsInOrder):
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots."""
         super().truncate(lengths)
-        for layer in self.cache.self_attention_cache.layers:
-            if layer.keys is not None:
-                layer.keys = layer.keys[:, :, : int(self.filled[0])]
-                layer.values = layer.values[:, :, : int(self.filled[0])]
+        private.shorten(self.cache, int(self.filled[0]))
 
     def select(self, rows: np.ndarray) -> "HuggingFaceState":
         """Copies of the one row cannot stand in one state; several hypotheses need several rows."""
@@ -61,20 +61,26 @@ class HuggingFaceModel:
     engine = "huggingface"
 
     def __init__(self, module: Any, max_length: int):
+        if part := private.depends_on_company(module):
+            raise ValueError(
+                f"A parallel decoder needs a model whose numbers do not depend on what else is in a pass: got {part} in "
+                f"{type(module).__name__}, which has one scale for all tokens. Quantise weights alone, or leave the decoder out."
+            )
         self.module = module
         self.device, self.dtype = module.device, module.dtype
         self.max_source = self.max_target = max_length
-        head = module.get_output_embeddings()
-        bias = getattr(module, "final_logits_bias", None)
-        if bias is None:
-            bias = getattr(head, "bias", None)
-        self.outputs: tuple[Output, ...] = (Output(head.weight.detach(), None if bias is None else bias.detach()),)
+        self.cache_argument = private.cache_argument(module)
+        self.most_tokens, self.counts_tokens = private.most_tokens(module), private.counts_tokens(module)
         self._prepare()
 
     def _prepare(self) -> None:
+        head, bias = private.head_of(self.module)
+        self.outputs: tuple[Output, ...] = (Output(head.weight.detach(), None if bias is None else bias.detach()),)
         self.module.eval()
         self._caught = threading.local()
-        self.module.get_output_embeddings().register_forward_pre_hook(self._catch)
+        self._checking = threading.RLock()
+        self._checked: dict[str, Any] | None = None
+        head.register_forward_pre_hook(self._catch)
 
     def _catch(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
         self._caught.hidden = inputs[0]
@@ -96,14 +102,31 @@ class HuggingFaceModel:
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> HuggingFaceState:
         """A state fed with all but the last of the prefix ids (1, P)."""
-        from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        self._check(encoded, prefix)
         nothing = np.zeros(1, dtype=np.int64)
-        state = HuggingFaceState(encoded, cache, min(capacity or self.max_target, self.max_target), nothing, nothing)
+        most = min(capacity or self.max_target, self.max_target)
+        state = HuggingFaceState(encoded, private.empty_cache(), most, nothing, nothing)
         if prefix.shape[1] > 1:
             self.step(state, prefix[:, :-1])
         return state
+
+    def _check(self, encoded: Any, prefix: np.ndarray) -> None:
+        with self._checking:
+            before, self._checked = self._checked, private.notes(self.module)
+            if self._checked is before:
+                return
+            try:
+                own = LogitsModel(self.module, self.max_target)
+                done = check_passes(self, encoded, self._logits, own, encoded, prefix)
+            except BaseException:
+                done = False
+                raise
+            finally:
+                self._checked = self._checked if done else None
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        (output,) = self.outputs
+        return functional.linear(hidden, output.weight, None if output.bias is None else output.bias.reshape(-1))
 
     @torch.inference_mode()
     def step(self, state: HuggingFaceState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Tensor:
@@ -113,14 +136,21 @@ class HuggingFaceModel:
                 "This model runs without candidate trees and ragged rows. Use a Marian, mBART or M2M-100 model."
             )
         counts = state.feeding(tokens).sum(1)
+        places = tokens.shape[1]
+        padded = self.counts_tokens and (tokens == self.module.config.pad_token_id).any()
+        alone = places > self.most_tokens or padded
+        found = [self._pass(state, tokens[:, [i]]) for i in range(places)] if alone else [self._pass(state, tokens)]
+        state.advance(counts)
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
+
+    def _pass(self, state: HuggingFaceState, tokens: np.ndarray) -> Tensor:
         output = self.module(
             **state.memory,
+            **{self.cache_argument: state.cache},
             decoder_input_ids=torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device),
-            past_key_values=state.cache,
             use_cache=True,
             return_dict=True,
         )
-        state.advance(counts)
         return self._hidden(output)
 
     def _hidden(self, output: Any) -> Tensor:
@@ -137,8 +167,83 @@ class LogitsModel(HuggingFaceModel):
     """
 
     def _prepare(self) -> None:
+        head, _ = private.head_of(self.module, called=False)
+        self.outputs = (Output(head.weight.detach(), None),)
+
+    def _check(self, encoded: Any, prefix: np.ndarray) -> None:
         pass
 
     def _hidden(self, output: Any) -> Tensor:
         logits: Tensor = output.logits
         return logits
+
+
+STEPS = 4
+"""Tokens that `check_passes` compares."""
+
+
+@torch.inference_mode()
+def check_passes(
+    network: Model,
+    memory: Any,
+    score: Callable[[Any], Tensor],
+    own: LogitsModel,
+    encoded: Any,
+    prefix: np.ndarray,
+) -> bool:
+    """Compare a network's passes over several tokens with the module's own forward, token by token, on one sentence.
+
+    Parameters
+    ----------
+    network : Model
+        What decodes: it is fed a token and a wrong draft, forgets the draft, and then goes on with three tokens at once.
+    memory
+        What it starts from.
+    score : callable
+        Its hidden vectors (N, D) to logits (N, V).
+    own : LogitsModel
+        The module, which is fed one token at a time, each the best not fed yet: a token repeated shows less.
+    encoded
+        What that starts from.
+    prefix : int64 array (1, P)
+
+    Returns
+    -------
+    bool
+        False where there is no room for several tokens.
+
+    Raises
+    ------
+    ValueError
+        If the logits differ by more than rounding.
+    """
+    count = min(STEPS, own.max_target - prefix.shape[1] + 1, network.max_target - prefix.shape[1] + 1)
+    if count < 2:
+        return False
+    padding = own.module.config.pad_token_id
+    state, tokens, steps = own.start(encoded, prefix), [int(prefix[0, -1])], []
+    for _ in range(count):
+        steps.append(own.step(state, np.array([tokens[-1:]]))[0, -1])
+        best = steps[-1].topk(min(len(steps[-1]), count + 2)).indices.tolist()
+        tokens.append(next((i for i in best if i not in (*tokens, padding)), tokens[-1]))
+    wanted = torch.stack(steps).float()
+    state = network.start(memory, prefix, prefix.shape[1] + count)
+    first = network.step(state, np.array([[tokens[0], tokens[2]]]))[0, :1]
+    state.keep(np.array([[0]]))
+    rest = network.step(state, np.array([tokens[1:count]]))[0]
+    found = torch.cat([score(first), score(rest)]).float().to(wanted.device)
+    largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
+    allowed = largest * max(torch.finfo(own.dtype).eps ** 0.5, 1e-6)
+    problem = f"returns {len(found)} rows for {count} tokens"
+    if found.shape == wanted.shape:
+        right = torch.isclose(found, wanted, rtol=0, atol=allowed, equal_nan=True).all(1).tolist()
+        if all(right):
+            return True
+        wrong = right.index(False)
+        difference = float((found - wanted)[wrong].abs().nan_to_num(torch.inf).max())
+        problem = f"differs by {difference:.3g} of {largest:.3g} at token {wrong + 1}"
+    engine = "its own forward" if isinstance(network, HuggingFaceModel) else "our engine"
+    raise ValueError(
+        f"Passes over several tokens must give the logits of single steps: got {type(own.module).__name__}, for which {engine} "
+        f"{problem} ({private.versions()}). Decode it with generate alone, or use a version that was tested."
+    )

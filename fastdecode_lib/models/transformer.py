@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 from fastdecode_lib.core import Kind, Output, Source
@@ -263,27 +264,18 @@ class Transformer:
             several devices.
         """
         config = module.config
-        own_class = type(module).__module__ == f"transformers.models.{config.model_type}.modeling_{config.model_type}"
-        changed = any(p._forward_hooks or p._forward_pre_hooks or "forward" in vars(p) for p in module.modules())
-        if config.model_type not in FAMILIES or not own_class or changed:
+        if config.model_type not in FAMILIES or not private.is_as_made(module):
             return None
         try:
             architecture = Architecture.from_config(config.to_dict())
         except CheckpointError:
             return None
-        tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}
-        tensors |= {name: tensor.detach() for name, tensor in module.named_buffers(remove_duplicate=False)}
+        tensors = private.tensors_of(module, architecture.position_offset, architecture.max_positions)
         if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
             return None
         (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
         if others or device.type == "meta" or not dtype.is_floating_point:
             return None
-        for side in ("encoder", "decoder"):
-            places = f"model.{side}.embed_positions"
-            table = tensors.get(f"{places}.weight", tensors.get(f"{places}.weights"))
-            first = architecture.position_offset
-            if table is not None and len(table) >= first + architecture.max_positions:
-                tensors[f"{places}.rows"] = table[first : first + architecture.max_positions]
         return cls(architecture, tensors, device, dtype, copy=copy)
 
     # -- reading the weights

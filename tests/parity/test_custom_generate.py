@@ -23,6 +23,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.streamers import BaseStreamer
 
 from fastdecode_lib import hf
+from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.laws.cases import LawBroken
 from fastdecode_lib.laws.generate import (
     END,
@@ -361,7 +362,7 @@ def filled_cache() -> Any:
             "no steps of one token.*got output_attentions=True, output_hidden_states=False. Leave custom_generate out",
         ),
         ({"synced_gpus": True}, "equally many passes.*got synced_gpus=True. Leave custom_generate out"),
-        ({"past_key_values": filled_cache}, "empty cache: got past_key_values with 3 positions. Give decoder_input_ids"),
+        ({"past_key_values": filled_cache}, "empty cache: got one with 3 positions. Give decoder_input_ids"),
         (
             {"decoder_input_ids": torch.tensor([[END, 4]]), "decoder_attention_mask": torch.tensor([[0, 1]])},
             r"without padding: got \[\[2, 4\]\]. Give the rows prompts of the same length",
@@ -448,11 +449,11 @@ def test_every_processor_of_transformers_is_known_or_refused() -> None:
         for name, kind in vars(logits_process).items()
         if isinstance(kind, type) and issubclass(kind, LogitsProcessor) and kind is not LogitsProcessor
     }
-    known = {name for listed in hf.LOOKS_AT.values() for name in listed.split()}
-    assert known | set(hf.ACTS) <= names and not known & set(hf.ACTS)
+    known = {name for listed in private.LOOKS_AT.values() for name in listed.split()}
+    assert known | set(private.ACTS) <= names and not known & set(private.ACTS)
     for kind in (SynthIDTextWatermarkLogitsProcessor, UnbatchedClassifierFreeGuidanceLogitsProcessor):
         with pytest.raises(ValueError, match=f"got {kind.__name__}"):
-            hf._looks_at(kind.__new__(kind))
+            private.looks_at(kind.__new__(kind))
 
 
 def test_a_subclass_of_a_known_processor_is_not_known() -> None:
@@ -462,7 +463,7 @@ def test_a_subclass_of_a_known_processor_is_not_known() -> None:
         pass
 
     with pytest.raises(ValueError, match="got Mine"):
-        hf._looks_at(Mine())
+        private.looks_at(Mine())
 
 
 # -------------------------------------------------------------------------------------------- the bundled model

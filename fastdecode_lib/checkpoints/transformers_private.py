@@ -1,0 +1,287 @@
+"""All that this library knows of transformers and its documentation does not promise.
+
+Names of prepared arguments, the frame of `generate`, class names of processors, layouts of caches, attributes of modules: a
+release may change any of them, so that nothing else here relies on them. What is not known is an error. Whatever changes
+without a name shows when passes are compared with the module's own steps, `models.huggingface.check_passes`.
+"""
+
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TESTED = ("5.3.0", "5.23.0", "5.24.0")
+"""The versions that `make test-versions` runs the parity tests under: the oldest, the pinned and the newest one."""
+
+# ------------------------------------------------------------------------------------------------- processors, criteria
+
+LOOKS_AT = {
+    "scores": "InfNanRemoveLogitsProcessor LogitNormalization SuppressTokensLogitsProcessor TemperatureLogitsWarper "
+    "TopKLogitsWarper TopPLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper EpsilonLogitsWarper "
+    "EtaLogitsWarper",
+    "prefix": "NoBadWordsLogitsProcessor SequenceBiasLogitsProcessor NoRepeatNGramLogitsProcessor "
+    "RepetitionPenaltyLogitsProcessor WatermarkLogitsProcessor",
+    "row": "EncoderNoRepeatNGramLogitsProcessor EncoderRepetitionPenaltyLogitsProcessor PrefixConstrainedLogitsProcessor",
+}
+"""What the processors of transformers that remember nothing look at; the last ones know the source of each row."""
+ACTS: dict[str, Callable[[Any, int], bool]] = {
+    "ForcedBOSTokenLogitsProcessor": lambda p, length: length == 1,
+    "ForcedEOSTokenLogitsProcessor": lambda p, length: length == p.max_length - 1,
+    "MinLengthLogitsProcessor": lambda p, length: length < p.min_length,
+    "MinNewTokensLengthLogitsProcessor": lambda p, length: length < p.prompt_length_to_skip + p.min_new_tokens,
+    "SuppressTokensAtBeginLogitsProcessor": lambda p, length: length == p.begin_index,
+    "ExponentialDecayLengthPenalty": lambda p, length: length > p.regulation_start,
+}
+"""Those that look at the length of the prefix, and where they change anything."""
+
+
+def looks_at(processor: Any) -> str:
+    """What a processor looks at: a key of `LOOKS_AT`, or "length"."""
+    kind = type(processor)
+    name = kind.__name__ if kind.__module__ == "transformers.generation.logits_process" else ""
+    if name in ("NoBadWordsLogitsProcessor", "SequenceBiasLogitsProcessor"):
+        return "scores" if all(len(words) == 1 for words in processor.sequence_bias) else "prefix"
+    if name == "RepetitionPenaltyLogitsProcessor" and hasattr(processor.prompt_ignore_length, "shape"):
+        return "row"
+    for what, names in LOOKS_AT.items():
+        if name in names.split():
+            return what
+    if name in ACTS:
+        return "length"
+    if getattr(processor, "stateless", False) is True:
+        return "prefix"
+    raise ValueError(
+        f"A logits processor is called at several slots of a pass, so it must not remember earlier calls: got {kind.__name__}. "
+        "Leave it out (guidance, watermarks), or set `stateless = True` on the class if the scores of a row depend on that row "
+        "of its arguments alone."
+    )
+
+
+def ends(criteria: Iterable[Any]) -> list[int]:
+    """The ids that end a row."""
+    return [i for c in criteria if type(c).__name__ == "EosTokenCriteria" for i in c.eos_token_id.tolist()]
+
+
+def padding_of(config: Any) -> int:
+    """What `generate` fills rows with that have ended."""
+    return 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+
+
+# ----------------------------------------------------------------------------------------------------------- arguments
+
+CACHES = ("cache", "past_key_values")
+"""Names of the key-value cache, from 5.24 on and before."""
+EVERY_PASS = ("encoder_outputs", "attention_mask")
+"""What `generate` prepares and the forward takes in every pass."""
+USED_UP = (
+    *(*CACHES, "use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"),
+    *("inputs_embeds", "token_type_ids", "global_attention_mask", "interpolate_pos_encoding"),
+)
+"""What it prepares and a pass does without: first what the loop decides, then what only the encoder takes."""
+
+
+def versions() -> str:
+    """The version at hand and those tested, for messages."""
+    import transformers
+
+    return f"transformers {transformers.__version__}; tested with {', '.join(TESTED)}"
+
+
+def prepared(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what `generate` has prepared, what the forward takes in every pass.
+
+    Raises
+    ------
+    ValueError
+        If there is anything whose meaning is not known here.
+    """
+    given = {name: value for name, value in inputs.items() if value is not None and name not in USED_UP}
+    if unknown := [name for name in given if name not in EVERY_PASS]:
+        raise ValueError(
+            f"`generate` prepared arguments that a parallel decoder does not know: got {', '.join(unknown)} ({versions()}). "
+            "Leave them out, or leave custom_generate out."
+        )
+    return given
+
+
+def filled(inputs: Mapping[str, Any]) -> int:
+    """The positions that a cache among the prepared arguments already holds."""
+    most = 0
+    for name in CACHES:
+        cache = inputs.get(name)
+        for part in (cache, getattr(cache, "cross_attention_cache", None)):
+            most = max(most, getattr(part, "get_seq_length", int)())
+    return most
+
+
+def arguments_of_generate() -> dict[str, Any]:
+    """The arguments of the `generate` that calls the ``custom_generate`` that asks.
+
+    `generate` hands it neither streamer nor assistant. A streamer that nobody tells of the end would hang its reader, so they
+    are taken from where they are.
+
+    Raises
+    ------
+    ValueError
+        If it is somebody else who calls.
+    """
+    from transformers import GenerationMixin
+
+    frame = sys._getframe(2)
+    wanted, found = ("streamer", "assistant_model", "synced_gpus"), frame.f_locals
+    called = frame.f_code is inspect.unwrap(GenerationMixin.generate).__code__
+    if not called or not all(name in found for name in wanted):
+        raise ValueError(
+            f"custom_generate is called by `generate` alone: got a call from {frame.f_code.co_name} ({versions()}). Pass it to "
+            "generate(custom_generate=...)."
+        )
+    return {name: found[name] for name in wanted}
+
+
+# --------------------------------------------------------------------------------------------------------------- caches
+
+
+def cache_argument(module: Any) -> str:
+    """The name by which a module's forward takes its cache; a forward around another one may leave names to that one."""
+    forwards = [module.forward, *(kind.forward for kind in type(module).__mro__ if hasattr(kind, "forward"))]
+    for parameters in (inspect.signature(forward).parameters for forward in forwards):
+        if found := [name for name in CACHES if name in parameters]:
+            return found[0]
+    raise ValueError(
+        f"A parallel decoder needs a forward that takes a key-value cache: got {type(module).__name__}, whose forward takes none "
+        f"of {', '.join(CACHES)} ({versions()}). Decode this model with generate alone."
+    )
+
+
+def empty_cache() -> Any:
+    """A cache that grows, for one row."""
+    from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+
+def shorten(cache: Any, length: int) -> None:
+    """Forget all positions of a cache of `empty_cache` but the first `length`."""
+    for layer in cache.self_attention_cache.layers:
+        if layer.keys is not None:
+            layer.keys, layer.values = layer.keys[:, :, :length], layer.values[:, :, :length]
+
+
+# -------------------------------------------------------------------------------------------------------------- modules
+
+IGNORED = ("training", "gradient_checkpointing", "name_or_path")
+"""Settings of a part that its forward does not read in evaluation."""
+_NOTES: "weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any], dict[str, Any]]]" = weakref.WeakKeyDictionary()
+
+
+def notes(module: Any) -> dict[str, Any]:
+    """What has been found out about a module: kept while it stands as it is, empty again once a part or tensor has changed."""
+    references, values = [], []
+    for part in module.modules():
+        tensors = [t for t in (*part._parameters.values(), *part._buffers.values()) if t is not None]
+        references += [weakref.ref(thing) for thing in (part, *tensors)]
+        hooks = [list(part._forward_hooks), list(part._forward_pre_hooks)]
+        values += [type(part), type(part).forward, hooks, _settings(part)]
+        values += [(t.data_ptr(), None if t.is_inference() else t._version) for t in tensors]
+    values.append({name: value for name, value in vars(module.config).items() if isinstance(value, _PLAIN)})
+    known = _NOTES.get(module)
+    same = known is not None and len(known[0]) == len(references) and known[1] == values
+    if known is None or not same or any(a is not b for a, b in zip(known[0], references, strict=True)):
+        known = _NOTES[module] = (references, values, {})
+    return known[2]
+
+
+_PLAIN = (int, float, str, type(None))
+
+
+def _settings(part: Any) -> dict[str, Any]:
+    """Numbers, names and functions among the attributes of a part."""
+    kinds = {name: value for name, value in vars(part).items() if not name.startswith("_") and name not in IGNORED}
+    return {name: value for name, value in kinds.items() if isinstance(value, _PLAIN) or callable(value)}
+
+
+def is_as_made(module: Any) -> bool:
+    """Whether each part of a module is what the module's own class makes of its config, so that only its tensors are its own.
+
+    Adapters, quantised weights, hooks, other activations, norms or scales are not.
+    """
+    found = notes(module)
+    if "as made" not in found:
+        found["as made"] = _is_as_made(module)
+    return bool(found["as made"])
+
+
+def _is_as_made(module: Any) -> bool:
+    import torch
+    from torch.nn.modules import module as everywhere
+
+    family = module.config.model_type
+    if type(module).__module__ != f"transformers.models.{family}.modeling_{family}":
+        return False
+    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+        return False
+    with torch.device("meta"):
+        made = type(module)(module.config)
+    parts, originals = (dict(m.named_modules(remove_duplicate=False)) for m in (module, made))
+    if parts.keys() != originals.keys():
+        return False
+    for name, part in parts.items():
+        original, settings = originals[name], _settings(part)
+        if type(part) is not type(original) or part._forward_hooks or part._forward_pre_hooks:
+            return False
+        if any(callable(getattr(type(part), key, None)) for key in vars(part).keys() - vars(original).keys()):
+            return False
+        if any(settings.get(key) != value for key, value in _settings(original).items()):
+            return False
+    return True
+
+
+def tensors_of(module: Any, first: int, places: int) -> "dict[str, Tensor]":
+    """Parameters and buffers by the names of checkpoints; position tables also as ``.rows``, from the row `first` on."""
+    tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}
+    tensors |= {name: tensor.detach() for name, tensor in module.named_buffers(remove_duplicate=False)}
+    for side in ("encoder", "decoder"):
+        name = f"model.{side}.embed_positions"
+        table = tensors.get(f"{name}.weight", tensors.get(f"{name}.weights"))
+        if table is not None and len(table) >= first + places:
+            tensors[f"{name}.rows"] = table[first : first + places]
+    return tensors
+
+
+def head_of(module: Any, *, called: bool = True) -> "tuple[Any, Tensor | None]":
+    """The part of a module with its output matrix, and the bias; `called` where its input must be the last hidden vectors.
+
+    Raises
+    ------
+    ValueError
+        If there is no such part.
+    """
+    import torch
+
+    head = module.get_output_embeddings()
+    if (called and isinstance(head, torch.nn.Embedding)) or not isinstance(getattr(head, "weight", None), torch.Tensor):
+        raise ValueError(
+            f"The model must end in a product with a matrix: got {type(module).__name__}, whose output embeddings are "
+            f"{type(head).__name__}. Decode it with transformers' generate."
+        )
+    bias = getattr(module, "final_logits_bias", None)
+    return head, getattr(head, "bias", None) if bias is None else bias
+
+
+def most_tokens(module: Any) -> int:
+    """The most tokens of a pass; a sparse layer drops those that its experts have no room for."""
+    return getattr(module.config, "expert_capacity", None) or sys.maxsize
+
+
+def counts_tokens(module: Any) -> bool:
+    """Whether positions are counted by the tokens of a pass that are no padding, so that padding needs a pass of its own."""
+    return any(hasattr(part, "create_position_ids_from_input_ids") for part in module.modules())
+
+
+def depends_on_company(module: Any) -> str | None:
+    """A part whose numbers depend on all tokens of a pass: one scale for all of them, as torch's dynamic int8 has."""
+    return next((type(p).__name__ for p in module.modules() if ".quantized.dynamic" in type(p).__module__), None)

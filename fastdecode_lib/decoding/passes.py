@@ -58,7 +58,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Accepted:
     """What one sentence made of a pass.
 
     Attributes
@@ -96,7 +96,7 @@ class Sentence(Protocol):
         """What to compute next."""
         ...
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Take the tokens (W,) that the pass chose at the slots of the feed."""
         ...
 

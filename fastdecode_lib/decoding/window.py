@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 
@@ -180,7 +180,7 @@ class WindowRow:
         known = self.output.copy()
         return Feed(np.array(self.tokens), np.arange(len(known), len(known) + len(self.tokens)), known)
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""
         chosen: list[int] = tokens.tolist()
         path = [0]
@@ -204,7 +204,7 @@ class WindowRow:
             for i, (node, draft) in enumerate(zip(shown, drafts, strict=True))
         ]
         self.drafter.learn(self.output, [chosen[node] for node in shown], len(path))
-        return Taken(
+        return Accepted(
             keep=np.array(path),
             shown=np.array(shown),
             drafts=np.array(drafts),

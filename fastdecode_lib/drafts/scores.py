@@ -8,7 +8,7 @@ import numpy as np
 from fastdecode_lib.core import Output
 from fastdecode_lib.drafts.head import HEADS, DraftHead, DraftHeadError
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError
-from fastdecode_lib.kernels.matrices import Matrix, padded, room
+from fastdecode_lib.kernels.matrices import Matrix, padded, scratch
 
 NGRAM, LEXICON, HEAD = "ngram", "lexicon", "head"
 SCORES = (NGRAM, LEXICON, HEAD)
@@ -227,7 +227,7 @@ class HeadReading:
         self.bound, self.kernels = head, drafts
         shape = head.shape
         self.widest = max(3 * shape.width, shape.inner, shape.hidden, shape.embedding)
-        self.rounded = room(1, self.widest)
+        self.rounded = scratch(1, self.widest)
         self.first = np.zeros((1, padded(shape.width)), dtype=np.float32)
         self.state = self.first.copy()
         self.logits = np.zeros((1, padded(len(head.words))), dtype=np.float32)

@@ -181,7 +181,7 @@ class _System:
             "settled" if i < self.settled else "changed" if self.block[i] != before[i] else "draft"
             for i in range(first, size)
         ]
-        shown = self.block[first:].copy()
+        latest = self.block[first:].copy()
         origins = (self.origin,) * (size - first)
         self.origin = "recycled"
         self.left -= 1
@@ -189,7 +189,7 @@ class _System:
             self._close_block()
         known = len(self.output) + (0 if self.hypothesis else self.first)
         keep = np.arange(known - start - first)
-        return Accepted(keep, np.arange(size - first), before[first:], origins, shown, tuple(status))
+        return Accepted(keep, np.arange(size - first), before[first:], origins, latest, tuple(status))
 
     def _close_block(self) -> None:
         """The block is solved up to the first end of sentence."""

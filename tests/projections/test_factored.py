@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_neighbours import best, log_sum, output_layer, recall, shapes, whole_numbers
+from test_mips import best, log_sum, output_layer, recall, shapes, whole_numbers
 
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.factored import Adaptive, Svd, _cuts

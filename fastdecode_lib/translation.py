@@ -195,14 +195,15 @@ class Session:
         if simple or not typed or any(option in f"{decoder},{projection}" for option in FROM_FILES):
             return cls._resolved(model, source, target, chosen, named, projection, limits)
         files = times(places_of(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
-        key = (source, target, decoder, projection, *sorted(limits.items()), files)
-        if key not in model.sessions:
+        kind = registry.PROJECTIONS.get(str(projection).partition(":")[0])
+        key = (source, target, decoder, projection, kind, repr(sorted(limits.items())), files)
+        session: Session | None = model.sessions.get(key)
+        if session is None:
             session = cls._resolved(model, source, target, chosen, named, projection, limits)
             for old in [*model.sessions][: 1 - SESSIONS]:
-                del model.sessions[old]
+                model.sessions.pop(old, None)
             model.sessions[key] = session
-        known: Session = model.sessions[key]
-        return known
+        return session
 
     @classmethod
     def _resolved(

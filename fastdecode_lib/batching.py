@@ -57,14 +57,14 @@ def in_batches(
     if batch is None:
         batch = max(1, min(BATCH, -(-len(order) // threads)))
     parts = [order[start : start + batch] for start in range(0, len(order), batch)]
-    found: list[T | None] = [None] * len(sizes)
+    results_by_row: list[T | None] = [None] * len(sizes)
     given_up = threading.Event()
 
     with tqdm(total=len(order), unit="sentence", disable=not progress) as bar:
 
         def note(rows: np.ndarray, results: Sequence[T]) -> None:
             for row, result in zip(rows, results, strict=False):
-                found[row] = result
+                results_by_row[row] = result
             bar.update(len(results))
 
         try:
@@ -75,7 +75,7 @@ def in_batches(
                 _spread(parts, run, note, threads, given_up)
         except KeyboardInterrupt:
             given_up.set()
-    return found
+    return results_by_row
 
 
 def _spread(

@@ -29,7 +29,7 @@ from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Constraints, Hypothesis, Source
 from fastdecode_lib.decoding.choosing import Choice, check_fits
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
-from fastdecode_lib.decoding.passes import Feed, Sentence, Taken, passes, row_batches
+from fastdecode_lib.decoding.passes import Accepted, Feed, Sentence, passes, row_batches
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.table import DraftTable
 
@@ -285,7 +285,7 @@ class _Row:
         self.fed = self.sentence.feed()
         return self.fed
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Let the decoder take the tokens, and go through those that it settled."""
         taken = self.sentence.take(tokens)
         for node, token, status in zip(taken.shown.tolist(), taken.tokens.tolist(), taken.status, strict=True):

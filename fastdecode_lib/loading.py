@@ -153,8 +153,8 @@ class TranslationModel:
         """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
         tokenizer: Any = self.tokenizer
         if hasattr(tokenizer, "texts"):
-            found: list[str] = tokenizer.texts(self.network, sources, outputs)
-            return found
+            texts: list[str] = tokenizer.texts(self.network, sources, outputs)
+            return texts
         return [tokenizer.decode(ids) for ids in outputs]
 
 
@@ -318,7 +318,7 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
 
     checkpoint.weight_files()
     try:
-        module, found = AutoModelForSeq2SeqLM.from_pretrained(
+        module, report = AutoModelForSeq2SeqLM.from_pretrained(
             checkpoint.folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
     except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
@@ -327,7 +327,7 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
             "sequence-to-sequence model."
         ) from error
     for problem in ("missing_keys", "unexpected_keys"):
-        if names := sorted(found[problem]):
+        if names := sorted(report[problem]):
             raise CheckpointError(
                 f"The weights of {checkpoint.name!r} do not fit its config.json: {problem.replace('_', ' ')} "
                 f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Save the whole model again."

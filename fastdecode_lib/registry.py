@@ -66,8 +66,8 @@ def decoder(spec: Spec) -> Decoder:
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
     make: Any = getattr(cls, "of", cls)
-    made: Decoder = make(**_typed(name, options(cls), texts))
-    return made
+    decoder: Decoder = make(**_typed(name, options(cls), texts))
+    return decoder
 
 
 def fitting(model: Model) -> list[str]:
@@ -99,7 +99,7 @@ def projection(spec: str | Projection, model: Model, files: ModelFiles | None = 
     if not isinstance(spec, str):
         if not callable(getattr(spec, "bind", None)):
             raise ValueError(f"A projection is a name or a projection: got {spec!r}. Example: 'exact'.")
-        made: Any = spec
+        scorer: Any = spec
     else:
         name, texts = _parse(spec)
         if name not in PROJECTIONS:
@@ -108,15 +108,15 @@ def projection(spec: str | Projection, model: Model, files: ModelFiles | None = 
         known = options(cls)
         if texts and not known:
             raise ValueError(f"The projection {name} has no options: got {', '.join(texts)}. Use {name!r} alone.")
-        made = cls.make(model, files, **_typed(name, known, texts))
-    trained_on = getattr(made, "fingerprint", None)
+        scorer = cls.make(model, files, **_typed(name, known, texts))
+    trained_on = getattr(scorer, "fingerprint", None)
     if trained_on and files.fingerprint not in (None, trained_on):
         raise ValueError(
-            f"The projection {made.name} was fitted on contexts of another model: its fingerprint is {trained_on}, got "
+            f"The projection {scorer.name} was fitted on contexts of another model: its fingerprint is {trained_on}, got "
             f"{files.fingerprint}. Fit it again for this model."
         )
-    fitting_projection: Projection = made
-    return fitting_projection
+    made_for_model: Projection = scorer
+    return made_for_model
 
 
 def projection_class(name: str) -> Any:

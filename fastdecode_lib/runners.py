@@ -181,8 +181,8 @@ class Runner:
         for number in range(ROUNDS + 1):  # the first warms up
             if stop():
                 return []
-            found = measure(systems, [batch], runs=1, warm_up=0, synchronise=wait)
-            rounds.append([float(m.seconds[0]) for m in found])
+            measurements = measure(systems, [batch], runs=1, warm_up=0, synchronise=wait)
+            rounds.append([float(m.seconds[0]) for m in measurements])
             told((number + 1) / (ROUNDS + 1))
         seconds = np.array(rounds[1:]).T
         return [
@@ -190,8 +190,8 @@ class Runner:
             | {"settings": one}
             | {"width": one.get("width", 1)}
             | {"passes": system.count(batch).passes}
-            | _weighed(session, sessions[0], batch, own, seconds[0])
-            for one, system, session, own in zip(settings, counted, sessions, seconds, strict=True)
+            | _weighed(session, sessions[0], batch, times, seconds[0])
+            for one, system, session, times in zip(settings, counted, sessions, seconds, strict=True)
             if system.count is not None
         ]
 
@@ -310,18 +310,18 @@ def events(
     return trace
 
 
-def _weighed(session: Session, plain: Session, batch: Source, own: np.ndarray, base: np.ndarray) -> dict[str, Any]:
+def _weighed(session: Session, plain: Session, batch: Source, times: np.ndarray, base: np.ndarray) -> dict[str, Any]:
     """What came of one of the ways that are weighed."""
-    (found,), (wanted,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
-    kept = sum(a == b for a, b in zip(found.tokens, wanted.tokens, strict=False)) / max(
-        len(found.tokens), len(wanted.tokens)
+    (output,), (exact,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
+    same = sum(a == b for a, b in zip(output.tokens, exact.tokens, strict=False)) / max(
+        len(output.tokens), len(exact.tokens)
     )
-    low, high = bootstrap_ratio(base, own)
+    low, high = bootstrap_ratio(base, times)
     return {
-        "speedup": float(np.median(base) / np.median(own)),
+        "speedup": float(np.median(base) / np.median(times)),
         "speedup_low": low,
         "speedup_high": high,
-        "kept": kept,
+        "kept": same,
         "clusters": hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe"),
     }
 

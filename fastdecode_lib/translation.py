@@ -13,7 +13,7 @@ from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.drafts.finding import beside, resolve
+from fastdecode_lib.drafts.finding import places_of, resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.store import times
@@ -194,15 +194,16 @@ class Session:
         typed = isinstance(decoder, str) and isinstance(projection, str)
         if simple or not typed or any(option in f"{decoder},{projection}" for option in FROM_FILES):
             return cls._resolved(model, source, target, chosen, named, projection, limits)
-        files = times(beside(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
-        key = (source, target, decoder, projection, *sorted(limits.items()), files)
-        if key not in model.sessions:
+        files = times(places_of(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
+        kind = registry.PROJECTIONS.get(str(projection).partition(":")[0])
+        key = (source, target, decoder, projection, kind, repr(sorted(limits.items())), files)
+        session: Session | None = model.sessions.get(key)
+        if session is None:
             session = cls._resolved(model, source, target, chosen, named, projection, limits)
             for old in [*model.sessions][: 1 - SESSIONS]:
-                del model.sessions[old]
+                model.sessions.pop(old, None)
             model.sessions[key] = session
-        known: Session = model.sessions[key]
-        return known
+        return session
 
     @classmethod
     def _resolved(

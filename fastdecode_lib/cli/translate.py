@@ -98,9 +98,9 @@ def _translate(options: argparse.Namespace) -> int:
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
         batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
-        found = session.decode(texts, threads=batches, progress=progress, keep_done=True)
-        tokens = [h.tokens for h in found]
-        left = sum(h.stop == "interrupted" for h in found)
+        hypotheses = session.decode(texts, threads=batches, progress=progress, keep_done=True)
+        tokens = [h.tokens for h in hypotheses]
+        left = sum(h.stop == "interrupted" for h in hypotheses)
     outputs = model.texts(texts, tokens)
     if options.json:
         rows = [

@@ -181,7 +181,7 @@ class Beam:
             hidden = model.step(state, last)[:, 0]
             keep = min((1 + len(constraints.end)) * self.size, model.outputs[0].vocabulary)
             slots = np.full(len(rows), slot)
-            found = scorer.top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            candidates = scorer.top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
             forced = int(constraints.forced(slots[:1])[0])
             going: list[tuple[int, Lane]] = []
             # Rows of the next state: lane by lane of each sentence, numbered as in this one.
@@ -189,7 +189,7 @@ class Beam:
             seconds = (perf_counter() - clock) / len(np.unique(rows))
             for row in np.unique(rows):
                 search, lanes = searches[row], int((rows == row).sum())
-                search.advance(found, offset, forced, slot)
+                search.advance(candidates, offset, forced, slot)
                 if not search.finished:
                     going += [(offset + lane.parent, lane) for lane in search.live]
                 offset += lanes
@@ -216,12 +216,12 @@ class _Search:
         self.best_done = -np.inf
         """Log-probability of the best finished hypothesis."""
         self.finished = False
-        self.shown: tuple[int, ...] = ()
+        self.previous: tuple[int, ...] = ()
 
-    def advance(self, found: Candidates, offset: int, forced: int, slot: int) -> None:
+    def advance(self, candidates: Candidates, offset: int, forced: int, slot: int) -> None:
         """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
         size = self.settings.size
-        grown = [] if forced >= 0 else self._grown(found, offset)
+        grown = [] if forced >= 0 else self._grown(candidates, offset)
         if not grown:  # forced, or no token allowed, which ends a sentence
             grown = self._forced(forced if forced >= 0 else self.constraints.end[0])
         grown = sorted(grown, key=lambda lane: -lane.score)[: (1 + len(self.constraints.end)) * size]
@@ -242,14 +242,14 @@ class _Search:
     def _length(self, tokens: int) -> float:
         return float(tokens + len(self.constraints.prefix) - 1) ** self.settings.length_penalty
 
-    def _grown(self, found: Candidates, offset: int) -> list[Lane]:
+    def _grown(self, candidates: Candidates, offset: int) -> list[Lane]:
         """The best continuations of all lanes, best first; of equals, the earlier lane's and the better token's."""
-        assert found.log_normaliser is not None
+        assert candidates.log_normaliser is not None
         rows = slice(offset, offset + len(self.live))
         sums = np.array([lane.score for lane in self.live])[:, None] + (
-            found.scores[rows] - found.log_normaliser[rows, None]
+            candidates.scores[rows] - candidates.log_normaliser[rows, None]
         )
-        ids = found.ids[rows]
+        ids = candidates.ids[rows]
         sums[ids < 0] = -np.inf
         best = np.argsort(-sums, axis=None, kind="stable")[: (1 + len(self.constraints.end)) * self.settings.size]
         lanes, ranks = np.unravel_index(best, sums.shape)
@@ -269,12 +269,12 @@ class _Search:
         """The best hypothesis after this pass, compared with the one shown before."""
         over = self.finished or slot + 1 == self.constraints.limit
         tokens = self.best().tokens if over else self.live[0].tokens
-        before = self.shown
+        before = self.previous
         drafts = np.array([before[i] if i < len(before) else -1 for i in range(len(tokens))])
         status: list[Status] = ["draft" if a == b else "changed" for a, b in zip(drafts, tokens, strict=True)]
         if over:
             status = ["settled"] * len(tokens)
-        self.shown = tokens
+        self.previous = tokens
         return Iteration(
             row=row,
             call=call,

@@ -35,18 +35,18 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
     A forced token has probability 1 and no margin, the model having had no say. A slot at which the projection finds
     no allowed token ends the sentence.
     """
-    found = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
+    candidates = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
     forced = constraints.forced(slots)
     free = forced < 0
-    best = np.where(found.ids[:, 0] >= 0, found.ids[:, 0], constraints.end[0])
+    best = np.where(candidates.ids[:, 0] >= 0, candidates.ids[:, 0], constraints.end[0])
     tokens = np.where(free, best, forced)
     if not observe:
-        return Choice(tokens, None, None, found.num_active, found.cluster)
-    assert found.log_normaliser is not None
+        return Choice(tokens, None, None, candidates.num_active, candidates.cluster)
+    assert candidates.log_normaliser is not None
     with np.errstate(invalid="ignore"):
-        probabilities = np.where(free, np.exp(found.scores[:, 0] - found.log_normaliser), 1.0)
-        margins = np.where(free, found.scores[:, 0] - found.scores[:, 1], np.inf)
-    return Choice(tokens, probabilities, margins, found.num_active, found.cluster)
+        probabilities = np.where(free, np.exp(candidates.scores[:, 0] - candidates.log_normaliser), 1.0)
+        margins = np.where(free, candidates.scores[:, 0] - candidates.scores[:, 1], np.inf)
+    return Choice(tokens, probabilities, margins, candidates.num_active, candidates.cluster)
 
 
 def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> None:

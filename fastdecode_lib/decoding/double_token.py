@@ -132,15 +132,15 @@ class DoubleToken:
         for step in range(run.steps):
             hidden, slots = run.step(step)
             keep = min((group + 1) * self.size + len(constraints.end) - 1, run.model.outputs[0].vocabulary)
-            found = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
-            chances = _log_probabilities(found).reshape(len(run.rows), group, -1)
-            ids = found.ids.reshape(chances.shape)
+            candidates = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            chances = _log_probabilities(candidates).reshape(len(run.rows), group, -1)
+            ids = candidates.ids.reshape(chances.shape)
             going: list[tuple[int, Lane]] = []
             offset, searched = 0, []
             for row in np.unique(run.rows):
                 search, lanes = searches[row], int((run.rows == row).sum())
-                own = slice(offset, offset + lanes)
-                search.advance(ids[own], chances[own], slots[:group])
+                rows = slice(offset, offset + lanes)
+                search.advance(ids[rows], chances[rows], slots[:group])
                 if not search.finished:
                     going += [(offset + lane.parent, lane) for lane in search.live]
                 searched.append((search, lanes))
@@ -260,11 +260,11 @@ def _ordered(places: dict[int, int]) -> list[int]:
     return sorted(slot for slot in places if slot >= 0) + sorted(slot for slot in places if slot < 0)
 
 
-def _log_probabilities(found: Candidates) -> np.ndarray:
+def _log_probabilities(candidates: Candidates) -> np.ndarray:
     """Of all candidates (N, K); -inf where there is none."""
-    assert found.log_normaliser is not None
+    assert candidates.log_normaliser is not None
     with np.errstate(invalid="ignore"):
-        return np.where(found.ids >= 0, found.scores - found.log_normaliser[:, None], -np.inf)
+        return np.where(candidates.ids >= 0, candidates.scores - candidates.log_normaliser[:, None], -np.inf)
 
 
 @dataclass(frozen=True)
@@ -347,11 +347,11 @@ class _Search:
         """Take the candidates (lanes, n, K) of the slots (n,) of a step with their log-probabilities."""
         size, group = self.settings.size, len(slots)
         sums = np.array([lane.score for lane in self.live])
-        found = best_groups(self._one_end(ids), chances, sums, self.end, size, self.run.forced(slots))
+        groups = best_groups(self._one_end(ids), chances, sums, self.end, size, self.run.forced(slots))
         grown = [
             Lane(lane, (*self.live[lane].tokens, *tokens), score)
             for lane, tokens, score in zip(
-                found.lanes.tolist(), found.tokens.tolist(), found.scores.tolist(), strict=True
+                groups.lanes.tolist(), groups.tokens.tolist(), groups.scores.tolist(), strict=True
             )
         ]
         last = slots[-1] + 1 >= self.run.constraints.limit
@@ -375,14 +375,14 @@ class _Search:
 
     def iterations(self, row: int) -> Iterator[Iteration]:
         """How the best hypothesis grew, pass by pass; all of it is settled by the last."""
-        best, shown = self._best().tokens, set[int]()
+        best, drafted = self._best().tokens, set[int]()
         group, limit = self.run.model.tokens_per_step, self.run.constraints.limit
         for call, (positions, seconds) in enumerate(self.passes):
             over = call + 1 == len(self.passes)
             held = _places(best[: (call + 1) * group], self.end, limit, self.run.model.both_ends)
             places = _ordered(held)
             tokens = np.array([best[held[slot]] for slot in places], dtype=np.int64)
-            known = np.array([slot in shown for slot in places], dtype=bool)
+            known = np.array([slot in drafted for slot in places], dtype=bool)
             status: Status = "settled" if over else "draft"
             yield Iteration(
                 row=row,
@@ -395,7 +395,7 @@ class _Search:
                 positions=positions,
                 seconds=seconds,
             )
-            shown |= set(places)
+            drafted |= set(places)
 
     def _best(self) -> Lane:
         return self.done[0] if self.done else self.live[0]

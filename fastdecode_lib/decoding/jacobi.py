@@ -16,7 +16,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 
 
 class _Blocks:
@@ -167,7 +167,7 @@ class _System:
         slots = np.arange(len(known), len(self.output) + len(self.block))
         return Feed(np.concatenate([[last], self.block[self.first : -1]]), slots, known)
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Replace the unsettled tokens by the pass's; settle those behind tokens that did not change."""
         before, first, start = self.block.copy(), self.first, len(self.output)
         self.block[self.settled :] = tokens[self.settled - first :]
@@ -181,7 +181,7 @@ class _System:
             "settled" if i < self.settled else "changed" if self.block[i] != before[i] else "draft"
             for i in range(first, size)
         ]
-        shown = self.block[first:].copy()
+        latest = self.block[first:].copy()
         origins = (self.origin,) * (size - first)
         self.origin = "recycled"
         self.left -= 1
@@ -189,7 +189,7 @@ class _System:
             self._close_block()
         known = len(self.output) + (0 if self.hypothesis else self.first)
         keep = np.arange(known - start - first)
-        return Taken(keep, np.arange(size - first), before[first:], origins, shown, tuple(status))
+        return Accepted(keep, np.arange(size - first), before[first:], origins, latest, tuple(status))
 
     def _close_block(self) -> None:
         """The block is solved up to the first end of sentence."""

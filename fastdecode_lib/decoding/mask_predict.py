@@ -54,8 +54,8 @@ class MaskPredict:
         lengths = self._lengths(masked.length_log_probs(encoded), constraints, masked.max_target)
         each = lengths.shape[1]
         rows = np.repeat(np.arange(len(source)), each)
-        own = lengths.reshape(-1)
-        tokens = np.where(np.arange(own.max()) < own[:, None], constraints.padding, -1)
+        sizes = lengths.reshape(-1)
+        tokens = np.where(np.arange(sizes.max()) < sizes[:, None], constraints.padding, -1)
         real = tokens >= 0
         again = real.copy()
         """Slots to be filled in by the next pass."""
@@ -68,31 +68,31 @@ class MaskPredict:
             hidden = masked.refine(encoded, np.where(real & again, constraints.padding, tokens), rows)
             which, slot = np.nonzero(filled)
             bound = scorer if scorer is projection else projection.bind(source.rows(rows[which]))
-            found = bound.top_k(hidden[which, slot], 1, banned, normalise=True)
-            assert found.log_normaliser is not None
-            allowed = found.ids[:, 0] >= 0
+            candidates = bound.top_k(hidden[which, slot], 1, banned, normalise=True)
+            assert candidates.log_normaliser is not None
+            allowed = candidates.ids[:, 0] >= 0
             with np.errstate(invalid="ignore"):
-                sure = found.scores[:, 0] - found.log_normaliser
-            tokens[which, slot] = np.where(allowed, found.ids[:, 0], constraints.padding)
+                sure = candidates.scores[:, 0] - candidates.log_normaliser
+            tokens[which, slot] = np.where(allowed, candidates.ids[:, 0], constraints.padding)
             chances[which, slot] = np.where(allowed, sure, -np.inf)
             last = call + 1 == self.iterations
-            again = np.zeros_like(real) if last else self._least_sure(chances, real, own, call + 1)
-            best = self._best(chances, own, each)
+            again = np.zeros_like(real) if last else self._least_sure(chances, real, sizes, call + 1)
+            best = self._best(chances, sizes, each)
             seconds = (perf_counter() - clock) / len(source)
             for row, chosen in enumerate(best):
-                slots = slice(0, int(own[chosen]))
-                shown = _Shown(
-                    before[chosen, slots] if call else np.full(own[chosen], -1),
+                slots = slice(0, int(sizes[chosen]))
+                target = _Target(
+                    before[chosen, slots] if call else np.full(sizes[chosen], -1),
                     tokens[chosen, slots].copy(),
                     filled[chosen, slots],
                     again[chosen, slots],
                     np.exp(chances[chosen, slots]),
                 )
                 end = constraints.end[0] if last else None
-                yield shown.iteration(row, call, int(lengths[row].sum()), seconds, end)
+                yield target.iteration(row, call, int(lengths[row].sum()), seconds, end)
             clock = perf_counter()
         return tuple(
-            Hypothesis((*tokens[i, : own[i]].tolist(), constraints.end[0]), float(chances[i].sum() / own[i]), "end")
+            Hypothesis((*tokens[i, : sizes[i]].tolist(), constraints.end[0]), float(chances[i].sum() / sizes[i]), "end")
             for i in best
         )
 
@@ -110,8 +110,8 @@ class MaskPredict:
             )
         allowed = scores[:, low - 1 : high]
         order = np.argsort(-allowed, axis=1, kind="stable")[:, : self.lengths]
-        found: np.ndarray = order + low
-        return found
+        likeliest: np.ndarray = order + low
+        return likeliest
 
     def _least_sure(self, chances: np.ndarray, real: np.ndarray, lengths: np.ndarray, call: int) -> np.ndarray:
         """The slots to mask after pass `call`, bool (N, T); of equals, the earlier."""
@@ -129,7 +129,7 @@ class MaskPredict:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _Target:
     """A target after a pass, (T,) each: what stood there, what stands there, what was filled in, what is masked again."""
 
     before: np.ndarray

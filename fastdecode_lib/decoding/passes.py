@@ -58,8 +58,8 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What one sentence made of a pass.
+class Accepted:
+    """What one sentence accepted of a pass.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Sentence(Protocol):
         """What to compute next."""
         ...
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Take the tokens (W,) that the pass chose at the slots of the feed."""
         ...
 
@@ -161,8 +161,8 @@ def decode_rows(
         chooser = constrained(projection, batch, constraints, observe)
         watching = watchers[first : first + len(batch)] if watchers else ()
         if watching:
-            shown: Any = model  # `core.Vectors`, which counting proxies pass on
-            for watcher, vectors in zip(watching, shown.source_vectors(encoded), strict=True):
+            watched: Any = model  # `core.Vectors`, which counting proxies pass on
+            for watcher, vectors in zip(watching, watched.source_vectors(encoded), strict=True):
                 watcher.begin(vectors)
         call = yield from passes(part, model, state, chooser, first, call, clock, watching)
     return tuple(_finished(sentence) for sentence in sentences)
@@ -204,20 +204,20 @@ def passes(
         for i in going if watchers else ():
             watchers[rows[i]].see(_host(hidden[i, int(taken[i].keep[-1])]))
         if going:
-            state.keep(_padded([made.keep for made in taken]))
+            state.keep(_padded([accepted.keep for accepted in taken]))
             if len(going) < len(rows):
                 state = state.select(np.array(going))
         seconds = (perf_counter() - clock) / len(rows)
-        for row, feed, start, made in zip(rows, feeds, starts[:-1], taken, strict=True):
+        for row, feed, start, accepted in zip(rows, feeds, starts[:-1], taken, strict=True):
             yield Iteration(
                 row=first_row + row,
                 call=call,
-                slots=feed.slots[made.shown],
-                drafts=made.drafts,
-                origins=made.origins,
-                tokens=made.tokens,
-                status=made.status,
-                **choice.rows(start + made.shown),
+                slots=feed.slots[accepted.shown],
+                drafts=accepted.drafts,
+                origins=accepted.origins,
+                tokens=accepted.tokens,
+                status=accepted.status,
+                **choice.rows(start + accepted.shown),
                 positions=len(feed.tokens),
                 seconds=seconds,
             )

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Feed, Taken, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 
@@ -180,7 +180,7 @@ class WindowRow:
         known = self.output.copy()
         return Feed(np.array(self.tokens), np.arange(len(known), len(known) + len(self.tokens)), known)
 
-    def take(self, tokens: np.ndarray) -> Taken:
+    def take(self, tokens: np.ndarray) -> Accepted:
         """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""
         chosen: list[int] = tokens.tolist()
         path = [0]
@@ -194,21 +194,21 @@ class WindowRow:
             if token not in self.children[path[-1]]:
                 break
             path.append(self.children[path[-1]][token])
-        shown = path.copy()
-        while below := self.children[shown[-1]]:
-            shown.append(next(iter(below.values())))
-        behind = [*shown[1:], -1]
+        nodes = path.copy()
+        while below := self.children[nodes[-1]]:
+            nodes.append(next(iter(below.values())))
+        behind = [*nodes[1:], -1]
         drafts = [self.tokens[node] if node > 0 else -1 for node in behind]
         status: list[Status] = [
             "settled" if i < len(path) else "changed" if draft not in (-1, chosen[node]) else "draft"
-            for i, (node, draft) in enumerate(zip(shown, drafts, strict=True))
+            for i, (node, draft) in enumerate(zip(nodes, drafts, strict=True))
         ]
-        self.drafter.learn(self.output, [chosen[node] for node in shown], len(path))
-        return Taken(
+        self.drafter.learn(self.output, [chosen[node] for node in nodes], len(path))
+        return Accepted(
             keep=np.array(path),
-            shown=np.array(shown),
+            shown=np.array(nodes),
             drafts=np.array(drafts),
             origins=tuple(self.origins[node] if node > 0 else "" for node in behind),
-            tokens=np.array([chosen[node] for node in shown]),
+            tokens=np.array([chosen[node] for node in nodes]),
             status=tuple(status),
         )

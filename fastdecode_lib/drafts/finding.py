@@ -75,7 +75,7 @@ def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, st
     return None if path is None else DraftTable.load(path)
 
 
-def beside(folder: Path, fingerprint: str) -> tuple[Path, ...]:
+def places_of(folder: Path, fingerprint: str) -> tuple[Path, ...]:
     """The places of everything fitted on a model: screens, draft tables and heads."""
     return folder / "projections", folder / "draft-tables", folder / FILE, cache_folder(fingerprint)
 

@@ -114,9 +114,9 @@ class DraftHead:
 
     def vocabulary_of(self, target: str | None) -> np.ndarray | None:
         """The draft vocabulary of a target language, or of a model that names none; None where the head was not trained for it."""
-        found = self.vocabularies.get(target or ANY, self.vocabularies.get(ANY))
+        ids = self.vocabularies.get(target or ANY, self.vocabularies.get(ANY))
         only = next(iter(self.vocabularies.values())) if target is None and len(self.vocabularies) == 1 else None
-        return only if found is None else found
+        return only if ids is None else ids
 
     def check_fits(self, hidden: int, tokens: int) -> None:
         """Refuse a model of other sizes.

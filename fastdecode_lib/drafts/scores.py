@@ -8,7 +8,7 @@ import numpy as np
 from fastdecode_lib.core import Output
 from fastdecode_lib.drafts.head import HEADS, DraftHead, DraftHeadError
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError
-from fastdecode_lib.kernels.matrices import Matrix, padded, room
+from fastdecode_lib.kernels.matrices import Matrix, padded, scratch
 
 NGRAM, LEXICON, HEAD = "ngram", "lexicon", "head"
 SCORES = (NGRAM, LEXICON, HEAD)
@@ -64,7 +64,7 @@ class Scores:
         self.settled = _Reading(np.zeros((2, len(source))))
         self.ahead = self.settled.copy()
         self.head = HeadReading(head) if head else None
-        self.told = self.head.told if self.head else _NO_HEAD
+        self.outputs = self.head.outputs if self.head else _NO_HEAD
 
     def begin(self, vectors: np.ndarray) -> None:
         """Take the source's vectors (S, E)."""
@@ -93,10 +93,10 @@ class Scores:
         normaliser = 0.0
         if self.weights[7]:
             assert self.head is not None
-            told = self.head.read(before, settled)
-            if told is None:
+            log_sum = self.head.read(before, settled)
+            if log_sum is None:
                 return -1
-            normaliser = told
+            normaliser = log_sum
         elif not self.knows_table:
             return -1
         return int(
@@ -107,7 +107,7 @@ class Scores:
                 self.ahead.covered,
                 self.ahead.aligned,
                 self.weights,
-                *self.told,
+                *self.outputs,
                 normaliser,
                 self.scratch,
                 self.touched,
@@ -227,11 +227,11 @@ class HeadReading:
         self.bound, self.kernels = head, drafts
         shape = head.shape
         self.widest = max(3 * shape.width, shape.inner, shape.hidden, shape.embedding)
-        self.rounded = room(1, self.widest)
+        self.rounded = scratch(1, self.widest)
         self.first = np.zeros((1, padded(shape.width)), dtype=np.float32)
         self.state = self.first.copy()
         self.logits = np.zeros((1, padded(len(head.words))), dtype=np.float32)
-        self.told = (head.words, head.places, self.logits[0])
+        self.outputs = (head.words, head.places, self.logits[0])
         self.fed: list[int] = []
         self.normaliser = 0.0
 
@@ -244,8 +244,8 @@ class HeadReading:
             )
         sides = []
         for matrix in (self.bound.key, self.bound.value):
-            found = matrix(vectors).reshape(len(vectors), HEADS, -1)
-            sides.append(np.ascontiguousarray(found.transpose(1, 0, 2)))
+            projected = matrix(vectors).reshape(len(vectors), HEADS, -1)
+            sides.append(np.ascontiguousarray(projected.transpose(1, 0, 2)))
         self.keys, self.values = sides
         self.work = np.zeros((4, max(padded(self.widest), len(vectors))), dtype=np.float32)
 

@@ -73,8 +73,8 @@ class NGrams:
 
         keys, counts = np.unique(previous * vocabulary + tokens, return_counts=True)
         totals = np.bincount(previous, minlength=vocabulary)
-        kept = counts >= least
-        offsets = np.searchsorted(keys[kept] // vocabulary, np.arange(vocabulary + 1))
+        frequent = counts >= least
+        offsets = np.searchsorted(keys[frequent] // vocabulary, np.arange(vocabulary + 1))
 
         pairs, pair_counts = np.unique(previous * vocabulary + before_previous, return_counts=True)
         of_pair = np.searchsorted(pairs, previous * vocabulary + before_previous)
@@ -85,8 +85,8 @@ class NGrams:
         return cls(
             unigrams=(np.bincount(tokens, minlength=vocabulary) / len(tokens)).astype(np.float32),
             bigram_offsets=offsets.astype(np.int64),
-            bigram_ids=keys[kept] % vocabulary,
-            bigram_counts=counts[kept].astype(np.float32),
+            bigram_ids=keys[frequent] % vocabulary,
+            bigram_counts=counts[frequent].astype(np.float32),
             bigram_totals=totals.astype(np.float32),
             context_offsets=np.searchsorted(contexts // vocabulary, np.arange(vocabulary + 1)).astype(np.int64),
             contexts=contexts % vocabulary,
@@ -126,9 +126,9 @@ class DraftTable:
             for name, values in (("unigrams", n.unigrams), ("bigram_totals", n.bigram_totals))
             if len(values) != size
         ]
-        for name, (offsets, number, ids, beside) in parts.items():
+        for name, (offsets, number, ids, columns) in parts.items():
             rising = len(offsets) == number + 1 and offsets[0] == 0 and (np.diff(offsets) >= 0).all()
-            whole = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in beside)
+            whole = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in columns)
             if not whole or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
                 wrong.append(name)
         if wrong:

@@ -113,7 +113,7 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
         `matrices.Matrix.record` of each.
     keys, values : float32 arrays (heads, S, width / heads)
     rounded : int16 array (1, ...)
-        From `matrices.room`, for the widest input.
+        From `matrices.scratch`, for the widest input.
     work : float32 array (4, ...)
         Room as wide as the widest result, or as there are words in the source.
     logits : float32 array (1, ...)

@@ -93,7 +93,7 @@ def best_active(  # type: ignore[no-untyped-def]
     starts, order : int64 arrays (clusters + 1,) and (N,)
         Room for sorting.
     rows_room, rounded, scores, tops : arrays
-        Room for R rows at a time: (R, D), from `matrices.room`, (R, largest padded set) and its spans.
+        Room for R rows at a time: (R, D), from `matrices.scratch`, (R, largest padded set) and its spans.
     ids, values : arrays (N, k)
         Results; -1 and -inf where fewer are active.
     log_normaliser : float64 array (N,) or (0,)

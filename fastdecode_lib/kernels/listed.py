@@ -6,7 +6,7 @@ sums, one for every 16th column, added up in a fixed order: neither its place in
 Kernels that make lists (`search`) hand each to `answer`. They share four tuples of arrays, Y being the longest list:
 
 - stored: weight (V, D), bias (V,), and the token of each row, int64 (V,), empty where row and token are the same;
-- room: a row of hidden (padded D,), places int64 (Y,), scores (1, Y), slots int32 (V,), from `room`;
+- room: a row of hidden (padded D,), places int64 (Y,), scores (1, Y), slots int32 (V,), from `scratch`;
 - asked: banned ids (1 or N, M) and ids to score (N, M), both int64; -1 is none among the banned;
 - results: the best ids and scores (N, k), number of active tokens (N,), log-normalisers (N or 0,), log-probabilities of the
   ids to score (N, M), and the active tokens with their scores (N or 0, Y).
@@ -30,7 +30,7 @@ AT_ONCE = 8
 _int64, _float = ir.IntType(64), ir.FloatType()
 
 
-def room(vocabulary: int, width: int, longest: int) -> tuple[np.ndarray, ...]:
+def scratch(vocabulary: int, width: int, longest: int) -> tuple[np.ndarray, ...]:
     """Room for one hidden vector and its list."""
     return (
         np.zeros(-(-width // LANES) * LANES, dtype=np.float32),

@@ -25,8 +25,8 @@ from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT
 Precision = Literal["float32", "int16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
 """Those an engine computes in."""
-Stored = Literal["float32", "int16", "int8", "float16"]
-STORED: tuple[Stored, ...] = (*PRECISIONS, "float16")
+StorageFormat = Literal["float32", "int16", "int8", "float16"]
+STORAGE_FORMATS: tuple[StorageFormat, ...] = (*PRECISIONS, "float16")
 """Those a weight is kept in; float16 is widened on the way and computed as float32."""
 
 PADDING = 4 * LANES
@@ -76,7 +76,7 @@ class Matrix:
     """
 
     shape: tuple[int, int]
-    precision: Stored
+    precision: StorageFormat
     format: Format
     weight: np.ndarray
     scale: np.ndarray
@@ -101,7 +101,7 @@ class Matrix:
         cls,
         weight: np.ndarray,
         bias: np.ndarray | None = None,
-        precision: Stored = "float32",
+        precision: StorageFormat = "float32",
         *,
         multiplier: int = 0,
         largest: float = 1.0,
@@ -124,8 +124,8 @@ class Matrix:
         OverflowRisk
             If fixed point cannot hold the weight.
         """
-        if precision not in STORED:
-            raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(STORED)}.")
+        if precision not in STORAGE_FORMATS:
+            raise ValueError(f"Unknown precision: got {precision!r}. Use one of {', '.join(STORAGE_FORMATS)}.")
         weight = np.asarray(weight, dtype=np.float32)
         if weight.ndim != 2 or weight.size == 0:
             raise ValueError(f"{name} must have outputs and columns: got a weight of shape {weight.shape}. Use (N, K).")
@@ -202,11 +202,11 @@ class Matrix:
         if x.ndim != 2 or x.shape[1] != self.shape[1]:
             raise ValueError(f"A product with a weight {self.shape} needs rows of {self.shape[1]}, got {x.shape}.")
         y = np.empty((len(x), self.outputs), dtype=np.float32)
-        multiply(x, len(x), self.record, room(len(x), self.shape[1]), y)
+        multiply(x, len(x), self.record, scratch(len(x), self.shape[1]), y)
         return y[:, : self.shape[0]]
 
 
-def format_of(precision: Stored) -> Format:
+def format_of(precision: StorageFormat) -> Format:
     """How this processor multiplies numbers of a precision."""
     layout = cpu.layout()
     if precision == "int8":
@@ -214,7 +214,7 @@ def format_of(precision: Stored) -> Format:
     return {"float32": FLOAT32, "float16": FLOAT16, "int16": INT16}[precision]
 
 
-def room(rows: int, columns: int) -> np.ndarray:
+def scratch(rows: int, columns: int) -> np.ndarray:
     """Room for rows rounded to integers and their scales, int16 (rows, ...)."""
     return np.empty((rows, padded(columns, GROUP) + 2), dtype=np.int16)
 
@@ -466,7 +466,7 @@ def multiply(x, rows, matrix, rounded, y):  # type: ignore[no-untyped-def]
     matrix : int64 array (FIELDS,)
         `Matrix.record`.
     rounded : int16 array (rows, ...)
-        From `room`.
+        From `scratch`.
     """
     at_x, at_matrix, at_rounded, at_y = x.ctypes.data, matrix.ctypes.data, rounded.ctypes.data, y.ctypes.data
     call(matrix[CODE], at_x, 4 * x.shape[1], rows, at_matrix, at_rounded, 2 * rounded.shape[1], at_y, 4 * y.shape[1])

@@ -31,7 +31,7 @@ from fastdecode_lib.kernels.matrices import (
     floats_at,
     longs_at,
     padded,
-    room,
+    scratch,
 )
 from fastdecode_lib.kernels.tiles import LANES, Builder
 
@@ -88,7 +88,7 @@ class Listing:
         places = np.zeros(padded(len(ids)), dtype=np.int64)
         places[: len(ids)] = ids
         y = np.empty((len(x), len(places)), dtype=np.float32)
-        products(x, self.record, places, len(ids), self.room(), room(*x.shape), y)
+        products(x, self.record, places, len(ids), self.room(), scratch(*x.shape), y)
         return y[:, : len(ids)]
 
 
@@ -196,7 +196,7 @@ def multiply_listed(x, rows, listing, places, count, packed, rounded, y):  # typ
     packed : uint8 array
         From `Listing.room`.
     rounded : int16 array (rows, ...)
-        From `matrices.room`.
+        From `matrices.scratch`.
     """
     whole, part = longs_at(listing[WHOLE], FIELDS), np.empty(FIELDS, dtype=np.int64)
     for i in range(FIELDS):

@@ -134,7 +134,7 @@ def direction(kind, inputs, matrix, rounded, width, backwards, hidden, column, w
     matrix : int64 array (FIELDS,)
         W, as `matrices.Matrix.record`.
     rounded : int16 array (1, ...)
-        From `matrices.room`.
+        From `matrices.scratch`.
     hidden : float32 array (S, ...)
         The hidden vectors are written from `column` on.
     """

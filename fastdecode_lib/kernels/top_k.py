@@ -47,7 +47,7 @@ def best_tokens(  # type: ignore[no-untyped-def]
     banned : int64 array (1 or N, M)
         Ids not to be picked, padded with -1; one row for all, or one for each.
     rounded, scores, tops : arrays
-        Room for `R` rows at a time: from `matrices.room`, (R, padded V) and (V / SPAN,).
+        Room for `R` rows at a time: from `matrices.scratch`, (R, padded V) and (V / SPAN,).
     ids, values : arrays (N, k)
         Results.
     log_normaliser : float64 array (N,) or (0,)

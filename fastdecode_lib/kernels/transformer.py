@@ -91,7 +91,7 @@ def encode(  # type: ignore[no-untyped-def]
         The decoder's matrices.
     embedding, positions : float32 arrays (V, D), (P, D)
     x, h, wide, rounded, scores, indices, nothing : arrays
-        Room: (N, padded D) twice, (N, padded widest), `matrices.room` of the widest, (longest sentence,), int64 (5, N), bool (0,).
+        Room: (N, padded D) twice, (N, padded widest), `matrices.scratch` of the widest, (longest,), int64 (5, N), bool (0,).
     keys, values : float32 arrays (heads, N, D / heads)
         Room.
     memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, D / heads)

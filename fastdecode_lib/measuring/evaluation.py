@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib import __version__
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
-from fastdecode_lib.drafts.finding import beside
+from fastdecode_lib.drafts.finding import places_of
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
@@ -222,7 +222,7 @@ def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
     others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
     digest = hashlib.sha256(__version__.encode())
     for place, whole in (
-        *((place, True) for place in beside(folder, fingerprint)),
+        *((place, True) for place in places_of(folder, fingerprint)),
         *((place, False) for place in others),
     ):
         files = sorted(place.rglob("*") if whole else place.glob("*")) if place.is_dir() else [place]

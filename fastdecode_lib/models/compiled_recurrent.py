@@ -14,7 +14,7 @@ from fastdecode_lib.checkpoints.recurrent import RELU_LIMIT, RecurrentShape
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import recurrent as kernels
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefix
 
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
@@ -294,7 +294,7 @@ class CompiledRecurrent:
     ) -> None:
         """One direction of a source layer, from its inputs (S, G H) into columns of `hidden`."""
         if isinstance(from_state, Matrix):
-            rounded = room(1, width)
+            rounded = scratch(1, width)
             kernels.direction(self.cell, inputs, from_state.record, rounded, width, backwards, hidden, column, self.way)
             return
         states = np.zeros((len(inputs) + 1, width * self.architecture.states), np.float32)

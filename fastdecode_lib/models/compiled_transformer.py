@@ -17,7 +17,7 @@ from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, room
+from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, scratch
 from fastdecode_lib.models.positions import sinusoids
 from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
 
@@ -66,7 +66,7 @@ class _Room(threading.local):
                 np.zeros((self.positions, narrow), dtype=np.float32),
                 np.zeros((self.positions, narrow), dtype=np.float32),
                 np.zeros((self.positions, wide), dtype=np.float32),
-                room(self.positions, self.widest),
+                scratch(self.positions, self.widest),
                 np.zeros(self.slots, dtype=np.float32),
                 np.zeros((5, self.positions), dtype=np.int64),
                 np.zeros(0, dtype=bool),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.matrices import Matrix, Stored, room
+from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
 from fastdecode_lib.store import ModelFiles
@@ -98,7 +98,7 @@ class CompiledExact:
         if made is None or len(made[1]) < together:
             vocabulary, width = self.matrix.shape
             scores = np.empty((together, self.matrix.outputs), dtype=np.float32)
-            made = room(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
+            made = scratch(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
             self._rooms.made = made
         return made
 
@@ -112,7 +112,7 @@ def exact_of(model: Model) -> Projection:
     return Exact.of(model)
 
 
-def output_matrix(model: Model, precision: Stored | None = None) -> Matrix:
+def output_matrix(model: Model, precision: StorageFormat | None = None) -> Matrix:
     """The output matrix of a model with its bias, packed for the CPU: as the model has it, or in another precision.
 
     Raises

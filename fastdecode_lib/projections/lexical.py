@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.projections.average import per_network
@@ -262,7 +262,7 @@ class LexicalScorer:
             places = np.empty((own.stop - own.start, k), np.int64)
             best_tokens(
                 hidden[own], matrix.record, known, np.where(listed.ids[at] == banned_here, at, -1),
-                room(len(places), matrix.shape[1]), np.empty((len(places), matrix.outputs), np.float32),
+                scratch(len(places), matrix.shape[1]), np.empty((len(places), matrix.outputs), np.float32),
                 np.empty(-(-known // SPAN), np.float32), places, best[own], log_normaliser[own],
             )  # fmt: skip
             ids[own], active[own] = np.where(places >= 0, listed.ids[places], -1), known
@@ -301,7 +301,7 @@ class LexicalScorer:
             places = np.minimum(np.searchsorted(listed.ids, ids[own]), known - 1)
             scored = np.empty(places.shape, np.float32)
             log_probabilities(
-                hidden[own], matrix.record, known, places, room(len(places), matrix.shape[1]),
+                hidden[own], matrix.record, known, places, scratch(len(places), matrix.shape[1]),
                 np.empty((len(places), matrix.outputs), np.float32), scored,
             )  # fmt: skip
             found[own] = np.where(listed.ids[places] == ids[own], scored, -np.inf)

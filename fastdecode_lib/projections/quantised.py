@@ -7,7 +7,7 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.average import per_network
@@ -129,7 +129,7 @@ class Quantised:
         together = min(max(rows, 1), ROWS)
         if made is None or len(made[1]) < together:
             made = (
-                room(together, self.whole.shape[1]),
+                scratch(together, self.whole.shape[1]),
                 np.empty((together, self.small.outputs), dtype=np.float32),
                 np.empty((1, self.small.outputs), dtype=np.float32),
                 np.empty(-(-self.whole.shape[0] // SPAN), dtype=np.float32),

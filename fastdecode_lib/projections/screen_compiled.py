@@ -24,7 +24,7 @@ from fastdecode_lib.kernels.gathered import (
     union,
     union_log_probabilities,
 )
-from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, padded, room
+from fastdecode_lib.kernels.matrices import BIAS, BLOCKS, SCALE, START, WEIGHT, Matrix, padded, scratch
 from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN
@@ -294,7 +294,7 @@ class ScreenScorer:
                     kept
                     or (
                         np.empty((together, width), dtype=np.float32),
-                        room(together, width),
+                        scratch(together, width),
                         np.empty((together, widest), dtype=np.float32),
                         np.empty(-(-widest // SPAN), dtype=np.float32),
                     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.gathered import nearest
-from fastdecode_lib.kernels.matrices import Matrix, Stored, room
+from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
 
@@ -153,7 +153,7 @@ class Clustered:
         *,
         file: str | None = None,
         shared: bool = False,
-        precision: Stored | None = None,
+        precision: StorageFormat | None = None,
     ) -> Projection:
         """The screen of a direction, else of its target language, else of all, on the model's output matrix.
 
@@ -244,5 +244,5 @@ def _assign(router: Matrix, clusters: int, hidden: np.ndarray) -> np.ndarray:
     found = np.empty(len(hidden), dtype=np.int64)
     together = max(1, min(ROWS, len(hidden)))
     scores = np.empty((together, router.outputs), dtype=np.float32)
-    nearest(hidden, router.record, clusters, room(together, router.shape[1]), scores, found)
+    nearest(hidden, router.record, clusters, scratch(together, router.shape[1]), scores, found)
     return found

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.listed import room
+from fastdecode_lib.kernels.listed import scratch
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import NONE, check_width, checked_query, checked_wanted, host, layer, plain
 from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
@@ -314,7 +314,7 @@ class Listed(Fitted):
 
     def _make_room(self, together: int) -> tuple[Any, ...]:
         """Stored arrays, room for a list, and for the products of a first stage."""
-        stored, listed = (self.weight, self.bias, self._order), room(self.vocabulary, self.width, self.longest)
+        stored, listed = (self.weight, self.bias, self._order), scratch(self.vocabulary, self.width, self.longest)
         if self._first is None:
             return stored, listed
         products = np.empty((together, self._first.outputs), dtype=np.float32)

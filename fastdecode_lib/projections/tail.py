@@ -8,7 +8,7 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Source
 from fastdecode_lib.kernels.gathered import mixed_log_probabilities
 from fastdecode_lib.kernels.ids import checked
-from fastdecode_lib.kernels.matrices import Matrix, room
+from fastdecode_lib.kernels.matrices import Matrix, scratch
 
 ROWS = 32
 """Hidden vectors scored together."""
@@ -86,7 +86,7 @@ class WithTail:
         rows = max(1, min(ROWS, len(low)))
         found, total = np.empty(wanted.shape, dtype=np.float32), np.empty(len(low))
         mixed_log_probabilities(
-            low, self.up.record, self.up.shape[0], ids, exact, wanted, room(rows, low.shape[1]),
+            low, self.up.record, self.up.shape[0], ids, exact, wanted, scratch(rows, low.shape[1]),
             np.empty((rows, self.up.outputs), np.float32), total, found,
         )  # fmt: skip
         return found, total

@@ -126,7 +126,7 @@ def test_scores_are_added(name: str) -> None:
         both.begin(vectors)
         both.see(hidden)
         found = both.token(before, 3)
-        logits = both.told[2][: len(bound.words)]
+        logits = both.outputs[2][: len(bound.words)]
         told = np.full(SHAPE.tokens, constants.HEAD_FLOOR)
         told[bound.words] = np.maximum(logits - float(both.head.normaliser), constants.HEAD_FLOOR)  # type: ignore[union-attr]
         near = np.zeros(SHAPE.tokens, dtype=bool)

@@ -158,7 +158,7 @@ def test_best_token_is_the_argmax_of_the_sum(name):
             total += constants.LEXICON_WEIGHT * np.log(translated + constants.FLOOR)
             known |= translated > 0
         found = best_token(
-            b, a, source, scores.ahead.covered, scores.ahead.aligned, scores.weights, *scores.told, 0.0,
+            b, a, source, scores.ahead.covered, scores.ahead.aligned, scores.weights, *scores.outputs, 0.0,
             scores.scratch, scores.touched, *scores.arrays,
         )  # fmt: skip
         if not known.any():

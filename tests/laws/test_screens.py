@@ -10,7 +10,7 @@ import pytest
 import recorded
 
 from fastdecode_lib.core import Candidates
-from fastdecode_lib.kernels.matrices import STORED, Matrix
+from fastdecode_lib.kernels.matrices import STORAGE_FORMATS, Matrix
 from fastdecode_lib.projections.active_sets import ActiveSets, count_labels
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -84,7 +84,7 @@ def test_what_is_returned_is_true_of_the_active_set(seed: int) -> None:
         assert np.isneginf(np.delete(probabilities[row], active[row])).all()
 
 
-@pytest.mark.parametrize("precision", STORED)
+@pytest.mark.parametrize("precision", STORAGE_FORMATS)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_row_does_not_depend_on_the_rows_beside_it(seed: int, precision: Any) -> None:
     matrix, contexts = recorded.case(seed)
@@ -202,7 +202,7 @@ def a_union_scores_as_the_whole_matrix_does(kind: Any, precision: Any) -> None:
             assert (ids == union).all() and np.array_equal(scores, every[:, union])
 
 
-@pytest.mark.parametrize("precision", STORED)
+@pytest.mark.parametrize("precision", STORAGE_FORMATS)
 def test_a_union_scores_as_the_whole_matrix_does(precision: Any) -> None:
     a_union_scores_as_the_whole_matrix_does(ScreenScorer, precision)
     for broken in (OfTheFirst, Descending):
@@ -250,7 +250,7 @@ def scattered_into(value: float) -> TopK:
     return top_k
 
 
-@pytest.mark.parametrize("precision", STORED)
+@pytest.mark.parametrize("precision", STORAGE_FORMATS)
 def test_scattering_changes_nothing(precision: Any) -> None:
     def scorers_own(scorer: ScreenScorer, hidden: np.ndarray, banned: np.ndarray | None) -> Candidates:
         return copy.deepcopy(scorer).top_k(hidden, 7, banned, normalise=True)

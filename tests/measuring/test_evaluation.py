@@ -17,6 +17,7 @@ from fastdecode_lib import cli, load
 from fastdecode_lib.contexts.feeding import Translations
 from fastdecode_lib.contexts.fitting import fit_screens
 from fastdecode_lib.contexts.recording import record
+from fastdecode_lib.drafts.head import FILE as DRAFT_HEAD
 from fastdecode_lib.measuring import evaluation
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.evaluation import evaluate
@@ -166,7 +167,7 @@ def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
     (sets / "one").write_bytes(b"2")
     assert evaluation._parts(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
     plain = evaluation._parts(tmp_path, "none", (None, "exact"))
-    (tmp_path / evaluation.DRAFT_HEAD).write_bytes(b"a head")
+    (tmp_path / DRAFT_HEAD).write_bytes(b"a head")
     assert evaluation._parts(tmp_path, "none", (None, "exact")) != plain
 
 

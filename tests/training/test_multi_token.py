@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.contexts.feeding import Translations, hidden_and_labels
 from fastdecode_lib.contexts.shards import ContextsError
 from fastdecode_lib.core import Source
-from fastdecode_lib.decoding.folding import whole
+from fastdecode_lib.decoding.folding import unfolded
 from fastdecode_lib.measuring.comparing import compare
 from fastdecode_lib.models.transformer import Transformer
 from fastdecode_lib.papers.double_token_decoding.systems import random_weights
@@ -61,6 +61,13 @@ def test_the_big_systems_are_the_others_at_the_papers_width(name: str) -> None:
     assert dataclasses.replace(big, **own) == preset
 
 
+def whole(slots: list[int], tokens_per_step: int, both_ends: bool) -> list[int]:
+    """The sentence that was folded into whole groups, with ends alone behind its tokens."""
+    length = slots.index(END)
+    assert len(slots) == tokens_per_step * (length // tokens_per_step + 1) and set(slots[length:]) == {END}
+    return unfolded(slots[:length], both_ends)
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fakes.write_corpus(tmp_path_factory.mktemp("corpus") / "data")
@@ -104,7 +111,7 @@ def test_targets_are_folded(corpus: Path, tmp_path: Path) -> None:
         made = learner(name, corpus, tmp_path / name)
         preset, examples = made.preset, made.examples
         for a, b in zip(examples.target_offsets[:20], examples.target_offsets[1:21], strict=True):
-            tokens = whole(examples.target[a:b].tolist(), END, preset.tokens_per_step, preset.order == "both_ends")
+            tokens = whole(examples.target[a:b].tolist(), preset.tokens_per_step, preset.order == "both_ends")
             text = made.pieces.decode(tokens[::-1] if preset.order == "right_to_left" else tokens)
             assert text.endswith(".") and "en" in text
 
@@ -194,7 +201,7 @@ def test_a_system_learns_from_its_teachers_translations(
     for row in range(0, len(made.examples.target_offsets) - 1, 7):
         source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([row]), PADDING))
         text = made.pieces.decode(source[:-1])
-        taught[text] = made.pieces.decode(target if made.preset.masked else whole(target, END, 2, True))
+        taught[text] = made.pieces.decode(target if made.preset.masked else whole(target, 2, True))
         assert taught[text] == translate(teacher, text).text
     assert len(set(taught.values())) > 2
 
@@ -218,7 +225,7 @@ def test_a_bundled_model_teaches_where_none_is_trained(corpus: Path, tmp_path: P
     made = learner("bidirectional-distilled", corpus, tmp_path)
     source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([3]), PADDING))
     said = translate(load("single-l2r"), made.pieces.decode(source[:-1])).text
-    assert made.pieces.decode(whole(target, END, 2, True)) == made.pieces.decode(made.pieces.encode(said))
+    assert made.pieces.decode(whole(target, 2, True)) == made.pieces.decode(made.pieces.encode(said))
 
 
 @pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])

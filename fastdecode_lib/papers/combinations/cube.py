@@ -125,7 +125,7 @@ def _of_model(
         if c.session is not None:
             row |= _measured(c, counts, timed, plain, seed) | _expected(c, counts, timed, prices, plain)
             bleu, chrf = quality(list(counts[c.name]["text"]), references)
-            row |= {"bleu": bleu, "chrf": chrf, "megabytes": _beside(c) / 1e6}
+            row |= {"bleu": bleu, "chrf": chrf, "megabytes": _extra_bytes(c) / 1e6}
         rows.append(row)
     return rows
 
@@ -189,7 +189,7 @@ def _ratio(baseline: Measurement, m: Measurement) -> float:
     return float(np.median(baseline.seconds) / np.median(m.seconds))
 
 
-def _beside(c: Combination) -> int:
+def _extra_bytes(c: Combination) -> int:
     """Bytes that the projection keeps beside the model's own output matrix."""
     assert c.session is not None
     own, whole = c.session.projection.memory_bytes, c.session.model.exact.memory_bytes

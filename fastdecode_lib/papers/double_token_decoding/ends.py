@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as paper_002
-from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, told
+from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, table_of
 from fastdecode_lib.papers.double_token_decoding.systems import BEAM, LONG, SINGLE, SYSTEMS, each, pairs_of, session_of
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
@@ -33,7 +33,6 @@ def table3(
     by how much it is higher there than in as many first words of the same sentences, which a model that is worse as a whole
     leaves standing.
     """
-    import pandas as pd
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
     from tqdm.auto import tqdm
 
@@ -85,7 +84,7 @@ def table3(
                     }
                 rows.append(row)
     models = [session.model for session in found.values() if not isinstance(session, NoResult)]
-    return told(pd.DataFrame(rows), models, seed, beam=BEAM)
+    return table_of(rows, models, seed, beam=BEAM)
 
 
 def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int, size: int) -> tuple[int, int]:

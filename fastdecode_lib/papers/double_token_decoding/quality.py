@@ -57,15 +57,10 @@ GARDEN = "The children are playing in the garden behind the old house."
 L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
-def told(frame: "pd.DataFrame", models: Sequence[TranslationModel], seed: int, **more: Any) -> "pd.DataFrame":
-    """A table with how it was made."""
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
-        "engine": "compiled",
-        "precision": "float32",
-        "fingerprints": fingerprints(models),
-        **more,
-    }
-    return frame
+def table_of(rows: Any, models: Sequence[TranslationModel], seed: int, **more: Any) -> "pd.DataFrame":
+    """Rows as a table that says how it was made; `more` is provenance."""
+    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **more}
+    return with_provenance(rows, provenance(threads=1, seed=seed) | about)
 
 
 # ---------------------------------------------------------------------------------------------------- what is shown
@@ -76,8 +71,6 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
 
     A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
     """
-    import pandas as pd
-
     words = ["We", "will", "go", "to", "Tokyo", "."]
     ids = list(range(3, 3 + len(words)))
     rows: list[dict[str, Any]] = []
@@ -101,7 +94,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
                     "kind": "measured",
                 }
             )
-    return told(pd.DataFrame(rows), (), seed)
+    return table_of(rows, (), seed)
 
 
 def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
@@ -136,7 +129,7 @@ def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "p
     try:
         model = model_of(preset, scale)
     except NoResult as gap:
-        return told(pd.DataFrame([{"name": "pass 1", "gap": str(gap), "kind": "gap"}]), (), seed)
+        return table_of(pd.DataFrame([{"name": "pass 1", "gap": str(gap), "kind": "gap"}]), (), seed)
     trace = session_of(model, decoder).translate(text).trace
     rows = [
         {
@@ -149,15 +142,13 @@ def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "p
         for iteration in trace.iterations
         for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
     ]
-    frame = told(pd.DataFrame(rows), (model,), seed)
+    frame = table_of(rows, (model,), seed)
     frame.attrs["traces"] = {decoder.partition(":")[0]: trace}
     return frame
 
 
 def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     """Table 1: the paper's settings beside those of our recipe, which is the same for all systems but where it says so."""
-    import pandas as pd
-
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
     slow, further = SYSTEMS_002["mask-predict"], SYSTEMS_002["single-l2r-on"]
@@ -185,10 +176,10 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
         "test_batch": "one sentence; 32 sorted by length beside it",
     }
     rows = [
-        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said}
+        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said, "kind": "measured"}
         for name, said, key in paper_002.TABLE_1
     ]
-    return told(pd.DataFrame(rows).assign(kind="measured"), (), 0)
+    return table_of(rows, (), 0)
 
 
 # ------------------------------------------------------------------------------------------------------- systems
@@ -239,7 +230,6 @@ def _compared(
     systems: Mapping[str, Named], scale: Scale, data: str | None, seed: int, progress: bool
 ) -> "pd.DataFrame":
     """Quality and speed of some systems, single-token L2R among them."""
-    import pandas as pd
     from tqdm.auto import tqdm
 
     found = each(list(systems), scale, lambda name, model: model)
@@ -280,7 +270,7 @@ def _compared(
                     row[f"paper_ratio_{printed}"] = paper_002.printed_ratio(name, place)
                     row[f"paper_marks_{printed}"] = paper_002.MARKS[name][place]
             rows.append(row)
-    return told(pd.DataFrame(rows), list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
+    return table_of(rows, list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
 
 
 def _marks(*chances: float | None) -> str:
@@ -372,7 +362,7 @@ def screened(
     found = each((L2R, BOTH), scale, lambda name, model: model)
     for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
         frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "gap"}])
-        return told(frame, (), seed)
+        return table_of(frame, (), seed)
     found = {name: (model, _screen(model, scale, data, seed)) for name, model in found.items()}
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
@@ -404,7 +394,7 @@ def screened(
                 }
             )
     models = [model for model, _ in found.values()]
-    return told(pd.DataFrame(rows), models, seed, clusters=CLUSTERS[scale], top=TOP, **signatures())
+    return table_of(rows, models, seed, clusters=CLUSTERS[scale], top=TOP, **signatures())
 
 
 def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) -> Projection:
@@ -417,12 +407,7 @@ def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) 
 
     texts = [a for a, _ in pairs_of(JOINED, scale, data, FIT_ON[scale], "train")]
     with tempfile.TemporaryDirectory() as folder:
-        contexts = record(
-            Translations(model),
-            {"en-de": texts},
-            folder,
-            top=TOP,
-        )
+        contexts = record(Translations(model), {"en-de": texts}, folder, top=TOP)
         screen = fit_clustered(contexts, clusters=CLUSTERS[scale], top=TOP, seed=seed, always=model.constraints().end)
     return ScreenScorer(screen, output_matrix(model.network))
 
@@ -443,7 +428,7 @@ def lossless(
     texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
     found = each((L2R, BOTH), scale, lambda name, model: model)
     for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
-        return told(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
+        return table_of(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
     verifying, drafting = found[L2R], found[BOTH]
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
@@ -471,4 +456,4 @@ def lossless(
                 "kind": "measured",
             }
         )
-    return told(pd.DataFrame(rows), (verifying, drafting), seed)
+    return table_of(rows, (verifying, drafting), seed)

@@ -19,10 +19,11 @@ from fastdecode_lib.core import Constraints, Decoder, Measurement, Model, Projec
 from fastdecode_lib.kernels.matrices import Precision
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import Counted
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, trained, untrained
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.store import atomic_folder
 from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -289,13 +290,7 @@ def several(size: int) -> Decoder:
 
 
 def forced_pair(
-    geometry: Geometry,
-    size: int,
-    batch: int,
-    runs: int,
-    seed: int,
-    groups: Sequence[int] = (2,),
-    shallow: bool = False,
+    geometry: Geometry, size: int, batch: int, runs: int, seed: int, groups: Sequence[int] = (2,), shallow: bool = False
 ) -> list[dict[str, Any]]:
     """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
 
@@ -331,11 +326,9 @@ def forced_pair(
 
 def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
     """How much faster a system is than the baseline of its run, None without one; noisy if either was."""
-    low, high = bootstrap_ratio(baseline.seconds, m.seconds, seed) if baseline else (None, None)
+    speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
     return {
-        "speedup": float(np.median(baseline.seconds) / np.median(m.seconds)) if baseline else None,
-        "speedup_low": low,
-        "speedup_high": high,
+        **(ratio_of("speedup", baseline.seconds, m.seconds, seed) if baseline else speedup),
         "passes": m.usage.passes if m.usage else None,
         "seconds": m.seconds.tolist(),
         "baseline_seconds": baseline.seconds.tolist() if baseline else None,

@@ -16,10 +16,10 @@ from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as paper_001
-from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, told, trained_of
+from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, table_of, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import (
@@ -32,6 +32,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
     rival_settings,
 )
+from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -107,8 +108,6 @@ def table3(
     Both speedups are over our own exact kernel in float32, not over numpy. For the first, the hidden vectors of every step of
     the exact decoding are kept and scored again. ``identical`` is the share of outputs that are those of the exact projection.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for name, printed in paper_001.TABLE_3.items():
         try:
@@ -119,7 +118,7 @@ def table3(
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
             rows.append(row | own[method, beam] | paper)
-    frame = told(pd.DataFrame(rows), scale, seed, trained_of(paper_001.TABLE_3, scale, data, progress))
+    frame = table_of(rows, scale, seed, trained_of(paper_001.TABLE_3, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
     return frame
 
@@ -160,8 +159,8 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
                 "bleu": bleu,
                 "chrf": chrf,
                 "identical": float(np.mean(same)),
-                **_speedup("projection_speedup", alone[0].seconds, one.seconds, seed),
-                **_speedup("speedup", whole[0].seconds, all_of_it.seconds, seed),
+                **ratio_of("projection_speedup", alone[0].seconds, one.seconds, seed),
+                **ratio_of("speedup", whole[0].seconds, all_of_it.seconds, seed),
                 "noisy": noisy(one, all_of_it),
                 "kind": "measured",
             }
@@ -202,11 +201,6 @@ def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> Sys
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0].tolist()))
 
 
-def _speedup(column: str, baseline: np.ndarray, seconds: np.ndarray, seed: int) -> dict[str, float]:
-    low, high = bootstrap_ratio(baseline, seconds, seed)
-    return {column: float(np.median(baseline) / np.median(seconds)), f"{column}_low": low, f"{column}_high": high}
-
-
 @or_gap
 def table8(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
@@ -231,7 +225,7 @@ def table8(
     ][:EXAMPLE_ROWS]
     columns = ["name", "source", "reference", "exact", "screened", "same_text", "kind", "model"]
     examples = [{"name": f"example {i}", **row, "kind": "measured"} for i, row in enumerate(rows, 1)]
-    return told(pd.DataFrame(examples, columns=columns).assign(model=found.model), scale, seed, [found])
+    return table_of(pd.DataFrame(examples, columns=columns).assign(model=found.model), scale, seed, [found])
 
 
 @or_gap
@@ -239,8 +233,6 @@ def figure1(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
-    import pandas as pd
-
     found = situation("translation", scale, data, progress)
     source, target = found.fit.directions[0].split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
@@ -265,7 +257,7 @@ def figure1(
                 "kind": "measured",
             }
         )
-    frame = told(pd.DataFrame(rows), scale, seed, [found])
+    frame = table_of(rows, scale, seed, [found])
     frame.attrs["traces"] = {"screened": trace}
     return frame
 
@@ -282,8 +274,6 @@ def table6(
     the whole vocabulary. Ours are numpy, which the speedups are over, our exact kernel, and the lossless byte scores.
     ``reached`` is False where no setting raises perplexity as little as in the paper, and the one that raises it least is shown.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for name, printed in paper_001.TABLE_6.items():
         try:
@@ -294,7 +284,7 @@ def table6(
             speedup, perplexity_there = printed.get(method, (None, None))
             paper = {"paper_speedup": speedup, "paper_perplexity": perplexity_there}
             rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
-    frame = told(pd.DataFrame(rows), scale, seed, trained_of(paper_001.TABLE_6, scale, data, progress))
+    frame = table_of(rows, scale, seed, trained_of(paper_001.TABLE_6, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
     return frame
 
@@ -333,7 +323,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
             "tail_rank": rank if isinstance(projection, WithTail) else 0,
             "perplexity": perplexity(projection, hidden, gold),
             "microseconds": 1e6 * float(np.median(m.seconds)) / len(pairs),
-            **_speedup("speedup", timed[0].seconds, m.seconds, seed),
+            **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
             "over_exact": float(np.median(timed[1].seconds) / np.median(m.seconds)),
             "noisy": noisy(timed[0], m),
             "kind": "measured",

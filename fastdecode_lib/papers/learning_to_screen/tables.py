@@ -32,6 +32,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     run,
     screen_settings,
 )
+from fastdecode_lib.papers.shared.rows import with_provenance
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
@@ -74,20 +75,18 @@ def or_gap(make: Callable[..., "pd.DataFrame"]) -> Callable[..., "pd.DataFrame"]
         try:
             return make(scale, **settings)
         except NoResult as missing:
-            return told(pd.DataFrame([{"name": "all", **gap(missing)}]), scale, settings.get("seed"))
+            return table_of(pd.DataFrame([{"name": "all", **gap(missing)}]), scale, settings.get("seed"))
 
     return table
 
 
-def told(
-    frame: "pd.DataFrame", scale: Scale, seed: int | None = None, used: Iterable[Situation] = ()
-) -> "pd.DataFrame":
-    """The frame with how it was made: with which models and how many contexts of theirs, and how screens are learned.
+def table_of(rows: Any, scale: Scale, seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+    """Rows as a table that says how it was made: with which models and contexts, and how screens are learned.
 
     A row's own knobs go before those of the learning.
     """
-    frame, used = frame.copy(), list(used)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | {
+    used = list(used)
+    about = {
         "baseline": "numpy's product of the matrix with one vector, and its partial sort",
         "settings": "the fastest, timed on the test split, of those that are precise enough on contexts of the dev split",
         "learning": repr(Learning(**GRIDS[scale].options)),
@@ -95,7 +94,7 @@ def told(
         "fingerprints": {found.model: found.loaded.checkpoint.fingerprint for found in used},
         "contexts": counted(used),
     }
-    return frame
+    return with_provenance(rows, provenance(threads=1, seed=seed) | about)
 
 
 def trained_of(names: Iterable[str], scale: Scale, data: str | None, progress: bool) -> Iterator[Situation]:
@@ -111,8 +110,6 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
     ``ever_best`` is how many words are among the five best of any of the contexts that screens are learned on: the fewer, the
     less is left for a screen to do.
     """
-    import pandas as pd
-
     rows = []
     for name, (paper_name, vocabulary, width) in paper_001.SIZES.items():
         row = {"name": name, "paper_name": paper_name, "paper_vocabulary": vocabulary, "paper_width": width}
@@ -125,7 +122,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
             )
         except NoResult as missing:
             rows.append(row | gap(missing))
-    return told(pd.DataFrame(rows), scale, used=trained_of(paper_001.SIZES, scale, data, False))
+    return table_of(rows, scale, used=trained_of(paper_001.SIZES, scale, data, False))
 
 
 def frontiers(
@@ -143,7 +140,7 @@ def frontiers(
     """
     names = tuple(names)
     frame = _frontiers(scale, names, data, seed, progress, rivals)
-    return told(frame, scale, seed, trained_of(names, scale, data, progress))
+    return table_of(frame, scale, seed, trained_of(names, scale, data, progress))
 
 
 @cache
@@ -181,7 +178,7 @@ def table2(
     where it says otherwise.
     """
     frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return told(_chosen(frame, paper_001.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
+    return table_of(_chosen(frame, paper_001.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
 
 
 def table5(
@@ -189,7 +186,7 @@ def table5(
 ) -> "pd.DataFrame":
     """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
     frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return told(_chosen(frame, paper_001.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
+    return table_of(_chosen(frame, paper_001.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
 
 
 def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
@@ -260,9 +257,9 @@ def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, pr
     own = frame[frame["set"] == name]
     printed = pd.DataFrame(list(_points(name)))
     if "gap" in own and own["gap"].notna().any():
-        return told(pd.concat([own.dropna(axis=1), printed], ignore_index=True), scale, seed, used)
+        return table_of(pd.concat([own.dropna(axis=1), printed], ignore_index=True), scale, seed, used)
     kept = [front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
-    return told(pd.concat([*kept, printed], ignore_index=True), scale, seed, used)
+    return table_of(pd.concat([*kept, printed], ignore_index=True), scale, seed, used)
 
 
 def _points(name: str) -> Iterator[dict[str, Any]]:
@@ -312,7 +309,7 @@ def table4(
     for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
         frame[f"paper_{column}"] = [printed[place] for printed in paper_001.TABLE_4.values()]
     frame["paper_clusters"] = list(paper_001.TABLE_4)
-    return told(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [found])
+    return table_of(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [found])
 
 
 def _clusters(printed: int, scale: Scale) -> int:
@@ -365,7 +362,7 @@ def learning(
         frame = _screened(found, settings, scale, progress).assign(set=name)
         frame["reading"] = frame["reading"] + f", {name}, budget " + frame["budget"].astype(str)
         parts.append(frame.assign(name=f"{name}, " + frame["name"]))
-    return told(pd.concat(parts, ignore_index=True), scale, seed, trained_of(BINDING, scale, data, progress))
+    return table_of(pd.concat(parts, ignore_index=True), scale, seed, trained_of(BINDING, scale, data, progress))
 
 
 @or_gap
@@ -378,8 +375,6 @@ def figure8(
     among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
     is, and the most precise is shown.
     """
-    import pandas as pd
-
     found = situation("small", scale, data, progress)
     grid, starts, rows = GRIDS[scale], Screens(found).starts, []
     clusters = _clusters(200, scale)
@@ -396,7 +391,7 @@ def figure8(
         row |= {"setting": best["name"], "clusters": clusters, **{column: best[column] for column in COLUMNS}}
         row["reached"] = bool(best["dev_p_at_1"] >= at_1)
         rows.append(row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": found.model})
-    return told(pd.DataFrame(rows), scale, seed, [found])
+    return table_of(rows, scale, seed, [found])
 
 
 @dataclass(frozen=True)
@@ -447,8 +442,6 @@ def table7(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 7: what some clusters of the small language model are about: the words they hold, the most characteristic first."""
-    import pandas as pd
-
     found = situation("small", scale, data, progress)
     screen = Screens(found).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
     text = getattr(found.loaded, "tokenizer", None) or found.loaded.text
@@ -472,4 +465,4 @@ def table7(
                 "kind": "measured",
             }
         )
-    return told(pd.DataFrame(rows), scale, seed, [found])
+    return table_of(rows, scale, seed, [found])

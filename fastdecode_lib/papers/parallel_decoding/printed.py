@@ -159,11 +159,7 @@ TABLE_7 = _cells(
 )
 """Not token for token greedy's, as Proposition 1 has it: PJ differs by .01 in four columns, PGJ and HGJ in two."""
 
-FIGURE_3: dict[str, dict[int, float]] = {
-    PJ: {8: 0.46},
-    PGJ3: {8: 1.11, 122: 1.98},
-    HGJ3: {8: 1.09, 122: 1.99},
-}
+FIGURE_3: dict[str, dict[int, float]] = {PJ: {8: 0.46}, PGJ3: {8: 1.11, 122: 1.98}, HGJ3: {8: 1.09, 122: 1.99}}
 """Speedup by number of cores, en-de; the values that the text gives (4.3, "Computational Scaling")."""
 
 MODELS = (("OPUS-MT", 58_000, 74e6, "paper_calls_ratio"), ("mBART-50", 250_000, 610e6, "paper_mbart_calls_ratio"))

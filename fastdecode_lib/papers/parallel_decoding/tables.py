@@ -91,11 +91,7 @@ def table7(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
 
 
 def table4(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    seed: int = 0,
-    data: str | None = None,
+    scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0, data: str | None = None
 ) -> "pd.DataFrame":
     """Table 4: sizes of the test sets, ours with their mean length in tokens of the model."""
     model = model or load()
@@ -315,11 +311,7 @@ def vocabulary(
         rows.append({"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number} | told)
     return with_provenance(
         rows,
-        provenance(model, threads=threads, seed=seed)
-        | {
-            "training_lines": len(training),
-            "test_lines": len(outputs),
-        },
+        provenance(model, threads=threads, seed=seed) | {"training_lines": len(training), "test_lines": len(outputs)},
     )
 
 

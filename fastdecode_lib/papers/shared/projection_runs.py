@@ -321,13 +321,7 @@ def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: 
 
 
 def run(
-    situation: Situation,
-    settings: Sequence[Setting],
-    grid: Grid,
-    *,
-    k: int = K,
-    seed: int = 0,
-    progress: bool = False,
+    situation: Situation, settings: Sequence[Setting], grid: Grid, *, k: int = K, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
 
@@ -354,7 +348,7 @@ def run(
             row |= {f"{prefix}p_at_{n}": precision_at(ids, wanted, n) for n in (1, 5)}
             row[f"{prefix}rows_scored"] = float(active.mean())
         row["bytes_read"] = bytes_read(projection, row["rows_scored"])
-        row["memory_bytes"] = beside(projection, situation.matrix)
+        row["memory_bytes"] = extra_bytes(projection, situation.matrix)
         rows[setting.label] = row
     chosen = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
     vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in chosen]
@@ -407,7 +401,7 @@ def precision_at(ids: np.ndarray, labels: np.ndarray, k: int) -> float:
     return float((ids[:, :k, None] == labels[:, None, :k]).any(1).mean())
 
 
-def beside(projection: Projection, matrix: Matrix) -> int:
+def extra_bytes(projection: Projection, matrix: Matrix) -> int:
     """Bytes that a projection keeps beside the model's own output matrix; a copy in another order counts."""
     own = projection.memory_bytes
     holds_it = isinstance(projection, (CompiledExact, Quantised))

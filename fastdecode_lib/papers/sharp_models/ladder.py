@@ -196,13 +196,7 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
     return with_provenance(
         rows,
         provenance(threads=1, seed=seed)
-        | {
-            "seconds": seconds,
-            "beam": 6,
-            "delta": 3.0,
-            "candidates": random.candidates,
-            "geometry": geometry.__dict__,
-        },
+        | {"seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__},
     )
 
 
@@ -246,11 +240,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     return with_provenance(
         rows,
         provenance(threads=1, seed=seed)
-        | {
-            "seconds": seconds,
-            "shape": [outputs, columns],
-            "repeats": geometry.repeats,
-        },
+        | {"seconds": seconds, "shape": [outputs, columns], "repeats": geometry.repeats},
     )
 
 

@@ -16,7 +16,7 @@ from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, beside, reaching, rival_settings
+from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, reaching, rival_settings
 from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
@@ -25,7 +25,7 @@ from fastdecode_lib.papers.vocabulary_clusters.tables import (
     limited,
     pairs_of,
     screen_of,
-    told,
+    table_of,
 )
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.quantised import Quantised
@@ -126,8 +126,6 @@ def end_to_end(
     share of the references' rare words that an output has. ``megabytes`` stand beside the model's own output matrix. ``speedup``
     is over the exact projection under the same decoder, ``over_greedy`` over it under greedy decoding; all run in turns.
     """
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     pairs = spread_over(pairs_of(DIRECTION, "single", scale, data), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
@@ -175,12 +173,12 @@ def end_to_end(
                     "over_greedy": float(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
-                    "megabytes": beside(projection, found.matrix) / 1e6,
+                    "megabytes": extra_bytes(projection, found.matrix) / 1e6,
                     "noisy": noisy(timed[0], m),
                     "kind": "measured",
                 }
             )
-    return _learned_told(pd.DataFrame(rows), found, scale, seed)
+    return _learned_table(rows, found, scale, seed)
 
 
 def step_share(
@@ -190,8 +188,6 @@ def step_share(
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
     """
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rules = limited(found, DIRECTION, scale).constraints
     pairs = pairs_of(DIRECTION, "single", scale, data)
@@ -218,11 +214,11 @@ def step_share(
                     "kind": "measured",
                 }
             )
-    return _learned_told(pd.DataFrame(rows), found, scale, seed)
+    return _learned_table(rows, found, scale, seed)
 
 
-def _learned_told(frame: "pd.DataFrame", found: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
-    frame = told(frame, seed, [found])
+def _learned_table(frame: "pd.DataFrame", found: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
+    frame = table_of(frame, seed, [found])
     frame.attrs["provenance"] |= {"learning": repr(_learning(scale)), "kmeans": FIRST_ROUND}
     return frame
 

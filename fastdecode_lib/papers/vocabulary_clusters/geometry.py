@@ -18,7 +18,7 @@ from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situatio
 from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
 from fastdecode_lib.papers.shared.rows import ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
-from fastdecode_lib.papers.vocabulary_clusters.tables import told
+from fastdecode_lib.papers.vocabulary_clusters.tables import table_of
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -28,8 +28,6 @@ from fastdecode_lib.projections.screens import Screen
 if TYPE_CHECKING:
     import pandas as pd
 
-ZCODE = 50.0
-"""Speedup over numpy that clusters are to reach at the geometry of paper 000's models."""
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
@@ -214,6 +212,6 @@ def _zcode_rows(
 
 
 def _grown_told(frame: "pd.DataFrame", used: list[Situation], seed: int) -> "pd.DataFrame":
-    frame = told(frame, seed, used)
+    frame = table_of(frame, seed, used)
     frame.attrs["provenance"] |= {"geometry": GROWN}
     return frame

@@ -24,7 +24,7 @@ from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -109,8 +109,6 @@ def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> 
 
 def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
     """Table 1: sentences of the two sets."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for direction in situation(NAME, scale, data).fit.directions:
         sizes = {
@@ -121,7 +119,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
         rows.append(
             {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
         )
-    return told(pd.DataFrame(rows))
+    return table_of(rows)
 
 
 def table2(
@@ -134,8 +132,6 @@ def table2(
     too. Scattered are the scores of a union over the vocabulary's width, where the paper takes its softmax. ``rows`` is how many
     a step has on average: 40 at first, and fewer as sentences end.
     """
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
@@ -177,7 +173,7 @@ def table2(
             rows.append(
                 {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
             )
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
@@ -217,7 +213,7 @@ def table3(
 ) -> "pd.DataFrame":
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
     frame = _decoded("single", tuple(PROTOCOLS), scale, data, seed, progress)
-    return told(frame, seed, [situation(NAME, scale, data)])
+    return table_of(frame, seed, [situation(NAME, scale, data)])
 
 
 def table4(
@@ -225,7 +221,7 @@ def table4(
 ) -> "pd.DataFrame":
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
     frame = _decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress)
-    return told(frame, seed, [situation(NAME, scale, data)])
+    return table_of(frame, seed, [situation(NAME, scale, data)])
 
 
 def _decoded(
@@ -311,8 +307,6 @@ def _printed(sentences: str) -> Iterator[dict[str, Any]]:
 
 def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
@@ -330,13 +324,11 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
         )
     for model, (before, after) in paper_000.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
-    import pandas as pd
-
     found, rows = situation(NAME, scale, data), []
     target = SWEPT.split("-")[1]
     for name, what in ((SWEPT, "direction"), (target, "target")):
@@ -365,7 +357,7 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "kind": "paper",
             }
         )
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def _hidden(found: Situation, direction: str) -> np.ndarray:
@@ -376,8 +368,6 @@ def figure3(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rules = limited(found, SWEPT, scale).constraints
     texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", scale, data), amount.timed)]
@@ -405,13 +395,11 @@ def figure3(
                 "kind": "measured",
             }
         )
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
-    import pandas as pd
-
     found, rows = situation(NAME, scale, data), []
     for top in (1, 3, 5):
         sets = screen_of(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
@@ -427,15 +415,13 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             }
             for place, share in enumerate(shares)
         ]
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def table6(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
@@ -457,7 +443,7 @@ def table6(
     for direction, (before, after, mark) in paper_000.TABLE_6.items():
         row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
         rows.append(row | {"kind": "paper"})
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def sharing(
@@ -469,8 +455,6 @@ def sharing(
     is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """
-    import pandas as pd
-
     found, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
     for direction in found.fit.directions[: amount.directions]:
@@ -496,13 +480,11 @@ def sharing(
                     "kind": "measured",
                 }
             )
-    return told(pd.DataFrame(rows), seed, [found])
+    return table_of(rows, seed, [found])
 
 
 def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
-    import pandas as pd
-
     session = Session.of(_model(), "en", "de", projection="clustered")
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
     rows = [
@@ -519,15 +501,14 @@ def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
             iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
         )
     ]
-    frame = told(pd.DataFrame(rows))
+    frame = table_of(rows)
     frame.attrs["traces"] = {"clusters": trace}
     return frame
 
 
-def told(frame: "pd.DataFrame", seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
-    """The frame with how it was made, and on how many contexts of the models that were used."""
-    frame.attrs["provenance"] = provenance(_model(), threads=1, seed=seed) | {"contexts": counted(used)}
-    return frame
+def table_of(rows: Any, seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+    """Rows as a table that says how it was made, and on how many contexts of the models that were used."""
+    return with_provenance(rows, provenance(_model(), threads=1, seed=seed) | {"contexts": counted(used)})
 
 
 @cache

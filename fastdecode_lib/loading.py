@@ -165,6 +165,7 @@ def load(
     dtype: str = "float32",
     engine: str = "auto",
     precision: str = "float32",
+    revision: str | None = None,
 ) -> TranslationModel:
     """Load a bundled model, a Hugging Face directory or a hub id.
 
@@ -181,6 +182,8 @@ def load(
         model on every device. ``"auto"``: the compiled one where it runs the model, in float32 or in the precision given.
     precision : str
         Of the compiled engine's products: ``"float32"``, ``"int16"`` or ``"int8"``.
+    revision : str, optional
+        Branch, tag or commit of a hub id.
 
     Raises
     ------
@@ -190,7 +193,7 @@ def load(
         If an option is unknown, or options contradict each other.
     """
     _check_numbers(dtype, engine, precision)
-    checkpoint = find_checkpoint(name)
+    checkpoint = find_checkpoint(name, revision)
     if checkpoint.family == LANGUAGE:
         raise CheckpointError(
             f"{name!r} is a language model, which does not translate. Use fastdecode_lib.language_model.load_language."

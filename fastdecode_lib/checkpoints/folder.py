@@ -150,17 +150,9 @@ class Checkpoint:
             files = [self.folder / "model.safetensors"]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
-            pickled = sorted(p.name for p in (*self.folder.glob("*.bin"), *self.folder.glob("*.pt")))
-            if pickled:
-                raise CheckpointError(
-                    f"The checkpoint {self.name!r} has only pickled weights: got {', '.join(pickled)}. Pickle files can run "
-                    "code and are never read; convert with transformers: "
-                    "AutoModelForSeq2SeqLM.from_pretrained(...).save_pretrained(...)."
-                )
             raise CheckpointError(
                 f"The checkpoint {self.name!r} lacks its weights: {', '.join(missing)} not found in {self.folder}. "
-                "Give a complete Hugging Face directory. A hub model that has only pickled weights is not read; convert it "
-                "once with transformers: AutoModelForSeq2SeqLM.from_pretrained(NAME).save_pretrained(FOLDER)."
+                "Give a complete Hugging Face directory, with safetensors or pytorch_model.bin."
             )
         return files
 

@@ -3,6 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
+from fastdecode_lib.checkpoints.conversion import INDEX, WEIGHTS, converted, lacks_safetensors
 from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
@@ -10,20 +11,32 @@ from fastdecode_lib.checkpoints.weights import find_weights, finished_run, read_
 
 TRAINED = Path("build/train")
 """Where training keeps its runs."""
+PATTERNS = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt")
+CONVERTER = "SFconvertbot"
+"""The hub's account that offers safetensors in pull requests."""
 
 
-def find_checkpoint(name: str | Path) -> Checkpoint:
+def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint:
     """A bundled model, a Hugging Face directory, or a hub id, with its settings read and checked.
+
+    Weights in PyTorch's own format alone are converted once, into a cache folder; see `conversion`.
+
+    Parameters
+    ----------
+    revision : str, optional
+        Branch, tag or commit of a hub id.
 
     Raises
     ------
     CheckpointError
         If there is no such checkpoint, or its settings are unusable.
     """
-    folder = _find_folder(str(name))
+    folder = _find_folder(str(name), revision)
     config_file = folder / "config.json"
     if not config_file.is_file():
         raise CheckpointError(f"{folder} is no checkpoint: it has no config.json. Give a Hugging Face model directory.")
+    if lacks_safetensors(folder):
+        folder = converted(folder)
     config = read_json(config_file)
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if generation_file.is_file() else {}
@@ -42,8 +55,11 @@ def bundled() -> dict[str, Path]:
     return {p.name: p for p in sorted(assets.glob("*")) if (p / "config.json").is_file()}
 
 
-def _find_folder(name: str) -> Path:
+def _find_folder(name: str, revision: str | None) -> Path:
     assets = bundled()
+    on_hub = name not in assets and name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    if revision is not None and not (on_hub and not Path(name).exists()):
+        raise CheckpointError(f"A revision belongs to a hub id: got revision={revision!r} with {name!r}. Leave it out.")
     if name in assets:
         return assets[name]
     path = Path(name).expanduser()
@@ -51,8 +67,8 @@ def _find_folder(name: str) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"A checkpoint is a folder, got the file {name!r}. Give the folder that holds it.")
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return _from_hub(name)
+    if on_hub:
+        return _from_hub(name, revision)
     work = TRAINED / name
     trained = work / "best" if finished_run(work) else find_weights(name)
     if trained is not None:
@@ -76,14 +92,57 @@ def _find_folder(name: str) -> Path:
     )
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, revision: str | None) -> Path:
+    """The snapshot of a hub model: its safetensors, else those of the conversion bot's pull request, else PyTorch's files."""
+    import warnings
+
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    def download(*more: str, revision: str | None = revision) -> Path:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*PATTERNS, *more]))
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.spm", "*.model", "*.txt"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        folder = download()
+        if any(folder.glob("*.safetensors")):
+            return folder
+        request = _conversion_request(name) if revision is None else None
+        if request is not None:
+            number, commit = request
+            warnings.warn(
+                f"{name} has no safetensors on its default branch: those of pull request {number} by its conversion bot are used, "
+                f"commit {commit}.",
+                stacklevel=3,
+            )
+            return download(revision=commit)
+        return download(WEIGHTS, INDEX, "pytorch_model-*.bin")
+    except GatedRepoError as error:
+        raise CheckpointError(
+            f"The model {name!r} is gated: its owners ask who uses it. Accept their terms on its page, then log in: hf auth login"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise CheckpointError(
             f"The model {name!r} could not be fetched from the Hugging Face hub: {type(error).__name__}. Check the name and "
             "the network, or give a local folder."
         ) from error
+
+
+def _conversion_request(name: str) -> tuple[int, str] | None:
+    """The number and commit of the open pull request in which the hub's conversion bot offers safetensors."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    api = HfApi()
+    try:
+        for request in api.get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request"):
+            if request.is_pull_request and request.status == "open" and request.author == CONVERTER:
+                return request.num, str(api.model_info(name, revision=f"refs/pr/{request.num}").sha)
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError):
+        return None
+    return None

@@ -182,7 +182,7 @@ def notes(module: Any) -> dict[str, Any]:
     """What has been found out about a module: kept while it stands as it is, empty again once a part or tensor has changed."""
     references, values = [], []
     for part in module.modules():
-        tensors = [t for t in (*part._parameters.values(), *part._buffers.values()) if t is not None]
+        tensors = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
         references += [weakref.ref(thing) for thing in (part, *tensors)]
         hooks = [list(part._forward_hooks), list(part._forward_pre_hooks)]
         values += [type(part), type(part).forward, hooks, _settings(part)]

@@ -75,12 +75,14 @@ def test_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("someone/some-model", "could not be fetched", "'someone/some-model'", "Check the name and the network")
 
 
-def test_hub_download_never_asks_for_pickles(monkeypatch: pytest.MonkeyPatch, marian_folder: Path) -> None:
+def test_a_hub_model_with_safetensors_is_never_asked_for_pickles(
+    monkeypatch: pytest.MonkeyPatch, marian_folder: Path
+) -> None:
     import huggingface_hub
 
     asked: list[str] = []
 
-    def download(name: str, allow_patterns: list[str]) -> str:
+    def download(name: str, revision: None, allow_patterns: list[str]) -> str:
         asked.extend(allow_patterns)
         return str(marian_folder)
 
@@ -225,7 +227,12 @@ def test_pickled_weights_are_never_read(broken_marian: Path, tmp_path: Path, wei
     (broken_marian / "model.safetensors").unlink()
     (broken_marian / weights).write_bytes(pickle.dumps(_Trap(marker)))
     fakes.change_json(broken_marian / "config.json", model_type=family)
-    refused(broken_marian, "only pickled weights", weights, "never read", "save_pretrained")
+    said = (
+        ("read as tensors alone", "never read", "save_pretrained")
+        if weights.endswith("bin")
+        else ("lacks its weights",)
+    )
+    refused(broken_marian, *said)
     assert not marker.exists()
     pickle.loads((broken_marian / weights).read_bytes()).close()
     assert marker.exists(), "the trap itself must work, or this test shows nothing"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from fastdecode_lib.checks_generate import END, FUNCTIONAL, PADDING, random_module
 
 from fastdecode_lib import hf
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Source
+from fastdecode_lib.laws.generate import END, FUNCTIONAL, PADDING, random_module
 from fastdecode_lib.models.huggingface import HuggingFaceModel
 from fastdecode_lib.models.transformer import Transformer
 

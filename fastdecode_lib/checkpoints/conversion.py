@@ -1,0 +1,101 @@
+"""Weights stored in PyTorch's own format, converted once into safetensors in a cache folder."""
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.store import atomic_folder
+
+WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+BESIDE = (".json", ".spm", ".model", ".txt")
+"""Endings of the files that stand beside weights."""
+
+
+def lacks_safetensors(folder: Path) -> bool:
+    """Whether a folder has weights in PyTorch's format alone."""
+    return not any(folder.glob("*.safetensors")) and ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file())
+
+
+def converted(folder: Path) -> Path:
+    """A folder with the same model in safetensors, made on the first call and found in the cache from then on.
+
+    The file is read by ``torch.load(weights_only=True)``, which builds tensors and runs no code of the file; anything else in it is
+    refused. The folder is named by the SHA-256 sum of what was converted.
+
+    Raises
+    ------
+    CheckpointError
+        If the weights are damaged, or hold anything but tensors.
+    """
+    files = _files(folder)
+    digest = hashlib.sha256()
+    for path in (*files, folder / "config.json"):
+        with path.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastdecode" / "converted"
+    target = cache / digest.hexdigest()[:32]
+    if not (target / "config.json").is_file():
+        _convert(folder, files, target)
+        warnings.warn(
+            f"{folder} has no safetensors: its {', '.join(path.name for path in files)} (SHA-256 of all {digest.hexdigest()}) "
+            f"was converted once, into {target}.",
+            stacklevel=2,
+        )
+    return target
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / INDEX
+    if not index.is_file():
+        return [folder / WEIGHTS]
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = [folder / name for name in names if Path(name).name == name]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{index} does not say which file holds which tensor: {error!r}. Copy it again."
+        ) from error
+    if len(files) != len(names) or not all(path.is_file() for path in files):
+        raise CheckpointError(f"{index} names files that are not beside it: got {', '.join(names)}. Copy them too.")
+    return files
+
+
+def _convert(folder: Path, files: list[Path], target: Path) -> None:
+    from safetensors.torch import save_file
+
+    tensors: dict[str, Any] = {}
+    for path in files:
+        tensors |= _tensors(path)
+    with atomic_folder(target) as temporary:
+        for path in folder.iterdir():
+            if path.suffix in BESIDE and path.is_file() and path.name != INDEX:
+                shutil.copyfile(path, temporary / path.name)
+        # Tied tensors share their memory, which safetensors does not store: each gets its own.
+        save_file(
+            {name: tensor.clone().contiguous() for name, tensor in tensors.items()}, temporary / "model.safetensors"
+        )
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    import torch
+
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # what a damaged or hostile file raises is torch's own affair
+        raise CheckpointError(
+            f"The weights {path} could not be read as tensors alone: got {type(error).__name__}. Files that hold anything else can "
+            "run code and are never read; copy them again, or save the model with transformers' save_pretrained."
+        ) from error
+    if not isinstance(stored, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in stored.items()
+    ):
+        raise CheckpointError(
+            f"The weights {path} hold more than named tensors: got {type(stored).__name__}. Save the model with transformers' "
+            "save_pretrained."
+        )
+    return stored

@@ -182,7 +182,8 @@ def _typed(name: str, known: Mapping[str, inspect.Parameter], texts: Mapping[str
 
 
 def _value(hint: Any, text: str, what: str) -> Any:
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
+    kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
         return None
     kind = next(k for k in kinds if k is not type(None))

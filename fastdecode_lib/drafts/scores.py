@@ -18,7 +18,7 @@ REACH, DISCOUNT, FLOOR = 1.2, 0.8, 1e-3
 BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 HEAD_REACH, HEAD_FLOOR = 6.0, -9.0
 
-Room = tuple[np.ndarray, np.ndarray]
+Scratch = tuple[np.ndarray, np.ndarray]
 """What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
 
 
@@ -38,7 +38,7 @@ class Scores:
         table: DraftTable | None,
         source: np.ndarray,
         start: int,
-        room: Room | None = None,
+        scratch: Scratch | None = None,
         head: "BoundHead | None" = None,
     ):
         from fastdecode_lib.kernels import drafts
@@ -60,7 +60,7 @@ class Scores:
         self.knows_lexicon, self.knows_table = LEXICON in scores, table is not None
         self.arrays = _NO_TABLE if table is None else _arrays(table)
         vocabulary = head.shape.tokens if table is None and head else table.vocabulary if table else 0
-        self.scratch, self.touched = room or scratch_of(vocabulary)
+        self.scratch, self.touched = scratch or scratch_of(vocabulary)
         self.settled = _Reading(np.zeros((2, len(source))))
         self.ahead = self.settled.copy()
         self.head = HeadReading(head) if head else None
@@ -122,7 +122,7 @@ class Scores:
         reading.read = before.copy()
 
 
-def scratch_of(vocabulary: int) -> Room:
+def scratch_of(vocabulary: int) -> Scratch:
     """Room for `kernels.drafts.best_token`, which leaves it as it was: one is enough for a batch."""
     return np.zeros((4, vocabulary), dtype=np.float32), np.zeros(vocabulary, dtype=np.int64)
 

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from fastdecode_lib.core import Constraints, Model, Source
-from fastdecode_lib.drafts.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Room, Scores, scratch_of
+from fastdecode_lib.drafts.scores import HEAD, LEXICON, NGRAM, SCORES, BoundHead, Scores, Scratch, scratch_of
 from fastdecode_lib.drafts.table import DraftTable
 
 AUTO = "auto"
@@ -333,12 +333,12 @@ class Draft:
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int, pool: int) -> list[Drafter]:
         """The drafts of each sentence of a batch for a target vocabulary, a pool proposing `pool` candidates at most."""
-        room = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
+        scratch = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
         outputs: Sequence[Sequence[int]] = [()] * len(source)
         if self.needs_model and callable(self.model):
             outputs = self.model(source)
         return [
-            self._bind_row(source.ids[row, :length], constraints, vocabulary, room, outputs[row], pool)
+            self._bind_row(source.ids[row, :length], constraints, vocabulary, scratch, outputs[row], pool)
             for row, length in enumerate(source.lengths)
         ]
 
@@ -347,7 +347,7 @@ class Draft:
         source: np.ndarray,
         constraints: Constraints,
         vocabulary: int,
-        room: Room | None,
+        scratch: Scratch | None,
         output: Sequence[int],
         pool_candidates: int,
     ) -> Drafter:
@@ -368,15 +368,17 @@ class Draft:
                 continue
             for name in names:
                 if name not in sources:
-                    sources[name] = simple[name]() if name in simple else self._scores(name, source, constraints, room)
+                    sources[name] = (
+                        simple[name]() if name in simple else self._scores(name, source, constraints, scratch)
+                    )
             candidates.append([sources[name] for name in names])
         return Drafter(candidates, [*sources.values(), pool])
 
-    def _scores(self, name: str, source: np.ndarray, constraints: Constraints, room: Room | None) -> DraftSource:
+    def _scores(self, name: str, source: np.ndarray, constraints: Constraints, scratch: Scratch | None) -> DraftSource:
         parts = name.split("+")
         table = self.table if isinstance(self.table, DraftTable) and parts != [HEAD] else None
         head = self.head if isinstance(self.head, BoundHead) and HEAD in parts else None
-        return Scores(name, table, source, constraints.prefix[-1], room, head)
+        return Scores(name, table, source, constraints.prefix[-1], scratch, head)
 
 
 def _parsed(written: str) -> tuple[tuple[str, ...], ...]:

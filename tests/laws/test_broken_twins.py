@@ -73,7 +73,7 @@ class RoundTheCounter(Greedy):
     """Reaches for the network behind the counting proxy."""
 
     def iterate(self, model, projection, source, constraints, *, observe=False):
-        inner = getattr(model, "model", model)
+        inner = getattr(model, "inner", model)
         return (yield from super().iterate(inner, projection, source, constraints, observe=observe))
 
 

@@ -99,8 +99,8 @@ def _of_model(
     pairs = _pairs(source, target, scale, data, amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     few = spread_over(texts, amount.timed)
-    found = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
-    running = [c for c in found if c.session is not None]
+    combined = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
+    running = [c for c in combined if c.session is not None]
     counts = {
         c.name: count(c.session, texts, batch=32 if c.alone else 1)
         for c in tqdm(running, desc=f"{name}, outputs", unit="combination", disable=not progress)
@@ -108,10 +108,10 @@ def _of_model(
     sources = [models["float32"].encode([text], source, target) for text in few]
     systems = [decoder_system(c.session, c.name) for c in running]  # type: ignore[arg-type]
     timed = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=progress), strict=True))
-    prices = costs(found, few, runs=amount.rounds, progress=progress)
+    prices = costs(combined, few, runs=amount.rounds, progress=progress)
     plain = registry.usual(models["float32"].network)
     rows = []
-    for c in found:
+    for c in combined:
         row: dict[str, Any] = {
             "name": f"{name}: {c.name}",
             "model": name,

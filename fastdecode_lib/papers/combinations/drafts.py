@@ -76,7 +76,7 @@ def drafts(
         for draft, width in tqdm(chosen, desc=name, unit="draft", disable=not progress):
             session = _session(model, Window(width, draft), table, head)
             for which, some in texts.items():
-                found, base = count(session, some), greedy[which]
+                counts, base = count(session, some), greedy[which]
                 rows.append(
                     {
                         "name": f"{name}, {draft}, {width}, {which}",
@@ -86,10 +86,10 @@ def drafts(
                         "set": which,
                         "kind": "measured",
                         "sentences": len(some),
-                        "identical": float((found["ids"] == base["ids"]).mean()),
-                        "passes": int(found["passes"].sum()),
-                        "positions": int(found["positions"].sum()),
-                        **_saved(base["passes"].to_numpy(), found["passes"].to_numpy(), seed),
+                        "identical": float((counts["ids"] == base["ids"]).mean()),
+                        "passes": int(counts["passes"].sum()),
+                        "positions": int(counts["positions"].sum()),
+                        **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), seed),
                     }
                 )
     return with_provenance(
@@ -216,7 +216,7 @@ TIMED = {
     Scale.PAPER: Timed(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_DRAFTS = {"untouched": DRAFTS[1:], "tuned together": DRAFTS[-1:], "consistency": DRAFTS[:1]}
-"""Of each model, the drafts it is trained for."""
+"""Drafts that each model is trained for."""
 TIMED_SETS = ("joined", "technical")
 LARGE = "grown to opus-mt's shape"
 
@@ -268,7 +268,7 @@ def draft_time(
 
 
 def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Of the rows of `draft_time`, for each model, shape, precision, draft and set the width that is predicted to be fastest."""
+    """The rows of `draft_time` at the width predicted to be fastest, for each model, shape, precision, draft and set."""
     rows = frame[(frame["kind"] == "measured") & (frame["width"] > 1)]
     return rows.loc[rows.groupby(["model", "shape", "precision", "draft", "set"], sort=False)["predicted"].idxmax()]
 
@@ -279,7 +279,7 @@ def _timed(
     """A row for each session, in turns; the first is the one all are compared with."""
     greedy, *_ = sessions.values()
     sources = [greedy.model.encode([text], *DIRECTION) for text in texts]
-    found = measure(
+    timings = measure(
         [decoder_system(session, f"{draft}, {width}") for (draft, width), session in sessions.items()],
         sources,
         runs=amount.rounds,
@@ -287,9 +287,9 @@ def _timed(
     )
     counts = [count(session, texts, batch=1) for session in sessions.values()]
     price = _price(greedy, texts, amount, seed, progress)
-    base, plain = found[0], counts[0]
+    base, plain = timings[0], counts[0]
     rows = []
-    for (draft, width), m, own in zip(sessions, found, counts, strict=True):
+    for (draft, width), m, own in zip(sessions, timings, counts, strict=True):
         rows.append(
             {
                 "draft": draft,

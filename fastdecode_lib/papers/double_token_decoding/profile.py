@@ -80,20 +80,20 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
         systems = [
             forced_system(str(network.tokens_per_step), network, d, p, geometry.tokens) for network, p, d in pair
         ]
-        found = measure(systems, [source], runs=RUNS[scale])
+        timings = measure(systems, [source], runs=RUNS[scale])
         watched = [_parts(network, p, d, geometry.tokens) for network, p, d in pair]
         measure([system for system, _ in watched], [source], runs=RUNS[scale])
         parts = [dict(zip(PARTS, (1e3 * np.median(made[1:], axis=0)).tolist(), strict=True)) for _, made in watched]
         needed = [own["encoder"] + own["layers"] + own["choice"] for own in parts]
-        used = [cast(Usage, m.usage) for m in found]
+        used = [cast(Usage, m.usage) for m in timings]
         case = {"size": size, "batch": batch, "engine": engine, "numbers": numbers}
-        for m, own, usage, group in zip(found, parts, used, NAMES, strict=True):
+        for m, own, usage, group in zip(timings, parts, used, NAMES, strict=True):
             row = {
                 "name": f"{size}, batch {batch}, {engine}, {numbers}, {NAMES[group]}",
                 **case,
                 "system": NAMES[group],
             }
-            row |= timed(found[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
+            row |= timed(timings[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
             if group == 2:
                 row |= {
                     "products": needed[0] / needed[1],
@@ -134,7 +134,7 @@ def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) 
 
 SIZES = {Scale.TINY: (300,), Scale.LAPTOP: (8_000, 32_000, 64_000), Scale.PAPER: (8_000, 16_000, 32_000, 64_000)}
 SHARE = 0.045
-"""Of the vocabulary that a set of a screen holds: table 2 of `vocabulary_clusters` has 4 to 5% of 8,000."""
+"""Share of the vocabulary that a set of a screen holds: table 2 of `vocabulary_clusters` has 4 to 5% of 8,000."""
 SETS = 50
 
 
@@ -158,8 +158,8 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
                 projection = registry.projection("exact", network) if label == "exact" else _screened(network, seed)
                 decoder = single(beam) if group == 1 else several(beam)
                 systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
-        found = measure(systems, [random_source(geometry, 1, seed)], runs=RUNS[scale])
-        for place, m in enumerate(found):
+        timings = measure(systems, [random_source(geometry, 1, seed)], runs=RUNS[scale])
+        for place, m in enumerate(timings):
             label, tokens = m.name.split()
             made.append(
                 {
@@ -169,8 +169,8 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
                     "beam": beam,
                     "projection": label,
                     "group": f"{label}, beam {beam}",
-                    **timed(found[place // 2 * 2], m, seed),
-                    "over_exact": float(np.median(found[0].seconds) / np.median(m.seconds)),
+                    **timed(timings[place // 2 * 2], m, seed),
+                    "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
                     "kind": "measured",
                 }
             )

@@ -294,10 +294,10 @@ def _speeds(
             for start in range(0, len(order), batch)
         ]
         systems = [_of_batches(name, session) for name, session in sessions.items()]
-        found = measure(systems, parts, runs=RUNS[scale], progress=progress)
-        said = {m.name: sum(len(tokens) for tokens in m.outputs) for m in found}
-        baseline = next((m for m in found if m.name == L2R), None)
-        for m in found:
+        timings = measure(systems, parts, runs=RUNS[scale], progress=progress)
+        said = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
+        baseline = next((m for m in timings if m.name == L2R), None)
+        for m in timings:
             own = timed(baseline, m, seed)
             seconds = float(np.median(m.seconds))
             for end in ("", "_low", "_high"):
@@ -332,8 +332,8 @@ def _of_batches(name: str, session: Session) -> System:
     ends = set(session.constraints.end)
 
     def decode(source: Source) -> tuple[int, ...]:
-        found = drain(session.passes(source))
-        return tuple(token for hypothesis in found for token in hypothesis.tokens if token not in ends)
+        hypotheses = drain(session.passes(source))
+        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens if token not in ends)
 
     return System(name, decode)
 
@@ -377,9 +377,9 @@ def screened(
         for m, (label, session) in zip(measured, sessions.items(), strict=True):
             name, _, projection = label.partition(", ")
             outputs = session.decode(texts, threads=1)
-            said = session.model.texts(texts, [h.tokens for h in outputs])
+            translations = session.model.texts(texts, [h.tokens for h in outputs])
             exact = outputs if projection == "exact" else exact
-            bleu, chrf = quality(said, references)
+            bleu, chrf = quality(translations, references)
             rows.append(
                 {
                     "name": f"{label}, beam {size}",
@@ -426,10 +426,10 @@ def lossless(
     import pandas as pd
 
     texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
-    found = each((L2R, BOTH), scale, lambda name, model: model)
-    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
+    models = each((L2R, BOTH), scale, lambda name, model: model)
+    for gap in (gap for gap in models.values() if isinstance(gap, NoResult)):
         return table_of(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
-    verifying, drafting = found[L2R], found[BOTH]
+    verifying, drafting = models[L2R], models[BOTH]
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
     sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}

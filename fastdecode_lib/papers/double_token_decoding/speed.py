@@ -197,8 +197,8 @@ def tokens_per_step(
             models.append(model)
             decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
             outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
-            said = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
-            row["bleu"], row["chrf"] = quality(said, [b for _, b in pairs])
+            translations = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
+            row["bleu"], row["chrf"] = quality(translations, [b for _, b in pairs])
             row["updates"] = None if scale is Scale.TINY else updates_of(preset)
         except NoResult as missing:
             row["gap"] = str(missing)

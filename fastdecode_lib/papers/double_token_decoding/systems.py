@@ -91,7 +91,7 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
 
 
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
-    """Of each model's weights, by its preset, to be told with a result."""
+    """Fingerprints of the models' weights by preset, for the provenance."""
     return {model.name.removesuffix("/best").rpartition("/")[2]: model.checkpoint.fingerprint for model in models}
 
 
@@ -253,8 +253,8 @@ def forced_system(name: str, model: Model, decoder: Decoder, projection: Project
     )
 
     def decode(source: Source) -> tuple[int, ...]:
-        found = drain(decoder.iterate(model, projection, source, rules))
-        return tuple(token for hypothesis in found for token in hypothesis.tokens)
+        hypotheses = drain(decoder.iterate(model, projection, source, rules))
+        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens)
 
     def counted(source: Source) -> Usage:
         counting = Counted(model)
@@ -312,15 +312,15 @@ def forced_pair(
         projection = registry.projection("exact", model)
         decoder = single(size) if group == 1 else several(size)
         systems.append(forced_system(f"{layers} {group}", model, decoder, projection, geometry.tokens))
-    found = measure(systems, [source], runs=runs)
+    timings = measure(systems, [source], runs=runs)
     return [
-        timed(found[0], m, seed)
+        timed(timings[0], m, seed)
         | {
             "tokens_a_step": group,
             "layers": " + ".join(map(str, layers)),
             "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds)),
         }
-        for (layers, group), m in zip(kinds, found, strict=True)
+        for (layers, group), m in zip(kinds, timings, strict=True)
     ]
 
 

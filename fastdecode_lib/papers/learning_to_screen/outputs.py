@@ -64,12 +64,12 @@ class Amount:
 AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), Scale.PAPER: Amount(20_000, 200, 11)}
 
 
-def _settings(method: str, found: Situation, scale: Scale, seed: int, *, whole: bool = False) -> list[Setting]:
+def _settings(method: str, recorded: Situation, scale: Scale, seed: int, *, whole: bool = False) -> list[Setting]:
     """A method's settings, those that do least work first; `whole` as in `rival_settings`."""
     grid = GRIDS[scale]
     if method != "screened":
-        return [setting for setting in rival_settings(found, grid, seed, whole=whole) if setting.method == method]
-    screens, budgets = Screens(found), [budget for budget in grid.budgets if budget < found.matrix.shape[0]]
+        return [setting for setting in rival_settings(recorded, grid, seed, whole=whole) if setting.method == method]
+    screens, budgets = Screens(recorded), [budget for budget in grid.budgets if budget < recorded.matrix.shape[0]]
     return [learned(screens, budget, grid.options, seed) for budget in budgets]
 
 
@@ -78,21 +78,21 @@ def _chosen(
     name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool
 ) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
-    found = situation(name, scale, data, progress)
+    recorded = situation(name, scale, data, progress)
     printed = paper_001.TABLE_2.get(name, paper_001.TABLE_2["translation"])
-    return reaching(_settings(method, found, scale, seed), found, *printed[method][1:])
+    return reaching(_settings(method, recorded, scale, seed), recorded, *printed[method][1:])
 
 
 def _decoding(
     name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool
 ) -> tuple[str, Projection]:
     """Setting and projection for translations; every set of a screen holds the end, without which no output could stop."""
-    found = situation(name, scale, data, progress)
+    recorded = situation(name, scale, data, progress)
     if method == "exact":
-        return "exact", found.loaded.exact
+        return "exact", recorded.loaded.exact
     setting, projection = _chosen(name, method, scale, data, seed, progress)
     if isinstance(projection, ScreenScorer):
-        sets = projection.screen.sets.with_always(found.loaded.constraints().end)
+        sets = projection.screen.sets.with_always(recorded.loaded.constraints().end)
         projection = ScreenScorer(replace(projection.screen, sets=sets), projection.whole)
     return setting.label, projection
 
@@ -125,8 +125,8 @@ def table3(
 
 def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: bool) -> Iterator[dict[str, Any]]:
     """Rows of one model: every method with every beam."""
-    found, amount = situation(name, scale, data, progress), AMOUNTS[scale]
-    loaded, (source, target) = found.loaded, found.fit.directions[0].split("-")
+    recorded, amount = situation(name, scale, data, progress), AMOUNTS[scale]
+    loaded, (source, target) = recorded.loaded, recorded.fit.directions[0].split("-")
     pairs = spread_over(_pairs(source, target, scale, data), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
@@ -154,7 +154,7 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
                 "method": method,
                 "beam": beam,
                 "setting": setting,
-                "model": found.model,
+                "model": recorded.model,
                 "sentences": len(texts),
                 "bleu": bleu,
                 "chrf": chrf,
@@ -208,15 +208,15 @@ def table8(
     """Table 8: translations of our own sentences with the full projection and with L2S, where they differ."""
     import pandas as pd
 
-    found = situation("translation", scale, data, progress)
-    source, target = found.fit.directions[0].split("-")
+    recorded = situation("translation", scale, data, progress)
+    source, target = recorded.fit.directions[0].split("-")
     pairs = own_pairs(source, target)[: 12 if scale == Scale.TINY else None]
     texts = [text for text, _ in pairs]
     said = {}
     for method in ("exact", "screened"):
         _, projection = _decoding("translation", method, scale, data, seed, progress)
-        session = Session.of(found.loaded, source, target, projection=_named(method, projection), **_limits(scale))
-        said[method] = found.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
+        session = Session.of(recorded.loaded, source, target, projection=_named(method, projection), **_limits(scale))
+        said[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
     same = float(np.mean([a == b for a, b in zip(said["exact"], said["screened"], strict=True)]))
     rows = [
         {"source": text, "reference": reference, "exact": exact, "screened": screened, "same_text": same}
@@ -225,7 +225,7 @@ def table8(
     ][:EXAMPLE_ROWS]
     columns = ["name", "source", "reference", "exact", "screened", "same_text", "kind", "model"]
     examples = [{"name": f"example {i}", **row, "kind": "measured"} for i, row in enumerate(rows, 1)]
-    return table_of(pd.DataFrame(examples, columns=columns).assign(model=found.model), scale, seed, [found])
+    return table_of(pd.DataFrame(examples, columns=columns).assign(model=recorded.model), scale, seed, [recorded])
 
 
 @or_gap
@@ -233,12 +233,12 @@ def figure1(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
-    found = situation("translation", scale, data, progress)
-    source, target = found.fit.directions[0].split("-")
+    recorded = situation("translation", scale, data, progress)
+    source, target = recorded.fit.directions[0].split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
     setting, projection = _decoding("translation", "screened", scale, data, seed, progress)
     trace = translate(
-        found.loaded, text, source=source, target=target, projection=projection, verify=True, **_limits(scale)
+        recorded.loaded, text, source=source, target=target, projection=projection, verify=True, **_limits(scale)
     ).trace
     rows = []
     for number, iteration in enumerate(trace.iterations, 1):
@@ -251,13 +251,13 @@ def figure1(
                 "token": trace.pieces[int(iteration.tokens[0])],
                 "cluster": cluster,
                 "active": about["size"],
-                "active_share": about["size"] / found.matrix.shape[0],
+                "active_share": about["size"] / recorded.matrix.shape[0],
                 "words": " ".join(trace.pieces[token] for token in about["tokens"][:8]),
                 "setting": setting,
                 "kind": "measured",
             }
         )
-    frame = table_of(rows, scale, seed, [found])
+    frame = table_of(rows, scale, seed, [recorded])
     frame.attrs["traces"] = {"screened": trace}
     return frame
 
@@ -291,25 +291,25 @@ def table6(
 
 def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress: bool) -> Iterator[dict[str, Any]]:
     """Rows of one model: numpy, then every method, timed in turn."""
-    found, grid, printed = situation(name, scale, data, progress), GRIDS[scale], paper_001.TABLE_6[name]
-    dev, (hidden, gold) = _gold(found.dev), _gold(found.test)
-    rank = min(paper_001.TAIL_RANKS[name], *found.matrix.shape)
-    exact = CompiledExact(found.matrix)
+    recorded, grid, printed = situation(name, scale, data, progress), GRIDS[scale], paper_001.TABLE_6[name]
+    dev, (hidden, gold) = _gold(recorded.dev), _gold(recorded.test)
+    rank = min(paper_001.TAIL_RANKS[name], *recorded.matrix.shape)
+    exact = CompiledExact(recorded.matrix)
     least = perplexity(exact, *dev)
     methods: dict[str, tuple[str, Projection]] = {"exact": ("exact", exact)}
-    methods["quantised"] = "quantised", Quantised(found.matrix)
+    methods["quantised"] = "quantised", Quantised(recorded.matrix)
     reached: dict[str, bool] = {}
-    factors = low_rank(found.weight, found.bias, rank)
+    factors = low_rank(recorded.weight, recorded.bias, rank)
     for method in ("svd", "adaptive", "fgd", "screened"):
-        settings = _settings(method, found, scale, seed, whole=True)
+        settings = _settings(method, recorded, scale, seed, whole=True)
         if method in ("fgd", "screened"):
             settings = [_tailed(setting, *factors) for setting in settings]
         most = least * printed[method][1] / printed["exact"][1]
-        setting, projection, reached[method] = first_of(settings, found, partial(_raising_to, most, dev))
+        setting, projection, reached[method] = first_of(settings, recorded, partial(_raising_to, most, dev))
         methods[method] = setting.label, projection
     chosen = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
-    systems = [_numpy_system(found.weight, found.bias)]
+    systems = [_numpy_system(recorded.weight, recorded.bias)]
     systems += [_scoring_system(method, projection) for method, (_, projection) in methods.items()]
     timed = measure(systems, pairs, runs=grid.rounds, progress=progress)
     methods = {BASELINE: methods["exact"]} | methods
@@ -318,7 +318,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
             "method": method,
             "setting": label,
             "reached": reached.get(method, True),
-            "model": found.model,
+            "model": recorded.model,
             "contexts": len(gold),
             "tail_rank": rank if isinstance(projection, WithTail) else 0,
             "perplexity": perplexity(projection, hidden, gold),

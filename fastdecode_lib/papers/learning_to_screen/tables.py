@@ -114,11 +114,12 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
     for name, (paper_name, vocabulary, width) in paper_001.SIZES.items():
         row = {"name": name, "paper_name": paper_name, "paper_vocabulary": vocabulary, "paper_width": width}
         try:
-            found = situation(name, scale, data)
-            vocabulary, width = found.matrix.shape
-            row |= {"model": found.model, "vocabulary": vocabulary, "width": width}
+            recorded = situation(name, scale, data)
+            vocabulary, width = recorded.matrix.shape
+            row |= {"model": recorded.model, "vocabulary": vocabulary, "width": width}
             rows.append(
-                row | {"ever_best": len({token for block in found.fit.blocks() for token in np.unique(block.labels)})}
+                row
+                | {"ever_best": len({token for block in recorded.fit.blocks() for token in np.unique(block.labels)})}
             )
         except NoResult as missing:
             rows.append(row | gap(missing))
@@ -153,18 +154,18 @@ def _frontiers(
     known: dict[str, pd.DataFrame] = {}
     for name in names:
         try:
-            found = situation(name, scale, data, progress)
+            recorded = situation(name, scale, data, progress)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"set": name, "name": "all", **gap(missing)}]))
             continue
-        if found.model not in known:  # in a tiny run one model stands for several
+        if recorded.model not in known:  # in a tiny run one model stands for several
             settings = [
                 *exact_settings(),
-                *screen_settings(Screens(found), grid, seed),
-                *(rival_settings(found, grid, seed) if rivals else ()),
+                *screen_settings(Screens(recorded), grid, seed),
+                *(rival_settings(recorded, grid, seed) if rivals else ()),
             ]
-            known[found.model] = distinct(run(found, settings, grid, progress=progress))
-        parts.append(known[found.model].assign(set=name, model=found.model, kind="measured"))
+            known[recorded.model] = distinct(run(recorded, settings, grid, progress=progress))
+        parts.append(known[recorded.model].assign(set=name, model=recorded.model, kind="measured"))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -301,15 +302,15 @@ def table4(
 
     The paper varies the budget with the number of clusters, until times are alike.
     """
-    found = situation("small", scale, data, progress)
-    grid, screens = GRIDS[scale], Screens(found)
+    recorded = situation("small", scale, data, progress)
+    grid, screens = GRIDS[scale], Screens(recorded)
     counts = [_clusters(r, scale) for r in paper_001.TABLE_4]
     settings = [learned(screens, BUDGET, grid.learning, seed, clusters=r) for r in counts]
-    frame = _screened(found, settings, scale, progress)
+    frame = _screened(recorded, settings, scale, progress)
     for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
         frame[f"paper_{column}"] = [printed[place] for printed in paper_001.TABLE_4.values()]
     frame["paper_clusters"] = list(paper_001.TABLE_4)
-    return table_of(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [found])
+    return table_of(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [recorded])
 
 
 def _clusters(printed: int, scale: Scale) -> int:
@@ -327,12 +328,12 @@ def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, *
     )
 
 
-def _screened(found: Situation, settings: list[Setting], scale: Scale, progress: bool) -> "pd.DataFrame":
+def _screened(recorded: Situation, settings: list[Setting], scale: Scale, progress: bool) -> "pd.DataFrame":
     """The rows of learned screens, timed in turn with numpy's and our exact projection."""
-    frame = run(found, [*exact_settings()[:1], *settings], GRIDS[scale], progress=progress)
+    frame = run(recorded, [*exact_settings()[:1], *settings], GRIDS[scale], progress=progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
     kinds = {knob: type(value) for knob, value in settings[0].knobs.items()}
-    return rows.astype(kinds).assign(kind="measured", model=found.model)
+    return rows.astype(kinds).assign(kind="measured", model=recorded.model)
 
 
 def learning(
@@ -348,18 +349,18 @@ def learning(
     parts: list[pd.DataFrame] = []
     for name, budgets in BINDING.items():
         try:
-            found = situation(name, scale, data, progress)
+            recorded = situation(name, scale, data, progress)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"name": name, "set": name, **gap(missing)}]))
             continue
-        screens = Screens(found)
+        screens = Screens(recorded)
         settings = [
             learned(screens, budget, GRIDS[scale].options, seed, reading=reading, rounds=rounds)
             for budget in budgets
             for reading in get_args(Reading)
             for rounds in ROUNDS
         ]
-        frame = _screened(found, settings, scale, progress).assign(set=name)
+        frame = _screened(recorded, settings, scale, progress).assign(set=name)
         frame["reading"] = frame["reading"] + f", {name}, budget " + frame["budget"].astype(str)
         parts.append(frame.assign(name=f"{name}, " + frame["name"]))
     return table_of(pd.concat(parts, ignore_index=True), scale, seed, trained_of(BINDING, scale, data, progress))
@@ -375,12 +376,12 @@ def figure8(
     among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
     is, and the most precise is shown.
     """
-    found = situation("small", scale, data, progress)
-    grid, starts, rows = GRIDS[scale], Screens(found).starts, []
+    recorded = situation("small", scale, data, progress)
+    grid, starts, rows = GRIDS[scale], Screens(recorded).starts, []
     clusters = _clusters(200, scale)
     for words, at_1 in paper_001.FIGURE_8.items():
-        size = found.matrix.shape[0] * words // max(paper_001.FIGURE_8)
-        screens = Screens(_cut(found, size))
+        size = recorded.matrix.shape[0] * words // max(paper_001.FIGURE_8)
+        screens = Screens(_cut(recorded, size))
         screens.starts = starts
         budgets = [budget for budget in grid.budgets if budget < size]
         settings = [learned(screens, budget, grid.learning, seed, clusters=clusters) for budget in budgets]
@@ -390,8 +391,10 @@ def figure8(
         row = {"name": f"{size} words", "vocabulary": size, "active_share": best["rows_scored"] / size}
         row |= {"setting": best["name"], "clusters": clusters, **{column: best[column] for column in COLUMNS}}
         row["reached"] = bool(best["dev_p_at_1"] >= at_1)
-        rows.append(row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": found.model})
-    return table_of(rows, scale, seed, [found])
+        rows.append(
+            row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": recorded.model}
+        )
+    return table_of(rows, scale, seed, [recorded])
 
 
 @dataclass(frozen=True)
@@ -426,15 +429,15 @@ class InMemory:
         return replace(self, hidden=self.hidden[rows], labels=self.labels[rows])
 
 
-def _cut(found: Situation, size: int) -> Situation:
+def _cut(recorded: Situation, size: int) -> Situation:
     """A situation with the first rows of the output matrix alone, special tokens and then the most frequent words."""
-    matrix = found.matrix.rows(np.arange(size))
+    matrix = recorded.matrix.rows(np.arange(size))
     parts: dict[str, Any] = {}
-    for name, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test)):
+    for name, contexts in (("fit", recorded.fit), ("dev", recorded.dev), ("test", recorded.test)):
         hidden, _ = arrays(contexts)
         labels, _ = best_of(CompiledExact(matrix), hidden, TOP)
         parts[name] = InMemory(hidden, labels, size, contexts.fingerprint)
-    return replace(found, matrix=matrix, **parts)
+    return replace(recorded, matrix=matrix, **parts)
 
 
 @or_gap
@@ -442,12 +445,12 @@ def table7(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 7: what some clusters of the small language model are about: the words they hold, the most characteristic first."""
-    found = situation("small", scale, data, progress)
-    screen = Screens(found).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
-    text = getattr(found.loaded, "tokenizer", None) or found.loaded.text
-    hidden, labels = found.queries
+    recorded = situation("small", scale, data, progress)
+    screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
+    text = getattr(recorded.loaded, "tokenizer", None) or recorded.loaded.text
+    hidden, labels = recorded.queries
     assignment = screen.assign(hidden)
-    overall = np.bincount(labels[:, 0], minlength=found.matrix.shape[0]) + 1.0
+    overall = np.bincount(labels[:, 0], minlength=recorded.matrix.shape[0]) + 1.0
     rows = []
     used = np.bincount(assignment, minlength=len(screen.sets))
     for cluster in np.argsort(-used, kind="stable")[:12]:
@@ -465,4 +468,4 @@ def table7(
                 "kind": "measured",
             }
         )
-    return table_of(rows, scale, seed, [found])
+    return table_of(rows, scale, seed, [recorded])

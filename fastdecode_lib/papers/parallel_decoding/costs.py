@@ -86,15 +86,15 @@ def cost(
             made[f"{name}, random weights"] = (partial(random_network, shape, seed, model.device), steps)
     rows = []
     for name, (make, steps) in made.items():
-        found = pass_cost(make(), widths, steps=steps, rounds=rounds, threads=threads, seed=seed, progress=progress)
-        for width, m in zip(widths, found, strict=True):
+        timings = pass_cost(make(), widths, steps=steps, rounds=rounds, threads=threads, seed=seed, progress=progress)
+        for width, m in zip(widths, timings, strict=True):
             rows.append(
                 {
                     "name": name,
                     "width": width,
-                    **ratio_of("cost", m.seconds, found[0].seconds, seed),
+                    **ratio_of("cost", m.seconds, timings[0].seconds, seed),
                     "milliseconds": 1000 * float(np.median(m.seconds)) / steps,
-                    "note": "noisy" if noisy(m, found[0]) else "",
+                    "note": "noisy" if noisy(m, timings[0]) else "",
                 }
             )
     return with_provenance(rows, provenance(model, threads=threads, seed=seed) | {"rounds": rounds})
@@ -133,8 +133,10 @@ def figure3(
         for name, m in times.items():
             rows.append({"name": name, "cores": cores, "kind": "measured"} | speedup_row(times[GREEDY], m, seed))
     widths = (1, 2, 4, 8, 16)
-    found = pass_cost(model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=seed, progress=progress)
-    slope, start = np.polyfit(widths, [np.median(m.seconds) for m in found], 1)
+    timings = pass_cost(
+        model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=seed, progress=progress
+    )
+    slope, start = np.polyfit(widths, [np.median(m.seconds) for m in timings], 1)
     passes = {name: _widths(session, sources) for name, session in sessions.items()}
     for cores, name in product(CORES, sessions):
         taken = [float((start + slope * np.ceil(w / cores)).sum()) for w in (passes[GREEDY], passes[name])]
@@ -222,8 +224,8 @@ def _batch_system(session: Session, name: str) -> System:
     """A decoder on whole batches; its output is all tokens in turn."""
 
     def run(network: Any, source: Source) -> tuple[int, ...]:
-        found = drain(session.decoder.iterate(network, session.projection, source, session.constraints))
-        return tuple(token for hypothesis in found for token in hypothesis.tokens)
+        hypotheses = drain(session.decoder.iterate(network, session.projection, source, session.constraints))
+        return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens)
 
     def usage(source: Source) -> Usage:
         counted = Counted(session.model.network)

@@ -224,7 +224,7 @@ def count_by_length(
     lengths: Sequence[int],
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """`counting.count` with a decoder that is told the true length of each target, where its spec asks for it."""
+    """`counting.count` with a decoder that gets the true length of each target, where its spec asks for it."""
     import pandas as pd
 
     if "{" not in spec:
@@ -244,16 +244,16 @@ def _told(spec: str, model: TranslationModel, direction: tuple[str, str], length
 def _system(
     model: TranslationModel, direction: tuple[str, str], spec: str, texts: Sequence[str], lengths: Sequence[int]
 ) -> System:
-    """A decoder to be timed, told each sentence's length beforehand where its spec asks for it."""
+    """A decoder to be timed, given each sentence's length beforehand where its spec asks for it."""
     if "{" not in spec:
         return decoder_system(Session.of(model, *direction, spec), spec)
-    told = {
+    sessions = {
         model.encode([text], *direction).ids.tobytes(): decoder_system(
             Session.of(model, *direction, _told(spec, model, direction, length))
         )
         for text, length in zip(texts, lengths, strict=False)
     }
-    return System(spec, lambda source: told[source.ids.tobytes()].decode(source))
+    return System(spec, lambda source: sessions[source.ids.tobytes()].decode(source))
 
 
 def take_turns(
@@ -265,7 +265,7 @@ def take_turns(
     progress: bool,
 ) -> dict[str, Measurement]:
     """Times by name; what is counted is counted elsewhere."""
-    found = measure(
+    timings = measure(
         [System(system.name, system.decode) for system in systems],
         sources,
         runs=rounds,
@@ -273,7 +273,7 @@ def take_turns(
         synchronise=synchroniser(model.device),
         progress=progress,
     )
-    return {m.name: m for m in found}
+    return {m.name: m for m in timings}
 
 
 def _counts(model: TranslationModel, found: "pd.DataFrame", exact: "pd.DataFrame", uncounted: int) -> dict[str, Any]:

@@ -237,10 +237,10 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
     rows = []
     for number, (source, target, text, reference) in enumerate(_shown(model, 2 if scale is Scale.TINY else None), 1):
         for method in METHODS:
-            found = translate(
+            result = translate(
                 model, text, source=source, target=target, decoder=method.name, verify=True, observe=False
             )
-            greedy = found.trace.greedy or {}
+            greedy = result.trace.greedy or {}
             rows.append(
                 {
                     "name": method.name,
@@ -248,9 +248,9 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
                     "direction": f"{source}-{target}",
                     "source": text,
                     "reference": reference,
-                    "output": found.text,
-                    "tokens": len(found.tokens),
-                    "calls": found.trace.calls,
+                    "output": result.text,
+                    "tokens": len(result.tokens),
+                    "calls": result.trace.calls,
                     "same_as_greedy": bool(greedy.get("identical")),
                 }
             )
@@ -293,8 +293,8 @@ def vocabulary(
 
     def add(name: str, size: int, pieces: Sequence[str], **more: Any) -> None:
         internal = float(np.mean([word_internal(piece) for piece in pieces]))
-        told = {"vocabulary": size, "internal_share": internal, "pieces_per_word": len(pieces) / words}
-        rows.append({"name": name, "kind": "measured"} | told | more)
+        shares = {"internal_share": internal, "pieces_per_word": len(pieces) / words}
+        rows.append({"name": name, "kind": "measured", "vocabulary": size} | shares | more)
 
     training = _training_text(scale, data, directions, seed)
     for size in sizes:
@@ -307,8 +307,9 @@ def vocabulary(
         ratio = together[GREEDY].passes.sum() / together[name].passes.sum()
         add(f"{model.name}, {name}", model.network.outputs[0].vocabulary, own, calls_ratio=ratio, parameters=weights)
     for name, number, weights, column in paper_003.MODELS:
-        told = {"paper_calls_ratio": paper_003.mean(paper_003.TABLE_6, PGJ3, column), "parameters": weights}
-        rows.append({"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number} | told)
+        ratio = paper_003.mean(paper_003.TABLE_6, PGJ3, column)
+        row = {"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number}
+        rows.append(row | {"paper_calls_ratio": ratio, "parameters": weights})
     return with_provenance(
         rows,
         provenance(model, threads=threads, seed=seed) | {"training_lines": len(training), "test_lines": len(outputs)},

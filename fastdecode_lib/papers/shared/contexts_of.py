@@ -40,7 +40,7 @@ MODELS = {
 STAND_INS = {"translation": "sharp-s4", "second translation": "sharp-s4", "multilingual": "tatoeba-small"}
 """Bundled models that stand for them in a tiny run."""
 LANGUAGE_STAND_IN = "novels-small"
-"""The one for all others, the language models."""
+"""Bundled model that stands for all language models in a tiny run."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ AMOUNTS = {
 
 
 FEWER = {"novels-large": 10_000, "novels-cased": 10_000}
-"""Of each held-out split at most, where a vector is compared with many millions of weights by more than a hundred settings."""
+"""Most contexts of a held-out split, where more than a hundred settings compare a vector with many millions of weights."""
 
 
 @dataclass(frozen=True)

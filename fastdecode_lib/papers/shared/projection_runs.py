@@ -37,7 +37,7 @@ EXACT = "exact float32"
 K = 5
 """Tokens asked for."""
 DEEP = (0.5, 0.8)
-"""Of the vocabulary, how far greedy MIPS alone is followed: the paper's, as slow as the full product, looks at most of it."""
+"""Shares of the vocabulary that only greedy MIPS is tried with: the paper's, as slow as the full product, looks at most of it."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Grid:
     centroids: tuple[int, ...]
     """Numbers of clusters; one is a fixed list, of all tokens that are ever among the best."""
     shares: tuple[float, ...]
-    """Of the vocabulary, for knobs that are a number of tokens."""
+    """Shares of the vocabulary, for knobs that are a number of tokens."""
     windows: tuple[float, ...]
-    """Of the width."""
+    """Shares of the width."""
     depths: tuple[int, ...]
     tables: tuple[int, ...]
     rounds: int
@@ -86,7 +86,7 @@ class Grid:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of `Learning`, the number of clusters among them."""
+        """Options of `Learning`, with the number of clusters."""
         return {"clusters": self.clusters, **self.learning}
 
 
@@ -196,7 +196,7 @@ class Screens:
 
 
 FIRST_ROUND = "the learned screen's first round"
-"""What spherical k-means is, to be told with a result."""
+"""What spherical k-means is here; stands in the provenance."""
 
 
 def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
@@ -225,8 +225,8 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
         def make(situation: Situation) -> Projection:
             return screens.scorer(screens.learned(budget, Learning(**{**grid.options, **knobs}), seed), precision)
 
-        told = {name: value for name, value in knobs.items() if name == "clusters"}
-        return Setting(method, {"budget": budget, "precision": precision, **told}, make)
+        clusters = {name: value for name, value in knobs.items() if name == "clusters"}
+        return Setting(method, {"budget": budget, "precision": precision, **clusters}, make)
 
     def clustered(clusters: int, top: int, precision: str) -> Setting:
         def make(situation: Situation) -> Projection:
@@ -355,24 +355,24 @@ def run(
     weight, bias = situation.weight, situation.bias
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k).tolist()))]  # type: ignore[arg-type]
     systems += [System(name, _asker(projection, k)) for name, projection in made.items()]
-    found = measure(systems, vectors, runs=grid.rounds, progress=progress)
+    timings = measure(systems, vectors, runs=grid.rounds, progress=progress)
     numpy_bytes = weight.nbytes + bias.nbytes
     rows = {
         BASELINE: {
-            "name": BASELINE, "method": BASELINE, **_own_precision(found[0].outputs, labels[chosen]),
+            "name": BASELINE, "method": BASELINE, **_own_precision(timings[0].outputs, labels[chosen]),
             "rows_scored": float(len(weight)), "dev_rows_scored": float(len(weight)), "bytes_read": numpy_bytes,
             "memory_bytes": 0,
         }
     } | rows  # fmt: skip
-    exact = next((m for m in found if m.name == EXACT), None)
-    for m in found:
+    exact = next((m for m in timings if m.name == EXACT), None)
+    for m in timings:
         microseconds = 1e6 * np.median(m.seconds) / len(vectors)
         rows[m.name] |= {
             "microseconds": microseconds,
-            **ratio_of("speedup", found[0].seconds, m.seconds, seed),
+            **ratio_of("speedup", timings[0].seconds, m.seconds, seed),
             "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
             "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
-            "noisy": noisy(found[0], m),
+            "noisy": noisy(timings[0], m),
             "seconds": m.seconds.tolist(),
         }
     return pd.DataFrame(list(rows.values()))
@@ -435,7 +435,7 @@ def fastest(frame: "pd.DataFrame", method: str, at_1: float, at_5: float, **fixe
 
 
 def first_of(
-    settings: Iterable[Setting], found: Situation, judge: Callable[[Projection], tuple[bool, float]]
+    settings: Iterable[Setting], recorded: Situation, judge: Callable[[Projection], tuple[bool, float]]
 ) -> tuple[Setting, Projection, bool]:
     """The first of some settings whose projection is good enough, that, and True; where there is none, the best, and False.
 
@@ -448,7 +448,7 @@ def first_of(
     """
     best, highest = None, -np.inf
     for setting in settings:
-        projection = setting.make(found)
+        projection = setting.make(recorded)
         enough, how_good = judge(projection)
         if enough:
             return setting, projection, True
@@ -459,14 +459,14 @@ def first_of(
     return *best, False
 
 
-def reaching(settings: Iterable[Setting], found: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
+def reaching(settings: Iterable[Setting], recorded: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
     """The first of some settings whose precisions on dev are at least these, or else the most precise: see `first_of`."""
-    hidden, labels = arrays(found.dev)
+    hidden, labels = arrays(recorded.dev)
 
     def judge(projection: Projection) -> tuple[bool, float]:
         ids, _ = best_of(projection, hidden, labels.shape[1])
         own_1, own_5 = precision_at(ids, labels, 1), precision_at(ids, labels, 5)
         return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
 
-    setting, projection, _ = first_of(settings, found, judge)
+    setting, projection, _ = first_of(settings, recorded, judge)
     return setting, projection

@@ -160,8 +160,8 @@ def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> 
 
 
 def _about(size: Size, seed: int, threads: int, name: str, **more: Any) -> dict[str, Any]:
-    told = provenance(load(name, device="cpu"), threads=threads, seed=seed)
-    return told | {"rounds": size.rounds, "direction": "-".join(DIRECTION), **more}
+    about = provenance(load(name, device="cpu"), threads=threads, seed=seed)
+    return about | {"rounds": size.rounds, "direction": "-".join(DIRECTION), **more}
 
 
 # ------------------------------------------------------------------------------------------------------ a step, a sentence
@@ -203,13 +203,13 @@ def steps(
         systems.append(System("hf float32", baseline("hf", geometry.reference, geometry.constraints, 1)))
         systems += [worker.system(label) for label, worker in workers.items()]
         try:
-            found = measure(systems, geometry.sources, runs=size.rounds, progress=progress)
+            timings = measure(systems, geometry.sources, runs=size.rounds, progress=progress)
         finally:
             for worker in workers.values():
                 worker.close()
-        times_of = {m.name: m for m in found}
-        seconds[geometry.name] = {m.name: m.seconds.tolist() for m in found}
-        for m in found:
+        times_of = {m.name: m for m in timings}
+        seconds[geometry.name] = {m.name: m.seconds.tolist() for m in timings}
+        for m in timings:
             backend = workers[m.name].backend if m.name in workers else ""
             rows.append(_step_row(geometry, m, times_of, seed) | {"backend": backend, "note": _note(m, times_of)})
     return with_provenance(
@@ -251,8 +251,8 @@ def best_worker(
     if not trials or not workers:
         return next(iter(workers), None), hopeless
     sources = geometry.sources[: max(2, len(geometry.sources) // 4)]
-    found = measure([w.system(w.backend) for w in workers], sources, runs=trials, progress=progress)
-    times = {m.name: 1000 * float(np.median(m.seconds)) / len(sources) for m in found}
+    timings = measure([w.system(w.backend) for w in workers], sources, runs=trials, progress=progress)
+    times = {m.name: 1000 * float(np.median(m.seconds)) / len(sources) for m in timings}
     best = min(workers, key=lambda worker: times[worker.backend])
     for worker in workers:
         if worker is not best:
@@ -266,7 +266,7 @@ def workers_of(
     """CTranslate2 with each backend that computes in a precision, or the first of them; none where it is not installed.
 
     Left out are backends that are `HOPELESS` times as slow as torch at a glance, as MKL is with integers on processors it
-    does not know; the milliseconds of that glance are told.
+    does not know; the milliseconds of that glance are returned, too.
     """
     try:
         folder = converted(geometry.reference, geometry.cache)
@@ -310,20 +310,20 @@ def pass_costs(
     seconds: dict[str, list[list[float]]] = {}
     for geometry in geometries(size, name, seed, folder):
         for label, loaded in geometry.models.items():
-            found = pass_cost(
+            timings = pass_cost(
                 loaded.network, WIDTHS, steps=geometry.passes, rounds=size.rounds, seed=seed, progress=progress
             )
-            seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in found]
-            for width, m in zip(WIDTHS, found, strict=True):
+            seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in timings]
+            for width, m in zip(WIDTHS, timings, strict=True):
                 rows.append(
                     {
                         "name": f"{geometry.name}, {label}",
                         "geometry": geometry.name,
                         "system": label,
                         "width": width,
-                        **ratio_of("cost", m.seconds, found[0].seconds, seed),
+                        **ratio_of("cost", m.seconds, timings[0].seconds, seed),
                         "milliseconds": 1000 * float(np.median(m.seconds)) / geometry.passes,
-                        "note": "noisy" if noisy(m, found[0]) else "",
+                        "note": "noisy" if noisy(m, timings[0]) else "",
                     }
                 )
     return with_provenance(rows, _about(size, seed, 1, name, seconds=seconds, passes=size.passes))
@@ -365,8 +365,8 @@ def throughput(
         for precision in PRECISIONS:
             label = f"compiled {precision}"
             systems = {batch: _ours(label, sessions[label], batch, threads) for batch in size.batches}
-            found = measure(list(systems.values()), [everything], runs=1, progress=progress)
-            tried[label] = {str(batch): seconds_of(m) for batch, m in zip(systems, found, strict=True)}
+            timings = measure(list(systems.values()), [everything], runs=1, progress=progress)
+            tried[label] = {str(batch): seconds_of(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
             chosen.append(systems[batches[label]])
             label = f"ctranslate2 {precision}"
@@ -374,21 +374,21 @@ def throughput(
             started += workers
             offers = [(worker, batch) for worker in workers for batch in size.batches]
             if offers:
-                found = measure([_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=progress)
+                timings = measure([_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=progress)
                 tried[label] = {
                     f"{worker.backend}, {batch}": seconds_of(m)
-                    for (worker, batch), m in zip(offers, found, strict=True)
+                    for (worker, batch), m in zip(offers, timings, strict=True)
                 }
-                fastest, batches[label] = offers[int(np.argmin([seconds_of(m) for m in found]))]
+                fastest, batches[label] = offers[int(np.argmin([seconds_of(m) for m in timings]))]
                 backends[label] = fastest.backend
                 chosen.append(_theirs(label, fastest, batches[label]))
-        found = measure(chosen, [everything], runs=size.rounds, progress=progress)
+        timings = measure(chosen, [everything], runs=size.rounds, progress=progress)
     finally:
         for worker in started:
             worker.close()
-    times = {m.name: m for m in found}
+    times = {m.name: m for m in timings}
     rows = []
-    for m in found:
+    for m in timings:
         own = times[f"compiled {m.name.split()[-1]}"]
         low, high = bootstrap_ratio(m.seconds, own.seconds, seed)
         rows.append(
@@ -412,7 +412,7 @@ def throughput(
             seed,
             threads,
             name,
-            seconds={m.name: m.seconds.tolist() for m in found},
+            seconds={m.name: m.seconds.tolist() for m in timings},
             search_seconds=tried,
             sentences=len(texts),
             set=which,
@@ -498,7 +498,7 @@ def start_up(scale: Scale = Scale.LAPTOP, *, size: Size | None = None, progress:
         return decode
 
     systems = [System("load and first translation", run(FIRST_TRANSLATION)), System("Python alone", run("pass"))]
-    found = measure(systems, [nothing], runs=size.starts, progress=progress)
-    frame = pd.DataFrame([{"name": m.name, "seconds": float(np.median(m.seconds))} for m in found])
-    frame.attrs["provenance"] = provenance() | {"seconds": {m.name: m.seconds.tolist() for m in found}}
+    timings = measure(systems, [nothing], runs=size.starts, progress=progress)
+    frame = pd.DataFrame([{"name": m.name, "seconds": float(np.median(m.seconds))} for m in timings])
+    frame.attrs["provenance"] = provenance() | {"seconds": {m.name: m.seconds.tolist() for m in timings}}
     return frame

@@ -119,18 +119,18 @@ def table1(
     random = _RandomWords(geometry, seed)
     shape = random.shape("S1")
     systems = {name: random.system(name, random.network(shape, speedups)) for name, speedups in stages.items()}
-    found = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=progress)
-    rows = _ladder_rows("paper geometry, random weights", found, geometry.target, seed)
-    seconds = {"random": {m.name: m.seconds.tolist() for m in found}}
+    timings = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=progress)
+    rows = _ladder_rows("paper geometry, random weights", timings, geometry.target, seed)
+    seconds = {"random": {m.name: m.seconds.tolist() for m in timings}}
 
     trained = Trained.find(model)
     sources, where = trained.held_out(data, geometry.held_out)
     systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
-    found = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=progress)
-    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", found, None, seed)
-    seconds["trained"] = {m.name: m.seconds.tolist() for m in found}
+    timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=progress)
+    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", timings, None, seed)
+    seconds["trained"] = {m.name: m.seconds.tolist() for m in timings}
     same = trained.identity(stages, sources, progress)
-    rows[len(found) :] = [row | same[row["name"]] for row in rows[len(found) :]]
+    rows[len(timings) :] = [row | same[row["name"]] for row in rows[len(timings) :]]
     return with_provenance(
         rows,
         provenance(threads=1, seed=seed)
@@ -177,9 +177,9 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
     several = [random.network(random.shape("S4"), chosen, seed + number) for number in range(3)]
     networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
-    found = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
-    first, s1 = found[0], paper_004.TABLE_2["S1"][1]
-    for m in found:
+    timings = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
+    first, s1 = timings[0], paper_004.TABLE_2["S1"][1]
+    for m in timings:
         printed = paper_004.TABLE_2[m.name][1]
         seconds[m.name] = m.seconds.tolist()
         rows.append(
@@ -261,13 +261,13 @@ def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
             "GRU": partial(_both, product(3), product(3), x),
             "LSTM": partial(_both, product(4), product(4), x),
         }
-        found = _interleaved(calls, geometry.repeats, together=TOGETHER)
+        timings = _interleaved(calls, geometry.repeats, together=TOGETHER)
         for name, paper in (("GRU", paper_004.LAYER), ("LSTM", 1 / 8)):
-            low, high = bootstrap_ratio(found["fully connected"], found[name], seed)
+            low, high = bootstrap_ratio(timings["fully connected"], timings[name], seed)
             rows.append(
                 {
                     "name": f"fully connected over {name}, {precision}",
-                    "cost": float(np.median(found["fully connected"]) / np.median(found[name])),
+                    "cost": float(np.median(timings["fully connected"]) / np.median(timings[name])),
                     "cost_low": low,
                     "cost_high": high,
                     "multiply_adds": paper,
@@ -361,14 +361,14 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
             torch.nn.functional.cross_entropy(scores, ids.reshape(-1)).backward()
 
         calls[name] = update
-    found = _interleaved(calls, 5 if geometry.size == "paper" else 3)
+    timings = _interleaved(calls, 5 if geometry.size == "paper" else 3)
     rows = []
-    for name, times in found.items():
+    for name, times in timings.items():
         rows.append(
             {
                 "name": name,
                 "milliseconds": 1e3 * float(np.median(times)),
-                **ratio_of("time_over_s4", times, found["S4"], seed),
+                **ratio_of("time_over_s4", times, timings["S4"], seed),
                 "paper_time_over_s4": paper_004.TRAINING if name == "S7" else None,
             }
         )
@@ -395,8 +395,8 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dic
         return run
 
     systems = [System(str(number), decode(call)) for number, call in enumerate(calls.values())]
-    found = measure(systems, nothing, runs=repeats // together, warm_up=1)
-    return {key: m.seconds / together for key, m in zip(calls, found, strict=True)}
+    timings = measure(systems, nothing, runs=repeats // together, warm_up=1)
+    return {key: m.seconds / together for key, m in zip(calls, timings, strict=True)}
 
 
 class _Watched:

@@ -26,8 +26,8 @@ def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> 
     trained = Trained.find(model)
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
     sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
-    found = measure(systems, sources, runs=rounds)
-    return _table(found, found[0], {name: factor for name, (_, factor) in paper_004.TABLE_1.items()})
+    timings = measure(systems, sources, runs=rounds)
+    return _table(timings, timings[0], {name: factor for name, (_, factor) in paper_004.TABLE_1.items()})
 
 
 def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> "pd.DataFrame":
@@ -36,8 +36,8 @@ def engines(sentences: Sequence[str], source: str, target: str, *, model: str, r
     names = ["torch float32", *(name for name in loaded if name != "torch float32")]
     systems = [decoder_system(Session.of(loaded[name], source, target, "greedy"), name) for name in names]
     sources = [loaded[names[0]].encode([sentence], source, target) for sentence in sentences]
-    found = measure(systems, sources, runs=rounds)
-    return _table(found, found[0])
+    timings = measure(systems, sources, runs=rounds)
+    return _table(timings, timings[0])
 
 
 def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> "pd.DataFrame":

@@ -85,11 +85,11 @@ def table2(
 
     fast = speeds(scale, seed=seed, progress=progress)
     here = quality(scale, data=data, seed=seed, progress=progress)
-    told = here.attrs["provenance"]
+    scoring = here.attrs["provenance"]
     if scale is not Scale.TINY and here["gap"].notna().any():
         try:
             here = committed("sharp_models.quality")
-            told = here.attrs["provenance"]
+            scoring = here.attrs["provenance"]
         except NoResult:
             pass
     frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="left")
@@ -99,7 +99,7 @@ def table2(
         for name, (bleu, speed) in paper_004.CITED.items()
     ]
     frame = pd.concat([frame, pd.DataFrame(cited)], ignore_index=True)
-    frame.attrs["provenance"] = fast.attrs["provenance"] | {"quality": told}
+    frame.attrs["provenance"] = fast.attrs["provenance"] | {"quality": scoring}
     return frame
 
 

@@ -80,9 +80,9 @@ AMOUNTS = {
 @cache
 def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple[str, Projection]]:
     """Setting and projection by method, the exact one first, all for one direction of the multilingual model."""
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    end = found.loaded.constraints().end
-    contexts = found.fit.where(direction=DIRECTION)
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    end = recorded.loaded.constraints().end
+    contexts = recorded.fit.where(direction=DIRECTION)
     clusters = screen_of(scale, data, DIRECTION, amount.clusters, amount.top, seed)
     learning = _learning(scale)
     learned, first = (
@@ -90,20 +90,20 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
         for some in (learning, replace(learning, rounds=1))
     )
     source, target = DIRECTION.split("-")
-    lexical = Session.of(found.loaded, source, target, projection=f"lexical:{LEXICAL}").projection
+    lexical = Session.of(recorded.loaded, source, target, projection=f"lexical:{LEXICAL}").projection
     made: dict[str, tuple[str, Projection]] = {
-        "exact": ("", found.loaded.exact),
-        "quantised": ("", Quantised(found.matrix)),
-        "clustered": (f"clusters={amount.clusters},top={amount.top}", ScreenScorer(clusters, found.matrix)),
+        "exact": ("", recorded.loaded.exact),
+        "quantised": ("", Quantised(recorded.matrix)),
+        "clustered": (f"clusters={amount.clusters},top={amount.top}", ScreenScorer(clusters, recorded.matrix)),
         "clustered, shared": (
             f"clusters={amount.clusters},top={amount.top}",
-            ScreenScorer(clusters, found.matrix, shared=True),
+            ScreenScorer(clusters, recorded.matrix, shared=True),
         ),
-        "screened": (f"budget={amount.budget}", ScreenScorer(learned, found.matrix)),
-        "kmeans": (f"budget={amount.budget}", ScreenScorer(first, found.matrix)),
+        "screened": (f"budget={amount.budget}", ScreenScorer(learned, recorded.matrix)),
+        "kmeans": (f"budget={amount.budget}", ScreenScorer(first, recorded.matrix)),
         "lexical": (LEXICAL, lexical),
     }
-    own = replace(found, dev=found.dev.where(direction=DIRECTION), fit=contexts)
+    own = replace(recorded, dev=recorded.dev.where(direction=DIRECTION), fit=contexts)
     settings = rival_settings(own, GRIDS[scale], seed)
     rivals = [method for method in amount.rivals if method != "scann" or importlib.util.find_spec("scann")]
     for method in rivals:
@@ -122,25 +122,25 @@ def end_to_end(
     """Quality, speed and memory of every projection under every decoder.
 
     ``identical`` is the share of outputs that are the exact projection's under the same decoder, ``as_greedy`` that of outputs
-    that are greedy decoding's under the same projection (of a beam, its own outputs in another company), ``rare_recall`` the
+    that are greedy decoding's under the same projection (of a beam, its own outputs decoded alone), ``rare_recall`` the
     share of the references' rare words that an output has. ``megabytes`` stand beside the model's own output matrix. ``speedup``
     is over the exact projection under the same decoder, ``over_greedy`` over it under greedy decoding; all run in turns.
     """
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     pairs = spread_over(pairs_of(DIRECTION, "single", scale, data), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rare = _rare(references, scale, data)
-    rules = limited(found, DIRECTION, scale).constraints
+    rules = limited(recorded, DIRECTION, scale).constraints
     kinds = projections(scale, data, seed)
     rows: list[dict[str, Any]] = []
     first: dict[str, list[Any]] = {}
     for label, (protocol, spec) in DECODERS.items():
         batch, decoder = PROTOCOLS[protocol][0], registry.decoder(spec)
-        parts = list(batches(found, texts, DIRECTION, batch))
-        systems = [_system(name, found, decoder, projection, rules) for name, (_, projection) in kinds.items()]
+        parts = list(batches(recorded, texts, DIRECTION, batch))
+        systems = [_system(name, recorded, decoder, projection, rules) for name, (_, projection) in kinds.items()]
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
-            systems.append(_system("greedy", found, greedy, kinds["exact"][1], rules))
+            systems.append(_system("greedy", recorded, greedy, kinds["exact"][1], rules))
         timed = measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress)
         exact: list[Any] = []
         for m, one in zip(timed, systems, strict=True):
@@ -148,12 +148,12 @@ def end_to_end(
                 continue
             outputs = [tokens for part in parts for tokens in one.decode(part)]
             exact = exact or outputs
-            company = first.setdefault(m.name, outputs)
+            reference = first.setdefault(m.name, outputs)
             if label == "beam":
-                alone = list(batches(found, texts, DIRECTION, 1))
-                company = [tokens for part in alone for tokens in one.decode(part)]
-            said = found.loaded.texts(texts, outputs)
-            bleu, chrf = quality(said, references)
+                alone = list(batches(recorded, texts, DIRECTION, 1))
+                reference = [tokens for part in alone for tokens in one.decode(part)]
+            translations = recorded.loaded.texts(texts, outputs)
+            bleu, chrf = quality(translations, references)
             setting, projection = kinds[m.name]
             rows.append(
                 {
@@ -166,19 +166,19 @@ def end_to_end(
                     "bleu": bleu,
                     "chrf": chrf,
                     "identical": same_share(outputs, exact),
-                    "as_greedy": same_share(outputs, company),
-                    "rare_recall": _recall(said, references, rare),
+                    "as_greedy": same_share(outputs, reference),
+                    "rare_recall": _recall(translations, references, rare),
                     "rare_words": sum(rare.values()),
                     **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                     "over_greedy": float(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
-                    "megabytes": extra_bytes(projection, found.matrix) / 1e6,
+                    "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
                     "noisy": noisy(timed[0], m),
                     "kind": "measured",
                 }
             )
-    return _learned_table(rows, found, scale, seed)
+    return _learned_table(rows, recorded, scale, seed)
 
 
 def step_share(
@@ -188,19 +188,19 @@ def step_share(
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
     """
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    rules = limited(found, DIRECTION, scale).constraints
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rules = limited(recorded, DIRECTION, scale).constraints
     pairs = pairs_of(DIRECTION, "single", scale, data)
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
         protocol, spec = DECODERS[label]
         batch = PROTOCOLS[protocol][0]
         texts = [a for a, _ in spread_over(pairs, max(amount.timed, batch))]
-        decoder, parts = registry.decoder(spec), list(batches(found, texts, DIRECTION, batch))
+        decoder, parts = registry.decoder(spec), list(batches(recorded, texts, DIRECTION, batch))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(scale, data, seed)[name]
-            whole = _system("whole", found, decoder, projection, rules)
-            alone = _watched(found, decoder, projection, rules)
+            whole = _system("whole", recorded, decoder, projection, rules)
+            alone = _watched(recorded, decoder, projection, rules)
             one, everything = measure([alone, whole], parts, runs=amount.rounds, progress=progress)
             share = float(np.median(one.seconds) / np.median(everything.seconds))
             rows.append(
@@ -214,28 +214,28 @@ def step_share(
                     "kind": "measured",
                 }
             )
-    return _learned_table(rows, found, scale, seed)
+    return _learned_table(rows, recorded, scale, seed)
 
 
-def _learned_table(frame: "pd.DataFrame", found: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
-    frame = table_of(frame, seed, [found])
+def _learned_table(frame: "pd.DataFrame", recorded: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
+    frame = table_of(frame, seed, [recorded])
     frame.attrs["provenance"] |= {"learning": repr(_learning(scale)), "kmeans": FIRST_ROUND}
     return frame
 
 
-def _system(name: str, found: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+def _system(name: str, recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
     def decode(part: Source) -> tuple[Any, ...]:
-        return tuple(h.tokens for h in drain(decoder.iterate(found.loaded.network, projection, part, rules)))
+        return tuple(h.tokens for h in drain(decoder.iterate(recorded.loaded.network, projection, part, rules)))
 
     return System(name, decode)
 
 
-def _watched(found: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+def _watched(recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
     """Decoding of which only the projection's calls are timed."""
 
     def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
         watched: Any = Watched(projection)
-        decode = _system("projection", found, decoder, watched, rules).decode
+        decode = _system("projection", recorded, decoder, watched, rules).decode
         outputs = tuple(decode(part) for part in parts)
         return watched.seconds, outputs
 

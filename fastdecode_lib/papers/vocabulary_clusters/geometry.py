@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
-"""How the matrices were made, to be told with a result."""
+"""How the matrices were made; stands in the provenance."""
 K = 5
 QUERIES = {
     Scale.TINY: {"translation": 500, "dense": 50},
@@ -90,12 +90,12 @@ def lossless(
     used: list[Situation] = []
     for name, queries in QUERIES[scale].items():
         try:
-            found = situation("multilingual" if name in printed.GEOMETRY else name, scale, data)
+            recorded = situation("multilingual" if name in printed.GEOMETRY else name, scale, data)
         except NoResult as missing:
             rows.append({"name": name, "kind": "gap", "gap": str(missing)})
             continue
-        used.append(found)
-        matrix, hidden = _output(name, found, scale, seed)
+        used.append(recorded)
+        matrix, hidden = _output(name, recorded, scale, seed)
         quantised, exact = Quantised(matrix), CompiledExact(matrix)
         wrong, rescored, most, asked = 0, 0, 0, 0
         for part in tqdm(_many(hidden, queries, seed), desc=name, unit="block", disable=not progress):
@@ -121,13 +121,13 @@ def lossless(
     return _grown_told(pd.DataFrame(rows), used, seed)
 
 
-def _output(name: str, found: Situation, scale: Scale, seed: int) -> tuple[Matrix, np.ndarray]:
+def _output(name: str, recorded: Situation, scale: Scale, seed: int) -> tuple[Matrix, np.ndarray]:
     """The output matrix of a trained model and its recorded vectors, or of one of `printed.GEOMETRY` grown from it."""
     if name in printed.GEOMETRY:
         vocabulary, width, _ = geometry(name, scale)
-        weight, bias, hidden = grown(found.weight, found.bias, found.queries[0], vocabulary, width, seed)
+        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, seed)
         return Matrix.of(weight, bias), hidden
-    return found.matrix, arrays(found.fit)[0]
+    return recorded.matrix, arrays(recorded.fit)[0]
 
 
 def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
@@ -153,12 +153,12 @@ def zcode(
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    found = situation("multilingual", scale, data)
+    recorded = situation("multilingual", scale, data)
     for model in printed.GEOMETRY:
         vocabulary, width, clusters = geometry(model, scale)
-        weight, bias, hidden = grown(found.weight, found.bias, found.queries[0], vocabulary, width, seed)
+        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, seed)
         rows += _zcode_rows(model, weight, bias, hidden, clusters, scale, seed, progress)
-    return _grown_told(pd.DataFrame(rows), [found], seed)
+    return _grown_told(pd.DataFrame(rows), [recorded], seed)
 
 
 def _zcode_rows(

@@ -105,12 +105,12 @@ def projection_times(
             for shared in (False, True)
         }
         systems, read = _systems(screens, owners, weight, bias, top)
-        found = measure(
+        timings = measure(
             systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
         )
-        dense = min(found[:2], key=lambda m: float(np.median(m.seconds)))
-        expected = {m.name: m.outputs for m in found}
-        for m in found:
+        dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
+        expected = {m.name: m.outputs for m in timings}
+        for m in timings:
             seconds = m.seconds / calls
             ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
             table.append(
@@ -118,7 +118,7 @@ def projection_times(
                     "name": m.name,
                     "rows": rows,
                     "vocabulary": vocabulary,
-                    "active_share": 1.0 if m in found[:2] else float(share),
+                    "active_share": 1.0 if m in timings[:2] else float(share),
                     "beside": float(share),
                     "milliseconds": 1000 * float(np.median(seconds)),
                     "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
@@ -155,13 +155,15 @@ def _trained(
 
     Centroids are hidden vectors of other sentences.
     """
-    found = situation(NAME, Scale.TINY)
-    (others, _), (vectors, _) = arrays(found.fit), found.queries
+    recorded = situation(NAME, Scale.TINY)
+    (others, _), (vectors, _) = arrays(recorded.fit), recorded.queries
     if clusters > len(others):
         raise ValueError(f"Clusters are at most the {len(others)} hidden vectors recorded: got {clusters}. Use fewer.")
     points = others[np.linspace(0, len(others) - 1, clusters).astype(int)]
-    weight, bias, turned = grown(found.weight, found.bias, np.concatenate([points, vectors]), vocabulary, width, seed)
-    about = {"model": found.model, "geometry": GROWN, "contexts": counted([found])}
+    weight, bias, turned = grown(
+        recorded.weight, recorded.bias, np.concatenate([points, vectors]), vocabulary, width, seed
+    )
+    about = {"model": recorded.model, "geometry": GROWN, "contexts": counted([recorded])}
     return (weight, bias), turned[:clusters], turned[clusters:], about
 
 

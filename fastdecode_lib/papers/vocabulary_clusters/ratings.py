@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVELS = (0.05, 0.01, 0.001)
-"""Of significance: one star is earned at each (caption of table 6)."""
+"""Levels of significance: one star is earned at each (caption of table 6)."""
 
 VERSION = 1
 APPLICATION = 0x66647274
@@ -160,7 +160,7 @@ class Study:
     Attributes
     ----------
     systems : (str, str)
-        What outputs a and b were made by; raters are not told.
+        Names of the systems behind outputs a and b; raters do not see them.
     total : int
         How many pairs there are.
 

@@ -86,15 +86,17 @@ AMOUNTS = {
 @cache
 def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
     """The clusters of a direction, of a target language, or of all."""
-    found = situation(NAME, scale, data)
+    recorded = situation(NAME, scale, data)
     for per in ("direction", "target", "all"):
-        members = groups(found.fit.directions, per).get(name)
+        members = groups(recorded.fit.directions, per).get(name)
         if members:
-            contexts = found.fit.where(direction=members)
+            contexts = recorded.fit.where(direction=members)
             if top > 1:
                 return with_sets(screen_of(scale, data, name, clusters, 1, seed), contexts, top=top)
-            return fit_clustered(contexts, clusters=clusters, top=top, seed=seed, always=found.loaded.constraints().end)
-    raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(found.fit.directions)}.")
+            return fit_clustered(
+                contexts, clusters=clusters, top=top, seed=seed, always=recorded.loaded.constraints().end
+            )
+    raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(recorded.fit.directions)}.")
 
 
 def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
@@ -132,19 +134,19 @@ def table2(
     too. Scattered are the scores of a union over the vocabulary's width, where the paper takes its softmax. ``rows`` is how many
     a step has on average: 40 at first, and fewer as sentences end.
     """
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
-    for direction in found.fit.directions[: amount.directions]:
+    for direction in recorded.fit.directions[: amount.directions]:
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
         many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
-        steps = _steps(found, direction, scale, data)
+        steps = _steps(recorded, direction, scale, data)
         systems = {
-            "exact": found.loaded.exact,
-            "union of the batch": ScreenScorer(screen, found.matrix, shared=True),
-            "union, scattered": ScreenScorer(screen, found.matrix, shared=True, scatter=True),
-            "each row's own": ScreenScorer(screen, found.matrix),
-            "union, the paper's choice": ScreenScorer(many, found.matrix, shared=True),
-            "own, the paper's choice": ScreenScorer(many, found.matrix),
+            "exact": recorded.loaded.exact,
+            "union of the batch": ScreenScorer(screen, recorded.matrix, shared=True),
+            "union, scattered": ScreenScorer(screen, recorded.matrix, shared=True, scatter=True),
+            "each row's own": ScreenScorer(screen, recorded.matrix),
+            "union, the paper's choice": ScreenScorer(many, recorded.matrix, shared=True),
+            "own, the paper's choice": ScreenScorer(many, recorded.matrix),
         }
         stepping = [_step_system(name, projection) for name, projection in systems.items()]
         timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
@@ -155,7 +157,7 @@ def table2(
                 "direction": direction,
                 "method": name,
                 "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
-                "active": float(active.mean() / found.matrix.shape[0]),
+                "active": float(active.mean() / recorded.matrix.shape[0]),
                 "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
                 **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
                 "rows": float(np.mean([len(h) for h in steps])),
@@ -173,24 +175,24 @@ def table2(
             rows.append(
                 {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
             )
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
-def _steps(found: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
+def _steps(recorded: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
     """The hidden vectors of every step of a beam search of 2 over batches of 20."""
-    session = limited(found, direction, scale)
-    captured = Captured(found.loaded.exact)
+    session = limited(recorded, direction, scale)
+    captured = Captured(recorded.loaded.exact)
     texts = [a for a, _ in spread_over(pairs_of(direction, "single", scale, data), AMOUNTS[scale].timed)]
-    for batch in batches(found, texts, direction, 20):
-        drain(Beam(size=2).iterate(found.loaded.network, captured, batch, session.constraints))
+    for batch in batches(recorded, texts, direction, 20):
+        drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
     return captured.seen
 
 
-def limited(found: Situation, direction: str, scale: Scale) -> Session:
+def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
     """Greedy decoding in a direction, with the limits of a scale."""
     limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
     source, target = direction.split("-")
-    return Session.of(found.loaded, source, target, **limits)
+    return Session.of(recorded.loaded, source, target, **limits)
 
 
 def _step_system(name: str, projection: Projection) -> System:
@@ -198,10 +200,10 @@ def _step_system(name: str, projection: Projection) -> System:
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
 
 
-def batches(found: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
+def batches(recorded: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
     """Texts as sources of so many, the last of what is left."""
     source, target = direction.split("-")
-    everything = found.loaded.encode(texts, source, target)
+    everything = recorded.loaded.encode(texts, source, target)
     for first in range(0, len(texts), size):
         rows = np.arange(first, min(first + size, len(texts)))
         part = everything.rows(rows)
@@ -229,33 +231,33 @@ def _decoded(
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
-    for direction in found.fit.directions[: amount.directions]:
+    for direction in recorded.fit.directions[: amount.directions]:
         pairs = pairs_of(direction, sentences, scale, data)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
         many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
         projections: dict[str, Projection] = {
-            "exact": found.loaded.exact,
-            "clustered": ScreenScorer(screen, found.matrix),
-            "clustered, shared": ScreenScorer(screen, found.matrix, shared=True),
-            "clustered, the paper's choice": ScreenScorer(many, found.matrix),
+            "exact": recorded.loaded.exact,
+            "clustered": ScreenScorer(screen, recorded.matrix),
+            "clustered, shared": ScreenScorer(screen, recorded.matrix, shared=True),
+            "clustered, the paper's choice": ScreenScorer(many, recorded.matrix),
         }
-        rules = limited(found, direction, scale).constraints
+        rules = limited(recorded, direction, scale).constraints
         for protocol in protocols:
             batch, beam = PROTOCOLS[protocol]
             decoder = Beam(size=beam)
 
             def system(name: str, projection: Projection, decoder: Beam = decoder, rules: Any = rules) -> System:
                 def decode(some: Source) -> tuple[Any, ...]:
-                    run = decoder.iterate(found.loaded.network, projection, some, rules)
+                    run = decoder.iterate(recorded.loaded.network, projection, some, rules)
                     return tuple(hypothesis.tokens for hypothesis in drain(run))
 
                 return System(name, decode)
 
             systems = [system(name, projection) for name, projection in projections.items()]
-            parts = list(batches(found, texts, direction, batch))
+            parts = list(batches(recorded, texts, direction, batch))
             timed = measure(
                 systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress
             )
@@ -263,8 +265,8 @@ def _decoded(
             for one, m in zip(systems, timed, strict=True):
                 outputs = [tokens for part in parts for tokens in one.decode(part)]
                 exact = exact or outputs
-                said = found.loaded.texts(texts, outputs)
-                bleu, chrf = quality(said, references)
+                translations = recorded.loaded.texts(texts, outputs)
+                bleu, chrf = quality(translations, references)
                 rows.append(
                     {
                         "name": f"{direction}, {m.name}, {protocol}",
@@ -307,16 +309,16 @@ def _printed(sentences: str) -> Iterator[dict[str, Any]]:
 
 def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
-    for direction in found.fit.directions[: amount.directions]:
+    for direction in recorded.fit.directions[: amount.directions]:
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        scorer = ScreenScorer(screen, found.matrix)
+        scorer = ScreenScorer(screen, recorded.matrix)
         lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
         rows.append(
             {
                 "name": direction,
-                "output_megabytes": found.matrix.memory_bytes / 1e6,
+                "output_megabytes": recorded.matrix.memory_bytes / 1e6,
                 "sets_megabytes": lean / 1e6,
                 "with_copies_megabytes": scorer.memory_bytes / 1e6,
                 "kind": "measured",
@@ -324,18 +326,18 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
         )
     for model, (before, after) in paper_000.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
 def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
-    found, rows = situation(NAME, scale, data), []
+    recorded, rows = situation(NAME, scale, data), []
     target = SWEPT.split("-")[1]
     for name, what in ((SWEPT, "direction"), (target, "target")):
         for clusters in AMOUNTS[scale].swept:
             screen = screen_of(scale, data, name, clusters, 1, seed)
-            shares = screen.sets.sizes / found.matrix.shape[0]
-            used = np.bincount(screen.assign(_hidden(found, SWEPT)), minlength=clusters)
+            shares = screen.sets.sizes / recorded.matrix.shape[0]
+            used = np.bincount(screen.assign(_hidden(recorded, SWEPT)), minlength=clusters)
             rows.append(
                 {
                     "name": f"{what}, {clusters} clusters",
@@ -357,31 +359,31 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "kind": "paper",
             }
         )
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
-def _hidden(found: Situation, direction: str) -> np.ndarray:
-    return np.concatenate([block.hidden for block in found.test.where(direction=direction).blocks()])
+def _hidden(recorded: Situation, direction: str) -> np.ndarray:
+    return np.concatenate([block.hidden for block in recorded.test.where(direction=direction).blocks()])
 
 
 def figure3(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    rules = limited(found, SWEPT, scale).constraints
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    rules = limited(recorded, SWEPT, scale).constraints
     texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", scale, data), amount.timed)]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
 
     def system(name: str, projection: Projection) -> System:
         run = Beam(size=1)
-        return System(name, lambda part: drain(run.iterate(found.loaded.network, projection, part, rules))[0].tokens)
+        return System(name, lambda part: drain(run.iterate(recorded.loaded.network, projection, part, rules))[0].tokens)
 
-    systems = [system("exact", found.loaded.exact)]
+    systems = [system("exact", recorded.loaded.exact)]
     for clusters, top in settings:
         screen = screen_of(scale, data, SWEPT, clusters, top, seed)
-        systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, found.matrix)))
-    timed = measure(systems, list(batches(found, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
+        systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, recorded.matrix)))
+    timed = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
     rows = []
     for (clusters, top), m in zip(settings, timed[1:], strict=True):
         rows.append(
@@ -395,15 +397,15 @@ def figure3(
                 "kind": "measured",
             }
         )
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
 def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
     """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
-    found, rows = situation(NAME, scale, data), []
+    recorded, rows = situation(NAME, scale, data), []
     for top in (1, 3, 5):
         sets = screen_of(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
-        shares = np.sort(np.diff(sets.offsets))[::-1] / found.matrix.shape[0]
+        shares = np.sort(np.diff(sets.offsets))[::-1] / recorded.matrix.shape[0]
         rows += [
             {
                 "name": f"K = {top}, cluster {place}",
@@ -415,22 +417,22 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             }
             for place, share in enumerate(shares)
         ]
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
 def table6(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
-    for direction in found.fit.directions[: amount.directions]:
+    for direction in recorded.fit.directions[: amount.directions]:
         texts = [a for a, _ in pairs_of(direction, "single", scale, data)]
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        session = limited(found, direction, scale)
+        session = limited(recorded, direction, scale)
         exact, clustered = (
-            found.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
-            for projection in (found.loaded.exact, ScreenScorer(screen, found.matrix))
+            recorded.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
+            for projection in (recorded.loaded.exact, ScreenScorer(screen, recorded.matrix))
         )
         differing = sum(a != b for a, b in zip(exact, clustered, strict=True))
         row = {
@@ -443,7 +445,7 @@ def table6(
     for direction, (before, after, mark) in paper_000.TABLE_6.items():
         row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
         rows.append(row | {"kind": "paper"})
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
 def sharing(
@@ -455,14 +457,14 @@ def sharing(
     is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """
-    found, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
     rows: list[dict[str, Any]] = []
-    for direction in found.fit.directions[: amount.directions]:
+    for direction in recorded.fit.directions[: amount.directions]:
         screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
         texts = [a for a, _ in pairs_of(direction, "joined", scale, data)]
-        session = limited(found, direction, scale)
+        session = limited(recorded, direction, scale)
         for shared in (False, True):
-            own = replace(session, projection=ScreenScorer(screen, found.matrix, shared=shared))
+            own = replace(session, projection=ScreenScorer(screen, recorded.matrix, shared=shared))
             alone = [h.tokens for h in own.decode(texts, batch=1, threads=1)]
             together = [h.tokens for h in own.decode(texts, batch=20, threads=1)]
             otherwise = [h.tokens for h in own.decode(texts, batch=7, threads=1)]
@@ -480,7 +482,7 @@ def sharing(
                     "kind": "measured",
                 }
             )
-    return table_of(rows, seed, [found])
+    return table_of(rows, seed, [recorded])
 
 
 def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":

@@ -101,10 +101,10 @@ def _graph(trace: Any, suffix: str) -> str:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that no reader ever sees part of it; a link stays, a pipe or a device is written to and never replaced."""
-    path = Path(os.path.realpath(path))
     if path.is_fifo() or path.is_char_device():
         path.write_bytes(content)
         return
+    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise fail("A picture is saved as a file", str(path), "Name a file that is no folder, socket or disk.")
     if not path.parent.is_dir():

@@ -74,8 +74,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     >>> with atomic_file("table.json") as temporary:
     ...     temporary.write_text("{}")
     """
-    path = Path(os.path.realpath(path))
-    through = _is_stream(path)
+    through = _is_stream(Path(path))
+    path = Path(path) if through else Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     place = None if through else path.parent
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=place)
@@ -88,7 +88,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
                 shutil.copyfileobj(content, stream)
             return
         _flush_to_disk(temporary)
-        temporary.chmod(0o644)
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -106,12 +106,12 @@ def _is_stream(path: Path) -> bool:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """As `atomic_file`, for a whole folder: readers never see a mixture of the old one and the new one.
+    """As `atomic_file`, for a whole folder, through links too: readers never see a mixture of the old one and the new one.
 
     A process killed at the moment of the exchange can leave only the old folder, under another name; `recover` puts it
     back.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     replaced = temporary.with_suffix(".old")

@@ -136,8 +136,9 @@ def translate(
     ValueError
         If the choices do not fit the model or each other, or the text cannot be encoded.
     """
-    if target is None and isinstance(text, str) and isinstance(model, TranslationModel):
-        target = getattr(model.tokenizer, "typed_target", lambda _: None)(text)
+    text = text if isinstance(text, str) else list(text)
+    if target is None and isinstance(model, TranslationModel):
+        target = _typed_target(model, [text] if isinstance(text, str) else text)
     session = Session.of(model, source, target, decoder, projection, **limits)
     if verify and not session.has_greedy:
         raise ValueError(
@@ -146,9 +147,14 @@ def translate(
         )
     if isinstance(text, str):
         return session.translate(text, verify=verify, observe=observe)
-    return session.translate_all(
-        list(text), verify=verify, observe=observe, batch=batch, threads=threads, progress=progress
-    )
+    return session.translate_all(text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress)
+
+
+def _typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
+    """The language whose tag stands in front of every text."""
+    typed = getattr(model.tokenizer, "typed_target", None)
+    targets = {typed(text) if typed and isinstance(text, str) else None for text in texts}
+    return targets.pop() if len(targets) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,34 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
     with atomic_file(link) as temporary:
         temporary.write_text("new")
     assert link.is_symlink() and file.read_text() == "new" and os.listdir(tmp_path / "there") == ["file.txt"]
+
+
+def test_a_link_to_a_folder_stays_and_the_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "old").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with atomic_folder(tmp_path / "link") as temporary:
+        (temporary / "new").write_text("new")
+    assert (tmp_path / "link").is_symlink() and os.listdir(tmp_path / "there") == ["new"]
+    assert sorted(os.listdir(tmp_path)) == ["link", "there"]
+
+
+def test_standard_output_may_be_a_pipe(tmp_path: Path) -> None:
+    code = (
+        "from fastdecode_lib.store import atomic_file\n"
+        "with atomic_file('/dev/stdout') as temporary:\n    temporary.write_text('through')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "through"), done.stderr
+
+
+def test_a_file_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old")
+    file.chmod(0o600)
+    with atomic_file(file) as temporary:
+        temporary.write_text("new")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_pipe_is_written_through(tmp_path: Path) -> None:

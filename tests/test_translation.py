@@ -430,3 +430,14 @@ def test_a_new_table_makes_a_new_session(
     table.save(draft_tables.default_path(first))
     again: Any = Session.of(marian, "en", "de", "window:width=4", max_length=12)
     assert again is not first and again.decoder.drafts.table is not None
+
+
+def test_tags_in_front_of_all_texts_name_their_target(marian: TranslationModel) -> None:
+    named = translate(marian, ["Hello.", "Thanks."], source="en", target="fr")
+    typed = translate(marian, [">>fra<< Hello.", ">>fra<< Thanks."])
+    assert (
+        [t.tokens for t in typed]
+        == [t.tokens for t in named]
+        != [t.tokens for t in translate(marian, ["Hello.", "Thanks."])]
+    )
+    assert translate(marian, ">>fra<< Hello.").tokens == named[0].tokens

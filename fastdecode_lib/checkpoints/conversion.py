@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ BESIDE = (".json", ".spm", ".model", ".txt")
 
 def lacks_safetensors(folder: Path) -> bool:
     """Whether a folder has weights in PyTorch's format alone."""
-    return not any(folder.glob("*.safetensors")) and ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file())
+    stored = any((folder / f"model.safetensors{ending}").is_file() for ending in ("", ".index.json"))
+    return not stored and ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file())
 
 
 def converted(folder: Path) -> Path:
     """A folder with the same model in safetensors, made on the first call and found in the cache from then on.
 
     The file is read by ``torch.load(weights_only=True)``, which builds tensors and runs no code of the file; anything else in it is
-    refused. The folder is named by the SHA-256 sum of what was converted.
+    refused. The folder is named by the SHA-256 sum of all its files, so that a changed setting is another folder.
 
     Raises
     ------
@@ -34,10 +36,11 @@ def converted(folder: Path) -> Path:
     """
     files = _files(folder)
     digest = hashlib.sha256()
-    for path in (*files, folder / "config.json"):
+    for path in (*files, *_beside(folder)):
+        digest.update(path.name.encode())
         with path.open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastdecode" / "converted"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode" / "converted"
     target = cache / digest.hexdigest()[:32]
     if not (target / "config.json").is_file():
         _convert(folder, files, target)
@@ -47,6 +50,11 @@ def converted(folder: Path) -> Path:
             stacklevel=2,
         )
     return target
+
+
+def _beside(folder: Path) -> list[Path]:
+    """Settings and tokenizer files."""
+    return sorted(path for path in folder.iterdir() if path.suffix in BESIDE and path.name != INDEX and path.is_file())
 
 
 def _files(folder: Path) -> list[Path]:
@@ -72,9 +80,8 @@ def _convert(folder: Path, files: list[Path], target: Path) -> None:
     for path in files:
         tensors |= _tensors(path)
     with atomic_folder(target) as temporary:
-        for path in folder.iterdir():
-            if path.suffix in BESIDE and path.is_file() and path.name != INDEX:
-                shutil.copyfile(path, temporary / path.name)
+        for path in _beside(folder):
+            shutil.copyfile(path, temporary / path.name)
         # Tied tensors share their memory, which safetensors does not store: each gets its own.
         save_file(
             {name: tensor.clone().contiguous() for name, tensor in tensors.items()}, temporary / "model.safetensors"
@@ -85,11 +92,11 @@ def _tensors(path: Path) -> dict[str, Any]:
     import torch
 
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # what a damaged or hostile file raises is torch's own affair
         raise CheckpointError(
-            f"The weights {path} could not be read as tensors alone: got {type(error).__name__}. Files that hold anything else can "
-            "run code and are never read; copy them again, or save the model with transformers' save_pretrained."
+            f"The weights {path} could not be read as tensors alone: got {type(error).__name__}: {str(error)[:200]}. What is no "
+            "tensor is never read, since it can run code; copy the file again, or save the model with save_pretrained."
         ) from error
     if not isinstance(stored, dict) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in stored.items()

@@ -1,4 +1,4 @@
-"""A checkpoint's folder: validated settings and weights. Only safetensors files are read."""
+"""A checkpoint's folder: validated settings and weights. Only safetensors files are read; see `conversion` for others."""
 
 import json
 import math

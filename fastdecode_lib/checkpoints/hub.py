@@ -97,13 +97,18 @@ def _from_hub(name: str, revision: str | None) -> Path:
     import warnings
 
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
         LocalEntryNotFoundError,
         OfflineModeIsEnabled,
+        RevisionNotFoundError,
     )
+
+    network = [cls for cls in HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError"]
+    """What the hub's client raises where there is no connection; its library has changed more than once."""
 
     def download(*more: str, revision: str | None = revision) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=[*PATTERNS, *more]))
@@ -112,6 +117,9 @@ def _from_hub(name: str, revision: str | None) -> Path:
         folder = download()
         if any(folder.glob("*.safetensors")):
             return folder
+        if HF_HUB_OFFLINE and revision is None:
+            others = [path for path in sorted(folder.parent.iterdir()) if (path / "model.safetensors").exists()]
+            return others[0] if others else download(WEIGHTS, INDEX, "pytorch_model-*.bin")
         request = _conversion_request(name) if revision is None else None
         if request is not None:
             number, commit = request
@@ -126,7 +134,11 @@ def _from_hub(name: str, revision: str | None) -> Path:
         raise CheckpointError(
             f"The model {name!r} is gated: its owners ask who uses it. Accept their terms on its page, then log in: hf auth login"
         ) from error
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+    except RevisionNotFoundError as error:
+        raise CheckpointError(
+            f"The model {name!r} has no such revision: got {revision!r}. Give a branch, a tag or a commit of it."
+        ) from error
+    except (*network, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise CheckpointError(
             f"The model {name!r} could not be fetched from the Hugging Face hub: {type(error).__name__}. Check the name and "
             "the network, or give a local folder."
@@ -136,13 +148,13 @@ def _from_hub(name: str, revision: str | None) -> Path:
 def _conversion_request(name: str) -> tuple[int, str] | None:
     """The number and commit of the open pull request in which the hub's conversion bot offers safetensors."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError
 
     api = HfApi()
     try:
         for request in api.get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request"):
             if request.is_pull_request and request.status == "open" and request.author == CONVERTER:
                 return request.num, str(api.model_info(name, revision=f"refs/pr/{request.num}").sha)
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError):
+    except HfHubHTTPError:  # a repository may have no discussions
         return None
     return None

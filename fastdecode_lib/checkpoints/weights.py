@@ -154,7 +154,7 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     CheckpointError
         If the manifest does not know the name or has no address, a download fails, or a sum differs; nothing is kept then.
     """
-    known = {record.name: record for record in sorted(read_manifest(folder), key=lambda record: bool(record.address))}
+    known = {record.name: record for record in sorted(read_manifest(folder), key=_openable)}
     if name not in known:
         raise CheckpointError(
             f"The manifest does not name {name!r}: it has {', '.join(known) or 'no models'}. Give one of them."
@@ -162,7 +162,7 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     record = known[name]
     if record.where != NOT_SHIPPED:
         raise CheckpointError(f"{name} is here already ({record.where}): fastdecode_lib.load({name!r}) opens it.")
-    if not record.address:
+    if not (record.address and record.sha256):
         raise CheckpointError(f"{name} has no address to be fetched from. Train it instead: {record.command}")
     with atomic_folder(folder / name) as temporary:
         for file in record.sha256:
@@ -171,7 +171,13 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     return folder / name
 
 
+def _openable(record: Record) -> tuple[bool, bool]:
+    """Of records with one name, the last in this order is the one that can be opened, or else fetched."""
+    return record.where != NOT_SHIPPED, bool(record.address)
+
+
 def _download(address: str) -> bytes:
+    from http.client import HTTPException
     from urllib.error import URLError
     from urllib.parse import urlsplit
     from urllib.request import urlopen
@@ -183,5 +189,5 @@ def _download(address: str) -> bytes:
         with urlopen(address, timeout=60) as answer:
             content: bytes = answer.read()
             return content
-    except (URLError, OSError) as error:
+    except (URLError, HTTPException, OSError) as error:
         raise CheckpointError(f"{address} could not be fetched: {error}. Check the network and try again.") from error

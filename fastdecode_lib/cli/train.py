@@ -30,6 +30,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from fastdecode_lib.checkpoints import weights
     from fastdecode_lib.training import bundling, manifest
     from fastdecode_lib.training import train as training
 
@@ -43,7 +44,8 @@ def _train(options: argparse.Namespace) -> int:
     for name in options.names:
         if options.bundle or options.keep:
             target = bundling.bundle(name, data=options.data, folder=options.folder, keep=options.keep)
-            manifest.refresh()
+            if (weights.FOLDER / weights.MANIFEST).is_file():  # a checkout, not an installed library
+                manifest.refresh()
             print(f"{name}: {'kept' if options.keep else 'bundled'} in {target}")
             continue
         best = training.train(
@@ -56,7 +58,8 @@ def _train(options: argparse.Namespace) -> int:
             updates=options.updates,
             stop_at=options.stop_at,
         )
-        print(f"{name}: the best checkpoint is in {best}")
+        where = f"the best checkpoint is in {best}" if best.is_dir() else "stopped before the first evaluation"
+        print(f"{name}: {where}")
     return 0
 
 

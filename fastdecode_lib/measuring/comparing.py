@@ -40,7 +40,7 @@ def decoder_system(session: Session, name: str | None = None) -> System:
         run(counted, source)
         return counted.usage
 
-    alone = getattr(session.decoder, "outputs", None) is None
+    alone = getattr(getattr(session.decoder, "draft", None), "model", None) is None
     return System(name or session.decoder_name, lambda source: run(network, source), count if alone else None)
 
 

@@ -14,17 +14,8 @@ def same_share(one: Sequence[Any], other: Sequence[Any]) -> float:
     return float(np.mean([tuple(a) == tuple(b) for a, b in zip(one, other, strict=True)]))
 
 
-UNSPACED = {
-    "zh": "zh",
-    "zho": "zh",
-    "yue": "zh",
-    "ja": "char",
-    "jpn": "char",
-    "th": "char",
-    "tha": "char",
-    "lo": "char",
-}
-UNSPACED |= {"lao": "char", "km": "char", "khm": "char", "my": "char", "mya": "char"}
+UNSPACED = dict.fromkeys(("zh", "zho", "cmn", "yue", "lzh", "wuu", "gan", "hak", "nan", "hsn", "cjy"), "zh")
+UNSPACED |= dict.fromkeys(("ja", "jpn", "jap", "th", "tha", "lo", "lao", "km", "khm", "my", "mya"), "char")
 """Languages written without spaces, and sacrebleu's tokenizer of BLEU for each; all others have 13a."""
 
 

@@ -192,6 +192,11 @@ def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any], se
 
 def _recipe(preset: Recipe) -> str:
     """The optimiser, its rates and what is smoothed or dropped."""
+    if preset.optimiser == "adamw":
+        return (
+            f"AdamW, peak rate {preset.peak_rate:g} after {preset.warm_up:,} updates, then inverse square root; label smoothing "
+            f"{preset.label_smoothing:g}, dropout {preset.dropout:g}"
+        )
     decay = f"constant for {preset.constant:.0%} of the run, then linear to zero"
     return (
         f"Muon on the matrices of layers, peak rate {preset.matrix_rate:g}, AdamW on the rest, {preset.peak_rate:g}, after "

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.language import LanguageShape
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS, RecurrentShape, system
-from fastdecode_lib.checkpoints.weights import finished_run
+from fastdecode_lib.checkpoints.weights import find_weights, finished_run
 from fastdecode_lib.text.corpus import DIRECTIONS
 
 LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
@@ -353,4 +353,7 @@ def place_of(name: str, folder: str | Path = "build/train") -> str | None:
     best = PRESETS[name].trained(folder)
     if best is not None:
         return str(best)
-    return name if name in bundled() else None
+    if name in bundled():
+        return name
+    kept = find_weights(name)
+    return None if kept is None else str(kept)

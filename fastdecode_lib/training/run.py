@@ -101,7 +101,8 @@ class Run:
             if not path.exists() or self._position(path)["update"] > self.preset.decay_from:
                 raise ValueError(
                     f"The length of a run can change until its learning rate falls: got {self.preset.updates:,} updates, and "
-                    f"{self.work} is at {update:,} of {planned:,}. Give more updates than that, or another --folder."
+                    f"{self.work} is at {update:,} of {planned:,}, without a checkpoint from before update "
+                    f"{self.preset.decay_from:,}. Give more updates than {planned:,}, or another --folder."
                 )
         try:
             self._read(path)
@@ -158,6 +159,8 @@ class Run:
         """Go on to this update or to the end of the run, and leave a checkpoint."""
         preset, saved_at = self.preset, time.monotonic()
         stop_at = min(stop_at, preset.updates)
+        if self.update and self.update == preset.decay_from:  # where an earlier, longer plan was stopped
+            self.save(BEFORE_DECAY)
         bar = tqdm(total=preset.updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
         while self.update < stop_at:
             rows_of_epoch = batches(self.learner.examples, preset.tokens_per_update, self.seed, self.epoch)

@@ -36,7 +36,8 @@ def train(
     """Train a preset from where it last stopped to its planned length, at which the learning rate reaches zero.
 
     A run that came to its end can be extended: it goes on from the checkpoint before the learning rate fell, and becomes the run
-    that it would have been with the greater length from its first update.
+    that it would have been with the greater length from its first update, weight by weight. The history keeps the
+    evaluations of both, each with its planned length, and the best model stays until a better one comes.
 
     Parameters
     ----------

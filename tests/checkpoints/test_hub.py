@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import fakes
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -173,6 +174,8 @@ def test_then_those_of_the_conversion_bots_pull_request(hub: Hub, marian_folder:
     assert json.loads(done.stdout)[1] == find_checkpoint(marian_folder).fingerprint
     assert f"pull request 7 by its conversion bot are used, commit {hub.commit('refs/pr/7')}" in done.stderr
     assert not any(path.endswith(".bin") for path in hub.asked)
+    again = loaded(hub, tmp_path, HF_HUB_OFFLINE="1")
+    assert again.stdout == done.stdout, again.stderr
 
 
 def test_else_weights_of_pytorch_are_converted_once(hub: Hub, marian_folder: Path, tmp_path: Path) -> None:
@@ -191,10 +194,15 @@ def test_a_revision_is_taken_as_it_is(hub: Hub, marian_folder: Path, tmp_path: P
     done = loaded(hub, tmp_path, "v1")
     assert done.returncode == 0 and hub.commit("v1") in json.loads(done.stdout)[0]
     absent = loaded(hub, tmp_path, "v2")
-    assert absent.returncode == 1 and "could not be fetched" in absent.stderr
+    assert absent.returncode == 1 and "has no such revision: got 'v2'" in absent.stderr
     for name in ("tatoeba-small", str(marian_folder)):
         with pytest.raises(CheckpointError, match="A revision belongs to a hub id: got revision='v1'"):
             load(name, revision="v1")
+
+
+def test_no_connection_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
+    done = loaded(hub, tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 1 and "could not be fetched from the Hugging Face hub" in done.stderr.splitlines()[-1]
 
 
 def test_a_gated_model_says_so(hub: Hub, tmp_path: Path) -> None:
@@ -226,6 +234,21 @@ def test_a_folder_is_converted_like_a_hub_model(
     )
     torch.save({"x": torch.zeros(3)}, pickled / "pytorch_model.bin")
     assert converted(pickled) != model.checkpoint.folder, "other weights are another model"
+
+
+def test_files_of_before_torch_1_6_and_changed_settings(
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = converted(pickled)
+    tensors = torch.load(pickled / "pytorch_model.bin", weights_only=True)
+    torch.save(tensors, pickled / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    old = converted(pickled)
+    assert (first / "model.safetensors").read_bytes() == (old / "model.safetensors").read_bytes()
+    fakes.change_json(pickled / "generation_config.json", max_length=7)
+    assert json.loads((converted(pickled) / "generation_config.json").read_text())["max_length"] == 7
+    (pickled / "draft-head.safetensors").write_bytes(b"")
+    assert lacks_safetensors(pickled), "only the model's own weights count"
 
 
 def test_shards_are_put_together(

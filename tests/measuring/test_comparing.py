@@ -193,10 +193,14 @@ def test_compare(marian: TranslationModel) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mbart50", "nllb"])
-def test_the_first_direction_is_compared_where_none_is_named(kind: str, multilingual: Callable[[str], Path]) -> None:
-    """Models that need languages to encode at all."""
+def test_models_of_many_languages_are_compared_in_the_one_that_is_named(
+    kind: str, multilingual: Callable[[str], Path]
+) -> None:
     model = load(str(multilingual(kind)), device="cpu")
-    frame = compare(model, ["Hello."], decoders=("jacobi",), runs=1, progress=False, max_length=6)
+    settings: dict[str, Any] = {"decoders": ("jacobi",), "runs": 1, "progress": False, "max_length": 6}
+    with pytest.raises(ValueError, match="several target languages: got none. Pass one of"):
+        compare(model, ["Hello."], **settings)
+    frame = compare(model, ["Hello."], source="en", target="de", **settings)
     assert list(frame["name"]) == ["jacobi"] and (frame["agreement"] == 1).all()
 
 

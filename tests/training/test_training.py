@@ -231,10 +231,19 @@ def test_the_length_changes_freely_before_the_decay(corpus: Path, tmp_path: Path
     run(tmp_path / "two", corpus, updates=20)
     assert same(checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two"))
     with pytest.raises(
-        ValueError, match=r"can change until .* falls: got 10 updates, .* is at 20 of 20\. Give more updates"
+        ValueError,
+        match=r"until .* falls: got 10 updates, .* at 20 of 20, without a checkpoint from before update 3",
     ):
         run(tmp_path / "one", corpus, updates=10)
     run(tmp_path / "one", corpus)
+
+
+def test_a_plan_shortened_where_it_stopped_can_be_extended_again(corpus: Path, tmp_path: Path) -> None:
+    run(tmp_path / "one", corpus, updates=40, stop_at=9)
+    run(tmp_path / "one", corpus, updates=30)
+    run(tmp_path / "one", corpus, updates=36)
+    run(tmp_path / "two", corpus, updates=36)
+    assert same(checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two"))
 
 
 def test_what_stopped_before_the_decay_goes_on_from_there_and_not_from_an_earlier_plan(

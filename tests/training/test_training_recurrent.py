@@ -270,8 +270,10 @@ def test_damaged_checkpoints_are_refused(trained: tuple[Path, list[float]], tmp_
 
 def test_an_untrained_preset_names_its_command() -> None:
     with pytest.raises(
-        CheckpointError, match=r"'sharp-s6' does not come .* Run `fastdecode train sharp-s6 --data DIR`, then .*/best"
+        CheckpointError, match=r"'sharp-s1' does not come .* Run `fastdecode train sharp-s1 --data DIR`, then .*/best"
     ):
+        load("sharp-s1")
+    with pytest.raises(CheckpointError, match=r"got 'sharp-s6'\..*`fastdecode train` lists what can be trained"):
         load("sharp-s6")
 
 

@@ -64,7 +64,8 @@ EXPERIMENTS = (
         note="Where no setting is as precise as the paper's, the most precise stands here. Methods that the paper does not have "
         "are held to the precision of its L2S; of screens the table says whether they have it. The adaptive softmax begins as the "
         "model's own output layer, each tail the nearest of so low a rank. fgd's graphs are faiss's or, where a setting says so, "
-        "hnswlib's. Rows scored are those of the output matrix; what an index reads to find them is in the bytes read, too. GB/s "
+        "hnswlib's. fastdecode does not build hnswlib's any more. "
+        "Rows scored are those of the output matrix; what an index reads to find them is in the bytes read, too. GB/s "
         "are those bytes over the time.",
     ),
     Experiment(

@@ -66,6 +66,11 @@ def _train(options: argparse.Namespace) -> int:
 def _fetch(options: argparse.Namespace) -> int:
     from fastdecode_lib.checkpoints import weights
 
+    if not (weights.FOLDER / weights.MANIFEST).is_file():
+        raise UsageError(
+            f"Weights are fetched into a checkout of the project, whose weights/ has a manifest: got {weights.FOLDER}. Clone the "
+            "project, or train the model: fastdecode train NAME"
+        )
     for name in options.names:
         print(f"{name}: fetched into {weights.fetch(name)}")
     if not options.names:

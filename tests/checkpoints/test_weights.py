@@ -140,3 +140,10 @@ def test_what_cannot_be_fetched(remote: Path, folder: Path, capsys: pytest.Captu
         weights.fetch("tiny", folder)
     assert cli.main(["fetch", "tatoeba-small"]) == 2 and "is here already (bundled)" in capsys.readouterr().err
     assert cli.main(["fetch"]) == 0 and "not shipped" in capsys.readouterr().out
+
+
+def test_an_installed_library_has_nothing_to_fetch_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    assert cli.main(["fetch"]) == 2 and "into a checkout of the project" in capsys.readouterr().err

@@ -58,6 +58,11 @@ def times(places: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in everything if path.is_file()))
 
 
+def user_cache() -> Path:
+    """The folder of what can be made again: ``fastdecode`` in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode"
+
+
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well, and vanishes when it does not.

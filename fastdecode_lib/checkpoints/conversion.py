@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
 import zipfile
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.store import atomic_folder, user_cache
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 BESIDE = (".json", ".spm", ".model", ".txt")
@@ -40,8 +39,7 @@ def converted(folder: Path) -> Path:
         digest.update(path.name.encode())
         with path.open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode" / "converted"
-    target = cache / digest.hexdigest()[:32]
+    target = user_cache() / "converted" / digest.hexdigest()[:32]
     if not (target / "config.json").is_file():
         _convert(folder, files, target)
         warnings.warn(

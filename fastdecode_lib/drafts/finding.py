@@ -1,7 +1,6 @@
 """What a draft names, found and checked once: tables, heads and models, beside the model's weights or in the cache."""
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from fastdecode_lib.drafts.head import FILE, FORMAT, DraftHead, DraftHeadError
 from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError, read_header
-from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.store import ModelFiles, user_cache
 
 
 def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
@@ -82,8 +81,7 @@ def places_of(folder: Path, fingerprint: str) -> tuple[Path, ...]:
 
 def cache_folder(fingerprint: str) -> Path:
     """Where the draft tables of a model that cannot carry them are kept."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "fastdecode" / "draft-tables" / fingerprint
+    return user_cache() / "draft-tables" / fingerprint
 
 
 def find_table(folders: Iterable[Path], fingerprint: str, source: str | None, target: str | None) -> Path | None:

@@ -4,7 +4,6 @@ Both decode one sentence at a time with every setting given explicitly, since `g
 penalties from the checkpoint.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from fastdecode_lib.checkpoints.recurrent import RECURRENT
 from fastdecode_lib.checkpoints.transformer import FAMILIES, OWN
 from fastdecode_lib.core import Constraints, Source, optional
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.store import atomic_folder, user_cache
 
 BASELINES = ("hf", "ctranslate2")
 
@@ -124,8 +123,7 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
     """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named."""
     import ctranslate2
 
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    cache = cache or home / "fastdecode" / "ctranslate2"
+    cache = cache or user_cache() / "ctranslate2"
     folder = cache / f"{model.checkpoint.fingerprint}-{ctranslate2.__version__}"
     if not (folder / "model.bin").is_file():
         converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))

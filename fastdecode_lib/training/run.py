@@ -94,8 +94,7 @@ class Run:
         if not path.exists():
             return
         position = self._position(path)
-        planned, update = position["planned"], position["update"]
-        history = position["history"]
+        planned, update, history = position["planned"], position["update"], position["history"]
         if planned != self.preset.updates and update > min(self.preset.decay_from, int(self.preset.constant * planned)):
             path = self.work / BEFORE_DECAY
             if not path.exists() or self._position(path)["update"] > self.preset.decay_from:
@@ -116,7 +115,9 @@ class Run:
         try:
             with safe_open(path, "pt") as file:
                 position: dict[str, Any] = json.loads(file.metadata()["state"])
-                return {"planned": position["planned"], **position}
+            if "planned" not in position:
+                raise KeyError("planned")
+            return position
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise _damaged(path, error) from error
 

@@ -20,6 +20,9 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--updates", type=int, help="planned length of the run; greater than before, it extends the run")
     train.add_argument("--stop-at", type=int, metavar="UPDATE", help="stop at this update, to be continued later")
     train.add_argument(
+        "--begin-with", metavar="MODEL", help="a model of the same preset, as load takes it, to train on"
+    )
+    train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
     train.add_argument("--keep", action="store_true", help="as --bundle, into the folder weights/ of a checkout")
@@ -57,6 +60,7 @@ def _train(options: argparse.Namespace) -> int:
             seed=options.seed,
             updates=options.updates,
             stop_at=options.stop_at,
+            begin_with=options.begin_with,
         )
         where = f"the best checkpoint is in {best}" if best.is_dir() else "stopped before the first evaluation"
         print(f"{name}: {where}")

@@ -15,7 +15,7 @@ from fastdecode_lib.loading import load
 from fastdecode_lib.text.corpus import Tatoeba, spread_over
 from fastdecode_lib.training.draft_heads import NOTHING, Features, accepted, fresh, summed, unrolled
 from fastdecode_lib.training.draft_tables import fitting, translations, unlabelled
-from fastdecode_lib.training.learner import SmoothedLoss, autocast
+from fastdecode_lib.training.learner import SmoothedLoss, autocast, begin_as, copy_vocabulary
 from fastdecode_lib.training.marian import MarianLearner
 from fastdecode_lib.training.presets import DraftingPreset
 from fastdecode_lib.translation import Session
@@ -38,10 +38,9 @@ class DraftingLearner(MarianLearner):
         base = find_checkpoint(preset.base)
         tokenizer = work / "tokenizer"
         if not (tokenizer / "vocab.json").exists():
-            _copy_tokenizer(base.folder, tokenizer)
+            copy_vocabulary(base.folder, tokenizer)
         super().__init__(preset, corpus, work, device, seed)
-        stored = {name: tensor.float() for name, tensor in base.tensors().items()}
-        self.model.load_state_dict(_named(self.model, stored))
+        begin_as(self.parameters, base)
         self.session = Session.of(load(preset.base, device="cpu"), *preset.directions[0], "greedy")
         self._translate_own(corpus, work)
         if preset.objective == "head":
@@ -190,22 +189,3 @@ class DraftingLearner(MarianLearner):
             about = {"fingerprint": find_checkpoint(folder).fingerprint, "trained_with": self.preset.name}
             vocabularies = {self.preset.directions[0][1]: self.words.cpu().numpy()}
             DraftHead(self.shape, tensors, vocabularies, about).save(folder / FILE)
-
-
-def _copy_tokenizer(base: Path, folder: Path) -> None:
-    import shutil
-
-    from fastdecode_lib.store import atomic_folder
-
-    with atomic_folder(folder) as temporary:
-        for name in ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"):
-            shutil.copyfile(base / name, temporary / name)
-
-
-def _named(model: Any, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's tensors under the names of a module's, the shared embeddings wherever it has them."""
-    wanted = model.state_dict()
-    shared = stored["lm_head.weight"]
-    return {
-        name: stored.get(name, shared if tensor.shape == shared.shape else tensor) for name, tensor in wanted.items()
-    }

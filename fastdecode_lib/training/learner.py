@@ -1,5 +1,6 @@
 """What every kind of training is made of: encoded examples in batches, a learner, and a smoothed loss."""
 
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,11 +11,23 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.measuring.provenance import cpu_features
 from fastdecode_lib.measuring.quality import quality
 from fastdecode_lib.models.lstm_layer import product_dtype
 from fastdecode_lib.store import atomic_file
 from fastdecode_lib.text.corpus import Tatoeba, join_pairs
+
+SHARED = "model.shared.weight"
+"""The trained name of an embedding that encoder, decoder and output share."""
+VOCABULARY_FILES = (
+    "source.spm",
+    "target.spm",
+    "vocab.json",
+    "tokenizer_config.json",
+    "vocabulary.json",
+    "lexicon.safetensors",
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,37 @@ def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any
         forced_eos_token_id=end,
     )
     return MarianMTModel._from_config(config, attn_implementation="eager")
+
+
+@torch.no_grad()
+def begin_as(parameters: dict[str, torch.Tensor], base: Checkpoint) -> None:
+    """Set parameters to the weights of a checkpoint of the same shape.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is missing or has another shape.
+    """
+    stored = base.tensors()
+    shared = stored.get("lm_head.weight")
+    for name, parameter in parameters.items():
+        tensor = stored.get(name, shared if name == SHARED else None)
+        if tensor is None or tensor.shape != parameter.shape:
+            has = "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
+            raise ValueError(
+                f"A run begins with weights of its own shape: {name} is {tuple(parameter.shape)}, and {base.name} has {has}. "
+                "Give a model that was trained by the same preset."
+            )
+        parameter.copy_(tensor)
+
+
+def copy_vocabulary(base: Path, folder: Path) -> None:
+    """Copy the vocabulary files of a checkpoint, whichever it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in VOCABULARY_FILES:
+        if (base / name).is_file():
+            with atomic_file(folder / name) as temporary:
+                shutil.copyfile(base / name, temporary)
 
 
 class Learner(Protocol):

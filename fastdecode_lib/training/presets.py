@@ -65,7 +65,7 @@ class Recipe:
     constant: float = 0.3
     dropout: float = 0.0
     average: float = 0.99
-    evaluate_every: int = 1_000
+    evaluate_every: int = 500
     updates: int = 6_000
     dev_single: int = 100
     dev_joined: int = 40

@@ -10,14 +10,26 @@ from typing import Any
 
 import torch
 
+from fastdecode_lib.checkpoints.folder import Checkpoint
+from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import torch_device
 from fastdecode_lib.store import atomic_file, recover
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
-from fastdecode_lib.training.learner import Learner
+from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
 from fastdecode_lib.training.presets import PRESETS, Recipe
-from fastdecode_lib.training.run import Run, only_trainer
+from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
 RUN = "run.json"
+BEGUN_WITH = "begun_with"
+"""The fingerprint of the weights that a run began with, where they were trained before."""
+VOCABULARY_PLACE = {
+    "marian": "tokenizer",
+    "drafting": "tokenizer",
+    "group": ".",
+    "recurrent": "words",
+    "language": "words",
+}
+"""Where a kind of preset keeps its vocabulary in the folder of a run."""
 
 
 def train(
@@ -30,6 +42,7 @@ def train(
     seed: int | None = None,
     updates: int | None = None,
     stop_at: int | None = None,
+    begin_with: str | Path | None = None,
     minutes_between_checkpoints: float = 4.0,
     progress: bool = True,
 ) -> Path:
@@ -53,6 +66,9 @@ def train(
         Planned length; the length of the run that was begun here otherwise, or else the preset's.
     stop_at : int, optional
         Stop at this update with a checkpoint, so that a later call continues.
+    begin_with : str or Path, optional
+        A trained model of the same preset, as `load` takes it: a new run begins with its weights and its vocabulary, and counts
+        its updates from there.
 
     Returns
     -------
@@ -74,9 +90,15 @@ def train(
     with only_trainer(Path(folder)):
         recover(work)
         corpus = corpus_folder(data)
-        _check_same_run(work, preset, corpus / preset.corpus, seed)
+        base = None if begin_with is None else find_checkpoint(begin_with)
+        _check_same_run(work, preset, corpus / preset.corpus, seed, base)
+        if base is not None and not (work / CHECKPOINT).exists():
+            copy_vocabulary(base.folder, work / VOCABULARY_PLACE[preset.kind])
         planned = replace(preset, updates=updates or _planned(work) or preset.updates)
-        run = Run(planned, _learner(preset, corpus, work, device, seed), work, device, seed)
+        learner = _learner(preset, corpus, work, device, seed)
+        if base is not None:
+            begin_as(learner.parameters, base)
+        run = Run(planned, learner, work, device, seed)
         run.resume()
         _note_plan(work, planned.updates)
         run.train(stop_at or planned.updates, minutes_between_checkpoints, progress)
@@ -121,13 +143,20 @@ def _write(note: Path, content: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int) -> None:
-    """Refuse to continue what was begun with another seed, recipe or corpus; note all three where nothing was begun."""
+def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: Checkpoint | None) -> None:
+    """Refuse to continue what was begun with another seed, recipe, corpus or model; note all four where nothing was begun."""
     sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
     recipe = {key: value for key, value in asdict(preset).items() if key != "updates"}
     wanted = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
     note = work / RUN
+    if base is not None:
+        wanted[BEGUN_WITH] = base.fingerprint
     begun = json.loads(note.read_text(encoding="utf-8")) if note.exists() else wanted
+    if base is None and BEGUN_WITH in begun and not (work / CHECKPOINT).exists():
+        raise ValueError(
+            f"The run in {work} was stopped before its first checkpoint: it begins with the weights {begun[BEGUN_WITH]}, and got "
+            "no model. Give it again: --begin-with MODEL"
+        )
     different = [key for key in wanted if begun.get(key) != wanted[key]]
     if different:
         wrong = different[0]

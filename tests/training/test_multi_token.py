@@ -22,7 +22,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import random_weights
 from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.training import bundling, train
-from fastdecode_lib.training.learner import Examples
+from fastdecode_lib.training.learner import Examples, begin_as
 from fastdecode_lib.training.multi_token import END, PADDING, GroupLearner, _named, _slots
 from fastdecode_lib.training.presets import PRESETS, SYSTEMS_002, GroupPreset
 from fastdecode_lib.translation import Session
@@ -264,6 +264,16 @@ def test_a_deeper_system_begins_as_the_layers_of_another(corpus: Path, tmp_path:
             name = f"model.{side}.layers.{{}}.fc1.weight"
             assert torch.equal(other.parameters[name.format(number)], tensors[name.format(layer)])
     assert torch.isfinite(other.loss(*rows)) and not torch.equal(other.loss(*rows), again.loss(*rows))
+
+
+@pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
+def test_a_run_begins_with_trained_weights_as_they_are_stored(
+    name: str, trained: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    made, base = learner(name, corpus, tmp_path), hub.find_checkpoint(trained[name])
+    begin_as(made.parameters, base)
+    stored = base.tensors()
+    assert all(torch.equal(p, stored.get(n, stored["lm_head.weight"]).float()) for n, p in made.parameters.items())
 
 
 def test_a_system_does_not_begin_as_one_of_another_vocabulary(

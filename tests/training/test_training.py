@@ -266,6 +266,39 @@ def test_a_run_that_is_not_over_is_not_called_trained(tmp_path: Path) -> None:
         assert MICRO.trained(tmp_path) == found
 
 
+def test_a_run_begins_with_trained_weights_and_their_vocabulary(corpus: Path, tmp_path: Path) -> None:
+    base = run(tmp_path / "base", corpus, 2, updates=2)
+    vocabulary = (base / "vocab.json").read_bytes()
+    on = {"begin_with": base, "updates": 40, "seed": 2}
+    with pytest.raises(RuntimeError, match="killed"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_run.Run, "train", _killed)
+        run(tmp_path / "on", corpus, **on)
+    with pytest.raises(ValueError, match=r"before its first checkpoint.*--begin-with MODEL"):
+        run(tmp_path / "on", corpus, 2, seed=2)
+    run(tmp_path / "on", corpus, 1, **on)
+    assert (tmp_path / "on" / NAME / "tokenizer" / "vocab.json").read_bytes() == vocabulary
+    before, after = load_file(base / "model.safetensors"), checkpoint(tmp_path / "on")
+    moved = [(after[f"model.{name}"] - before[name].float()).abs().max() for name in before if f"model.{name}" in after]
+    assert 0 < max(moved) < 2 * MICRO.peak_rate  # one update away, which fresh weights are not
+    run(tmp_path / "on", corpus, 3, seed=2)
+    run(tmp_path / "whole", corpus, 3, **on)
+    assert same(checkpoint(tmp_path / "on"), checkpoint(tmp_path / "whole"))
+    other = run(tmp_path / "other", corpus, 1, updates=1, seed=3)
+    with pytest.raises(ValueError, match="begun with another begun_with"):
+        run(tmp_path / "on", corpus, 4, begin_with=other, seed=2)
+
+
+def test_a_run_does_not_begin_with_weights_of_another_shape(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    base = run(tmp_path / "base", corpus, 1, updates=1)
+    monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, feed_forward=32))
+    with pytest.raises(ValueError, match=r"weights of its own shape: .*fc1.*has shape \(24, 16\).*the same preset"):
+        run(tmp_path / "on", corpus, 1, begin_with=base)
+
+
+def _killed(*_: Any) -> None:
+    raise RuntimeError("killed")
+
+
 def test_bad_input(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTDECODE_DATA", raising=False)
     with pytest.raises(ValueError, match="Unknown model to train: got 'x'. Use one of tatoeba-small"):

@@ -92,6 +92,16 @@ def test_resumed_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path, m
     assert words[0] == words[1], "models of other seeds share their vocabularies"
 
 
+def test_a_run_begins_with_trained_weights(corpus: Path, tmp_path: Path) -> None:
+    base = run(tmp_path / "base", corpus, 2, updates=2)
+    run(tmp_path / "on", corpus, 1, begin_with=base, updates=40, seed=7)
+    before, after = (
+        load_file(f) for f in (base / "model.safetensors", tmp_path / "on" / NAME / "checkpoint.safetensors")
+    )
+    assert all(np.abs(after[f"model.{name}"] - tensor).max() < 0.05 for name, tensor in before.items())
+    assert (base / "vocabulary.json").read_bytes() == (tmp_path / "on" / NAME / "words/vocabulary.json").read_bytes()
+
+
 def test_the_preset_has_its_own_seed(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "given", corpus, 1, seed=7)
     monkeypatch.setitem(PRESETS, NAME, dataclasses.replace(MICRO, seed=7))

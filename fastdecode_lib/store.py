@@ -1,15 +1,28 @@
-"""Files that are either whole or absent: every result and checkpoint is written through here; and those of a model."""
+"""Files: written whole or not at all, read within limits, and those of a model; one file because nothing else opens one.
 
+What is half written says so: a process holds a lock on it, which the system takes back when the process dies, so that
+the next writer to the same place knows what was left behind and deletes it.
+"""
+
+import fcntl
+import glob
 import json
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+LARGEST_JSON = 256_000_000
+"""Bytes of a JSON file, at most."""
+DEEPEST_JSON = 40
+"""Lists and objects within each other, at most."""
+NUMBERS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
+"""Types of tensors that are read as numpy arrays, bfloat16 as float32."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +95,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     through = _is_stream(Path(path))
     path = Path(path) if through else Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = None if through else path.parent
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=place)
-    os.close(handle)
-    temporary = Path(name)
+    if not through:
+        _clear(path.parent, path.name)
+    temporary, handle = _temporary(path.name, None if through else path.parent, tempfile.mkstemp)
     try:
         yield temporary
         if through:
@@ -97,6 +109,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def _is_stream(path: Path) -> bool:
@@ -113,12 +126,13 @@ def _is_stream(path: Path) -> bool:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """As `atomic_file`, for a whole folder, through links too: readers never see a mixture of the old one and the new one.
 
-    A process killed at the moment of the exchange can leave only the old folder, under another name; `recover` puts it
-    back.
+    A process killed at the moment of the exchange can leave only the old folder, under another name; the next one that
+    writes there, or `recover`, puts it back.
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    _clear(path.parent, path.name)
+    temporary, handle = _temporary(path.name, path.parent, tempfile.mkdtemp)
     replaced = temporary.with_suffix(".old")
     try:
         yield temporary
@@ -137,6 +151,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         if path.exists():
             shutil.rmtree(replaced, ignore_errors=True)
+        os.close(handle)
 
 
 def check_replaceable(folder: str | Path, marker: str) -> Path:
@@ -157,23 +172,183 @@ def check_replaceable(folder: str | Path, marker: str) -> Path:
 
 
 def recover(folder: str | Path) -> None:
-    """Clear up after a process that was killed: put back folders it was exchanging, delete what it left half written.
+    """Clear up after processes that were killed: put back folders they were exchanging, delete what they left half written."""
+    _clear(Path(folder), "*")
 
-    Only for folders that no other process is writing to.
-    """
-    for left in sorted(Path(folder).glob(".*.old")):
+
+def _clear(folder: Path, name: str) -> None:
+    """Clear up what killed processes left of the files and folders of a name, or of a pattern of names."""
+    names = name if name == "*" else glob.escape(name)
+    for left in sorted(folder.glob(f".{names}.*.old")):
         original = left.with_name(left.name.rsplit(".", 2)[0].removeprefix("."))
+        if _is_held(left.with_suffix(".part")):
+            continue
         if original.exists():
-            shutil.rmtree(left)
+            shutil.rmtree(left, ignore_errors=True)
         else:
             os.replace(left, original)
-    for left in Path(folder).glob(".*.part"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for left in folder.glob(f".{names}.*.part"):
+        if not _is_held(left):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def _temporary(name: str, folder: Path | None, make: Callable[..., Any]) -> tuple[Path, int]:
+    """A new temporary file or folder, and the open handle that holds the lock on it."""
+    while True:
+        made = make(prefix=f".{name}.", suffix=".part", dir=folder)
+        if isinstance(made, tuple):
+            handle, temporary = made[0], Path(made[1])
+        else:
+            handle, temporary = os.open(made, os.O_RDONLY), Path(made)
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if temporary.exists():  # unless another writer took it for a dead one's before it was locked
+            return temporary, handle
+        os.close(handle)
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a living process writes to a file or folder that it has locked; where there are no locks, always."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
 
 
 def _flush_to_disk(file: Path) -> None:
     with file.open("rb") as written:
         os.fsync(written.fileno())
+
+
+COPY = "Copy it again."
+
+
+def read_json(path: str | Path, kind: type = dict, error: type[ValueError] = ValueError, again: str = COPY) -> Any:
+    """The content of a JSON file, an object unless another kind is asked for; see `parse_json`.
+
+    `again` tells a user how to get a whole one.
+
+    Raises
+    ------
+    error
+        If there is no such file, or it is damaged.
+    """
+    path = Path(path)
+    try:
+        if (size := path.stat().st_size) > LARGEST_JSON:
+            raise ValueError(f"{size:,} bytes, and at most {LARGEST_JSON:,} are read")
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as reason:
+        why = reason.strerror if isinstance(reason, OSError) else reason
+        raise error(f"{path} is not readable JSON: {why}. It may be cut short. {again}") from reason
+    if not isinstance(content, kind):
+        wanted = "a JSON object" if kind is dict else "a JSON list"
+        raise error(f"{path} should hold {wanted}, got {type(content).__name__}. {again}")
+    return content
+
+
+def parse_json(text: str) -> Any:
+    """JSON with every key once, finite numbers and at most `DEEPEST_JSON` levels.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    try:
+        content = json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
+    except RecursionError as reason:
+        raise ValueError("nested too deep") from reason
+    level = _nested([content])
+    for _ in range(DEEPEST_JSON):
+        level = _nested(inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer))
+    if level:
+        raise ValueError(f"nested deeper than {DEEPEST_JSON} levels")
+    return content
+
+
+def _nested(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list)]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return content
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"a number that is not finite: {number}")
+    return value
+
+
+def read_tensors(
+    path: str | Path, error: type[ValueError] = ValueError, again: str = COPY, framework: str = "np"
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors of a safetensors file, and its metadata.
+
+    Parameters
+    ----------
+    framework : str
+        ``"np"`` for numpy arrays, bfloat16 as float32; ``"pt"`` for torch tensors.
+
+    Raises
+    ------
+    error
+        If there is no such file, it is damaged, or it holds numbers of a type that is not read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework) as file:
+            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+            unread = {kind: name for name, kind in kinds.items() if kind not in NUMBERS and framework == "np"}
+            if unread:
+                kind, name = unread.popitem()
+                raise error(
+                    f"The tensor {name!r} of {path} has type {kind}, which numpy does not have. Save it as float32."
+                )
+            wide = [name for name, kind in kinds.items() if framework == "np" and kind == "BF16"]
+            tensors = {name: file.get_tensor(name) for name in kinds if name not in wide}
+            metadata = file.metadata() or {}
+        if wide:
+            with safe_open(path, "pt") as file:
+                tensors |= {name: file.get_tensor(name).float().numpy() for name in wide}
+    except (SafetensorError, OSError) as reason:
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
+        raise error(f"{path} is not a readable safetensors file: {why}. It may be cut short. {again}") from reason
+    return tensors, metadata
+
+
+def read_note(path: str | Path, key: str) -> dict[str, Any]:
+    """The JSON object under a key of a safetensors file's metadata; empty where there is none, or no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            return note_of(file.metadata(), key)
+    except (SafetensorError, OSError):
+        return {}
+
+
+def note_of(metadata: Mapping[str, str] | None, key: str) -> dict[str, Any]:
+    """As `read_note`, of metadata that are read."""
+    try:
+        note = parse_json((metadata or {}).get(key, "{}"))
+    except ValueError:
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def write_table(

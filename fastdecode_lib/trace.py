@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Hypothesis, Iteration, Lane
+from fastdecode_lib.store import parse_json
 
 TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
 
@@ -133,8 +134,8 @@ class Trace:
     def from_json(cls, text: str) -> "Trace":
         """The inverse of `to_json`."""
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data = parse_json(text)
+        except ValueError as error:
             raise ValueError(f"The trace is not JSON: {error}. It may be cut short; record it again.") from error
         return cls.from_dict(data)
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -12,9 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fastdecode_lib import store
-from fastdecode_lib.store import atomic_file, atomic_folder, check_replaceable, recover, write_table
+from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.store import (
+    atomic_file,
+    atomic_folder,
+    check_replaceable,
+    read_json,
+    read_tensors,
+    recover,
+    write_table,
+)
 
 
 def full_disk(*_: Any, **__: Any) -> None:
@@ -248,3 +260,119 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> No
         write_table(path, [{"name": object()}], {})
     assert json.loads(path.read_text())["rows"] == [{"name": "old"}]
     assert os.listdir(tmp_path) == ["table.json"]
+
+
+# ------------------------------------------------------------------------------------------------ what a kill leaves
+
+KILLED = """
+import os, signal, sys
+from fastdecode_lib.store import atomic_file, atomic_folder
+with globals()[sys.argv[1]](sys.argv[2]) as temporary:
+    (temporary / "x" if temporary.is_dir() else temporary).write_text("half")
+    os.kill(os.getpid(), int(sys.argv[3]))
+"""
+
+
+def begun(kind: str, path: Path, number: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", KILLED, kind, str(path), str(number)])
+
+
+def write(kind: str, path: Path, text: str) -> None:
+    with getattr(store, kind)(path) as temporary:
+        (temporary / "x" if temporary.is_dir() else temporary).write_text(text)
+
+
+@pytest.mark.parametrize("kind", ["atomic_file", "atomic_folder"])
+def test_what_a_kill_leaves_is_cleared_by_the_next_writer_and_by_no_other(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "a[1].txt", tmp_path / "a1.txt"
+    assert begun(kind, path, signal.SIGKILL).wait() == -signal.SIGKILL
+    (left,) = os.listdir(tmp_path)
+    write(kind, other, "another")
+    assert left in os.listdir(tmp_path)
+    write(kind, path, "whole")
+    assert sorted(os.listdir(tmp_path)) == ["a1.txt", "a[1].txt"]
+
+
+@pytest.mark.parametrize("kind", ["atomic_file", "atomic_folder"])
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    stopped = begun(kind, path, signal.SIGSTOP)
+    try:
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        before = os.listdir(tmp_path)
+        recover(tmp_path)
+        write(kind, path, "ours")
+        assert len(before) == 1 and sorted(os.listdir(tmp_path)) == sorted([*before, "a"])
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+        assert stopped.wait() == 0
+    assert os.listdir(tmp_path) == ["a"]
+    assert (path / "x" if path.is_dir() else path).read_text() == "half"
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested too deep"),
+        ('{"a":' * 60 + "1" + "}" * 60, "nested deeper than 40 levels"),
+        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' stands twice"),
+        ('{"a": Infinity}', "not finite: Infinity"),
+        ('{"a": NaN}', "not finite: NaN"),
+        ('{"a": 1e999}', "not finite: 1e999"),
+        ('{"a": 1' + "0" * 5_000 + "}", "limit"),
+        ('{"a": ', "Expecting value"),
+        ("[1]", "should hold a JSON object, got list"),
+        ("1", "should hold a JSON object, got int"),
+    ],
+)
+def test_json_that_is_damaged(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(CheckpointError, match=rf"a\.json .*{said}.*Make it again\.$"):
+        read_json(file, error=CheckpointError, again="Make it again.")
+
+
+def test_json_that_is_no_file_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name, said in (("none", "No such file"), (".", "Is a directory"), ("bytes", "utf-8")):
+        with pytest.raises(ValueError, match=f"not readable JSON: .*{said}"):
+            read_json(tmp_path / name)
+    (tmp_path / "large").write_text('{"a": "bcd"}')
+    monkeypatch.setattr(store, "LARGEST_JSON", 8)
+    with pytest.raises(ValueError, match="12 bytes, and at most 8 are read"):
+        read_json(tmp_path / "large")
+
+
+def test_json_that_is_whole(tmp_path: Path) -> None:
+    content = {"a": [1, 2.5, None, {"b": "ü"}], "c": -3e5}
+    (tmp_path / "a").write_text(json.dumps(content))
+    assert read_json(tmp_path / "a") == content and store.parse_json("[" * 40 + "]" * 40)
+
+
+def test_tensors_of_all_types_and_none_that_numpy_lacks(tmp_path: Path) -> None:
+    file, half = tmp_path / "a.safetensors", torch.arange(6).to(torch.bfloat16)
+    save_file({"half": half, "whole": torch.arange(3)}, file, metadata={"note": '{"version": 1}', "list": "[1]"})
+    arrays, metadata = read_tensors(file)
+    assert arrays["half"].dtype == np.float32 and arrays["half"].tolist() == half.tolist()
+    assert arrays["whole"].dtype == np.int64 and read_tensors(file, framework="pt")[0]["half"].dtype == torch.bfloat16
+    assert store.note_of(metadata, "note") == store.read_note(file, "note") == {"version": 1}
+    assert (
+        store.read_note(file, "list") == store.read_note(file, "none") == store.read_note(tmp_path / "b", "note") == {}
+    )
+    save_file({"small": half.to(torch.float8_e4m3fn)}, file)
+    with pytest.raises(CheckpointError, match=r"'small' of .* has type F8_E4M3, which numpy does not have. Save it as"):
+        read_tensors(file, CheckpointError)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"abc", b"\xff" * 100, (1 << 60).to_bytes(8, "little") + b"{}"])
+def test_tensors_that_are_damaged(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "a.safetensors"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CheckpointError, match="not a readable safetensors file: .*Copy it again"):
+        read_tensors(file, CheckpointError)
+    with pytest.raises(CheckpointError, match="not a readable safetensors file: .*Make it again"):
+        read_tensors(tmp_path, CheckpointError, "Make it again.")

@@ -1,7 +1,6 @@
 """Weights stored in PyTorch's own format, converted once into safetensors in a cache folder."""
 
 import hashlib
-import json
 import shutil
 import warnings
 import zipfile
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.store import atomic_folder, user_cache
+from fastdecode_lib.store import atomic_folder, read_json, user_cache
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 BESIDE = (".json", ".spm", ".model", ".txt")
@@ -60,7 +59,7 @@ def _files(folder: Path) -> list[Path]:
     if not index.is_file():
         return [folder / WEIGHTS]
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
         files = [folder / name for name in names if Path(name).name == name]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(

@@ -15,6 +15,7 @@ from fastdecode_lib.checkpoints.language import LANGUAGE, LanguageShape
 from fastdecode_lib.checkpoints.recurrent import RECURRENT, RecurrentShape
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import OWN, Architecture
+from fastdecode_lib.store import read_json, read_tensors
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class Checkpoint:
         else:
             architecture = self.architecture
             stored = self._dequantised(stored) if self.family == OWN else stored
+        if architecture.layers > len(stored):
+            raise CheckpointError(
+                f"config.json asks for {architecture.layers:,} layers, and the weights of {self.name!r} are {len(stored):,} "
+                "tensors. Check that config.json belongs to these weights."
+            )
         chosen: dict[str, Any] = {}
         used: set[str] = set()
         for name, shape in architecture.tensors.items():
@@ -128,18 +134,16 @@ class Checkpoint:
 
     def arrays(self) -> dict[str, Any]:
         """All tensors of the architecture, validated, as float32 numpy arrays; tied ones are one array."""
-        try:
-            tensors = self.tensors("np")
-        except (TypeError, AttributeError):  # numpy has no bfloat16
-            tensors = {name: tensor.float().numpy() for name, tensor in self.tensors("pt").items()}
         single: dict[int, Any] = {}
-        return {name: single.setdefault(id(array), array.astype(np.float32)) for name, array in tensors.items()}
+        return {
+            name: single.setdefault(id(array), array.astype(np.float32)) for name, array in self.tensors("np").items()
+        }
 
     def weight_files(self) -> list[Path]:
         """The safetensors files that hold the weights; refused where there are none, or one is missing."""
         index = self.folder / "model.safetensors.index.json"
         if index.is_file():
-            listed = read_json(index).get("weight_map")
+            listed = read_json(index, error=CheckpointError).get("weight_map")
             if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
                 raise CheckpointError(f"{index} does not say which file holds which tensor. Copy it again.")
             names = sorted(set(listed.values()))
@@ -157,35 +161,10 @@ class Checkpoint:
         return files
 
     def _stored(self, framework: str) -> dict[str, Any]:
-        from safetensors import SafetensorError, safe_open
-
         stored: dict[str, Any] = {}
         for file in self.weight_files():
-            try:
-                with safe_open(file, framework) as opened:
-                    stored |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            except SafetensorError as error:
-                raise CheckpointError(
-                    f"{file} is not a readable safetensors file: {error}. It may be cut short; copy it again."
-                ) from error
+            stored |= read_tensors(file, CheckpointError, framework=framework)[0]
         return stored
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in one of a checkpoint's files.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not JSON, or no object.
-    """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{file} is not readable JSON: {error}. It may be cut short; copy it again.") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} should hold a JSON object, got {type(content).__name__}. Copy it again.")
-    return content
 
 
 def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:

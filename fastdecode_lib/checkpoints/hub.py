@@ -4,10 +4,11 @@ from importlib import resources
 from pathlib import Path
 
 from fastdecode_lib.checkpoints.conversion import INDEX, WEIGHTS, converted, lacks_safetensors
-from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
+from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.language import LANGUAGE
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.weights import find_weights, finished_run, read_manifest
+from fastdecode_lib.store import read_json
 
 TRAINED = Path("build/train")
 """Where training keeps its runs."""
@@ -37,9 +38,9 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint
         raise CheckpointError(f"{folder} is no checkpoint: it has no config.json. Give a Hugging Face model directory.")
     if lacks_safetensors(folder):
         folder = converted(folder)
-    config = read_json(config_file)
+    config = read_json(config_file, error=CheckpointError)
     generation_file = folder / "generation_config.json"
-    generation = read_json(generation_file) if generation_file.is_file() else {}
+    generation = read_json(generation_file, error=CheckpointError) if generation_file.is_file() else {}
     checkpoint = Checkpoint(str(name), folder, config, generation)
     if not config.get("is_encoder_decoder", False) and checkpoint.family != LANGUAGE:
         raise CheckpointError(

@@ -122,6 +122,11 @@ class RecurrentShape(Shape):
         return {"model_type": RECURRENT, "is_encoder_decoder": True, **asdict(self)}
 
     @property
+    def layers(self) -> int:
+        """Layers of both sides but the target's first and its top."""
+        return self.source_layers + self.extra_layers + self.fc_layers
+
+    @property
     def gates(self) -> int:
         """G, the gates of a cell."""
         return GATES[self.cell]

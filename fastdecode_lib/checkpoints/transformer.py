@@ -63,6 +63,11 @@ class Architecture:
     masked: bool = False
 
     @property
+    def layers(self) -> int:
+        """Layers of both sides."""
+        return self.encoder_layers + self.decoder_layers
+
+    @property
     def pre_norm(self) -> bool:
         """Whether layers normalise their input (mBART, M2M) rather than their output (Marian)."""
         return self.family in ("mbart", "m2m_100")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.store import atomic_file, atomic_folder
+from fastdecode_lib.store import atomic_file, atomic_folder, read_json
 
 FOLDER = Path(__file__).resolve().parents[2] / "weights"
 MANIFEST = "manifest.json"
@@ -75,7 +75,7 @@ def read_manifest(folder: Path = FOLDER) -> list[Record]:
     if not path.is_file():
         return []
     try:
-        return [Record(**record) for record in json.loads(path.read_text(encoding="utf-8"))["weights"]]
+        return [Record(**record) for record in read_json(path)["weights"]]
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"The manifest {path} is damaged: {error!r}. Restore it: git checkout -- weights/{MANIFEST}"
@@ -87,7 +87,7 @@ def finished_run(folder: Path) -> int:
     history = folder / "history.json"
     if not (folder / "best" / "config.json").is_file() or not history.is_file():
         return 0
-    last: dict[str, Any] = json.loads(history.read_text(encoding="utf-8"))[-1]
+    last: dict[str, Any] = read_json(history, list)[-1]
     planned: int = last.get("planned", last["update"])
     return planned if last["update"] >= planned else 0
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.store import atomic_folder
+from fastdecode_lib.store import atomic_folder, read_json
 
 FORMAT, VERSION = "fastdecode-contexts", 1
 NOTE = "contexts.json"
@@ -97,7 +97,7 @@ class Shard:
             If it is missing, damaged, or of another recording.
         """
         try:
-            note = json.loads((folder / "shard.json").read_text(encoding="utf-8"))
+            note = read_json(folder / "shard.json")
             files = {f"{name}.npy": dict(note["files"][f"{name}.npy"]) for name in ARRAYS}
             shard = cls(folder, int(note["rows"]), int(note["left_out"]), files)
             sizes = {name: int(about["bytes"]) for name, about in files.items()}
@@ -183,14 +183,14 @@ def read_note(folder: Path) -> dict[str, Any]:
         If there is none, or it is not of this version.
     """
     path = folder / NOTE
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-        known = {"format": note["format"], "version": note["version"]}
-    except FileNotFoundError as error:
+    if not path.exists():
         raise ContextsError(
             f"There are no recorded contexts in {str(folder)!r}: it has no {NOTE}. Make some with `fastdecode record`."
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        )
+    try:
+        note = read_json(path)
+        known = {"format": note["format"], "version": note["version"]}
+    except (ValueError, KeyError) as error:
         raise ContextsError(
             f"{path} cannot be read: {error!r}. Copy it again, or delete the folder and record again."
         ) from error

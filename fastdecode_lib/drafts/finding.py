@@ -1,16 +1,17 @@
 """What a draft names, found and checked once: tables, heads and models, beside the model's weights or in the cache."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from fastdecode_lib.core import Model
-from fastdecode_lib.drafts.head import FILE, FORMAT, DraftHead, DraftHeadError
+from fastdecode_lib.drafts.head import FILE, DraftHead, DraftHeadError
+from fastdecode_lib.drafts.head import FORMAT as HEAD
 from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.sources import Draft
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError, read_header
-from fastdecode_lib.store import ModelFiles, user_cache
+from fastdecode_lib.drafts.table import FORMAT as TABLE
+from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.store import ModelFiles, read_note, user_cache
 
 
 def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
@@ -88,7 +89,7 @@ def find_table(folders: Iterable[Path], fingerprint: str, source: str | None, ta
     """The table of a model and direction in the first of the folders that has one."""
     for folder in folders:
         path = folder / table_name(source, target)
-        if path.is_file() and _table_fingerprint(path) == fingerprint:
+        if _fingerprint(path, TABLE) == fingerprint:
             return path
     return None
 
@@ -98,21 +99,16 @@ def table_name(source: str | None, target: str | None) -> str:
     return f"{source or 'any'}-{target or 'any'}.safetensors"
 
 
-def _table_fingerprint(path: Path) -> str:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            about = read_header(opened).get("about")
-            return str(about.get("fingerprint")) if isinstance(about, dict) else ""
-    except (OSError, SafetensorError):
-        return ""
+def _fingerprint(path: Path, kind: str) -> str | None:
+    """The model that a table or head was made for."""
+    about = read_note(path, kind).get("about")
+    return about.get("fingerprint") if isinstance(about, dict) else None
 
 
 def find_head(folder: Path, fingerprint: str) -> Path | None:
     """The head of a model: beside it, or where `fastdecode draft-head` writes unless told otherwise."""
     for path in (folder / FILE, default_path(fingerprint)):
-        if path.is_file() and _head_fingerprint(path) == fingerprint:
+        if _fingerprint(path, HEAD) == fingerprint:
             return path
     return None
 
@@ -120,13 +116,3 @@ def find_head(folder: Path, fingerprint: str) -> Path | None:
 def default_path(fingerprint: str) -> Path:
     """Where the head of a model that cannot carry it is kept."""
     return cache_folder(fingerprint) / FILE
-
-
-def _head_fingerprint(path: Path) -> str:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            return str(json.loads((opened.metadata() or {}).get(FORMAT, "{}"))["about"]["fingerprint"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return ""

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastdecode_lib.checkpoints.int8 import SCALE, dequantised, quantised
 from fastdecode_lib.drafts.table import DraftTableError
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.store import atomic_file, note_of, read_tensors
 
 FORMAT, VERSION = "fastdecode-draft-head", 1
 HEADS = 4
@@ -152,16 +152,10 @@ class DraftHead:
         DraftHeadError
             If the file is missing, damaged or no draft head.
         """
-        from safetensors import SafetensorError, safe_open
-
         again = "Train it again with `fastdecode draft-head`."
-        try:
-            with safe_open(path, framework="numpy") as opened:
-                header = json.loads((opened.metadata() or {}).get(FORMAT, "{}"))
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, ValueError) as error:
-            raise DraftHeadError(f"The draft head cannot be read: {path}: {error}. {again}") from error
-        if not isinstance(header, dict) or header.get("version") != VERSION:
+        tensors, metadata = read_tensors(path, DraftHeadError, again)
+        header = note_of(metadata, FORMAT)
+        if header.get("version") != VERSION:
             raise DraftHeadError(f"Not a draft head of version {VERSION}: {path}. {again}")
         try:
             vocabularies = {

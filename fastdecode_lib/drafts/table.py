@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.lexicon import Lexicon, check_ids
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.store import atomic_file, note_of, read_tensors
 
 FORMAT, VERSION = "fastdecode-draft-table", 1
+AGAIN = "Make it again with `fastdecode draft-table`."
 CODES = 8
 """Counts and probabilities are stored as bytes, this many steps for each factor of two."""
 
@@ -211,27 +212,16 @@ class DraftTable:
         DraftTableError
             If the file is missing, damaged or no draft table.
         """
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="numpy") as opened:
-                header = read_header(opened)
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise DraftTableError(
-                f"The draft table cannot be read: {path}: {error}. Make it again with `fastdecode draft-table`."
-            ) from error
+        tensors, metadata = read_tensors(path, DraftTableError, AGAIN)
+        header = note_of(metadata, FORMAT)
         if header.get("version") != VERSION:
             raise DraftTableError(
-                f"Not a draft table of version {VERSION}: {path} says version {header.get('version')!r}. Make it again with "
-                "`fastdecode draft-table`."
+                f"Not a draft table of version {VERSION}: {path} says version {header.get('version')!r}. {AGAIN}"
             )
         try:
             return cls._of_tensors(tensors, int(header["vocabulary"]), dict(header["about"]))
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise DraftTableError(
-                f"The draft table is damaged: {path}: {error!r}. Make it again with `fastdecode draft-table`."
-            ) from error
+            raise DraftTableError(f"The draft table is damaged: {path}: {error!r}. {AGAIN}") from error
 
     @classmethod
     def _of_tensors(cls, tensors: dict[str, np.ndarray], vocabulary: int, about: dict[str, Any]) -> "DraftTable":
@@ -252,15 +242,6 @@ class DraftTable:
             trigram_totals=decoded["context.total_codes"],
         )
         return cls(ngrams, Lexicon(offsets["lexicon"], ids["lexicon"], 1 / decoded["lexicon.codes"], vocabulary), about)
-
-
-def read_header(opened: Any) -> dict[str, Any]:
-    """What a file says of itself; empty where it is something else."""
-    try:
-        header = json.loads((opened.metadata() or {}).get(FORMAT, "{}"))
-    except ValueError:
-        return {}
-    return header if isinstance(header, dict) else {}
 
 
 def _encode(values: np.ndarray) -> np.ndarray:

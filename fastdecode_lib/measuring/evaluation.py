@@ -17,7 +17,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.store import atomic_file, read_json
 from fastdecode_lib.translation import Session
 from fastdecode_lib.workers import check_workers, over
 
@@ -76,8 +76,8 @@ class Task:
     def kept(self) -> list[dict[str, Any]] | None:
         """What is in the file, if it is there and whole."""
         try:
-            rows: list[dict[str, Any]] = json.loads(self.path.read_text(encoding="utf-8"))["rows"]
-        except (OSError, ValueError, KeyError, TypeError):
+            rows: list[dict[str, Any]] = read_json(self.path)["rows"]
+        except (ValueError, KeyError, TypeError):
             return None
         return rows if len(rows) == len(self.texts) and all(set(row) == set(COLUMNS) for row in rows) else None
 

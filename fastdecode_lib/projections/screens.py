@@ -17,12 +17,13 @@ from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.gathered import nearest
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
+from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
 
 Method = Literal["clustered", "screened"]
 ROWS, SHARING_ROWS = 32, 64
 """Hidden vectors scored together, with sets of their own or with one for all."""
 FORMAT, VERSION = "fastdecode-screens", 1
+SCREENS = "screens.json"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def save_screens(screens: Mapping[str, Screen], folder: str | Path) -> None:
     """Write the screens of some directions (``"en-de"``, ``"de"`` or ``"all"``) into a folder, which takes the old one's place."""
     from safetensors.numpy import save_file
 
-    with atomic_folder(check_replaceable(folder, "screens.json")) as temporary:
+    with atomic_folder(check_replaceable(folder, SCREENS)) as temporary:
         parts = {}
         for name, screen in screens.items():
             small = screen.sets.vocabulary <= 65_536
@@ -99,7 +100,7 @@ def save_screens(screens: Mapping[str, Screen], folder: str | Path) -> None:
             save_file(arrays, temporary / f"{name}.safetensors")
             parts[name] = {"method": screen.method, "vocabulary": screen.sets.vocabulary, "about": screen.about}
         content = {"format": FORMAT, "version": VERSION, "parts": parts}
-        (temporary / "screens.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (temporary / SCREENS).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def load_screens(folder: str | Path) -> dict[str, Screen]:
@@ -110,33 +111,25 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
     ValueError
         If it is missing or damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    folder = Path(folder)
+    folder, again = Path(folder), "Fit them again: fastdecode fit"
+    if not (folder / SCREENS).is_file():
+        raise ValueError(f"There are no screens in {folder}: {SCREENS} is missing. Fit them: fastdecode fit")
+    content = read_json(folder / SCREENS, again=again)
     try:
-        content = json.loads((folder / "screens.json").read_text(encoding="utf-8"))
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
         screens = {}
         for name, part in content["parts"].items():
             if Path(name).name != name:
                 raise ValueError(f"a file outside the folder: {name!r}")
-            file = folder / f"{name}.safetensors"
-            if not file.is_file():
-                raise FileNotFoundError(None, None, file)
-            arrays = load_file(file)
+            arrays, _ = read_tensors(folder / f"{name}.safetensors")
             offsets = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
             sets = ActiveSets(offsets, arrays["ids"].astype(np.int64), int(part["vocabulary"]))
             screens[name] = Screen(part["method"], arrays["points"].astype(np.float32), sets, dict(part["about"]))
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"There are no screens in {folder}: {Path(str(error.filename)).name} is missing. Fit them: fastdecode fit"
-        ) from error
-    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"The screens in {folder} are damaged: {error}. Fit them again: fastdecode fit") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"The screens in {folder} are damaged: {error}. {again}") from error
     if not screens:
-        raise ValueError(f"The screens in {folder} are empty. Fit them again: fastdecode fit")
+        raise ValueError(f"The screens in {folder} are empty. {again}")
     return screens
 
 
@@ -200,7 +193,7 @@ def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> P
     if file is None and files.folder is None:
         raise ValueError(f"The projection {method} needs a folder of screens: got none. Use {method}:file=FOLDER.")
     folder = screens_path(Path(str(files.folder)), method) if file is None else Path(file).expanduser()
-    if file is not None and not (folder / "screens.json").is_file():
+    if file is not None and not (folder / SCREENS).is_file():
         raise ValueError(
             f"{method}:file={folder} is not a folder that `fastdecode fit` wrote: got no screens.json there. Correct it."
         )

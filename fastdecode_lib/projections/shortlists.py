@@ -13,7 +13,7 @@ from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.listed import scratch
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import NONE, check_width, checked_query, checked_wanted, host, layer, plain
-from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable
+from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, read_json, read_tensors
 
 Support = Literal["vocabulary", "active"]
 FORMAT, VERSION = "fastdecode-projection", 1
@@ -175,15 +175,13 @@ class Fitted(ABC):
         ValueError
             If the folder holds no such projection, another one, or a damaged one.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
+        again = "Fit and save it again."
+        about = read_json(Path(folder, "projection.json"), again=again)
+        tensors, _ = read_tensors(Path(folder, "projection.safetensors"), again=again)
         try:
-            about = json.loads(Path(folder, "projection.json").read_text(encoding="utf-8"))
             found, knobs = (about["format"], about["version"], about["name"]), about["knobs"]
-            tensors = load_file(Path(folder, "projection.safetensors"))
-        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise ValueError(f"{folder} is no saved projection: got {error!r}. Fit and save it again.") from error
+        except KeyError as error:
+            raise ValueError(f"{folder} is no saved projection: it lacks {error}. {again}") from error
         if found != (FORMAT, VERSION, cls.name):
             raise ValueError(
                 f"{folder} holds another projection: got {found}, expected {(FORMAT, VERSION, cls.name)}. Load it with its own "
@@ -192,7 +190,7 @@ class Fitted(ABC):
         try:
             return cls._restored(tensors, knobs)
         except (KeyError, TypeError, IndexError, RuntimeError) as error:
-            raise ValueError(f"The projection in {folder} is damaged: got {error!r}. Fit and save it again.") from error
+            raise ValueError(f"The projection in {folder} is damaged: got {error!r}. {again}") from error
 
     def _tensors(self) -> dict[str, np.ndarray]:
         """All arrays by name; a matrix as its weight and its bias."""

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import Checkpoint, read_json
+from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import OWN
 from fastdecode_lib.core import Source
+from fastdecode_lib.store import read_json
 
 Direction = tuple[str, str]
 
@@ -194,9 +195,9 @@ class MarianText:
         if own:
             vocabulary = {source_pieces.id_to_piece(i): i for i in range(len(source_pieces))}
         else:
-            vocabulary = read_json(folder / "vocab.json")
+            vocabulary = read_json(folder / "vocab.json", error=CheckpointError)
         separate = folder / "target_vocab.json"
-        target_vocabulary = read_json(separate) if separate.is_file() else vocabulary
+        target_vocabulary = read_json(separate, error=CheckpointError) if separate.is_file() else vocabulary
         for side, found, expected in (
             ("source", vocabulary, checkpoint.architecture.source_vocabulary),
             ("target", target_vocabulary, checkpoint.architecture.vocabulary),
@@ -303,7 +304,7 @@ def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str]
     if own.is_file():
         return _noted_languages(own, vocabulary)
     settings_file = folder / "tokenizer_config.json"
-    settings = read_json(settings_file) if settings_file.is_file() else {}
+    settings = read_json(settings_file, error=CheckpointError) if settings_file.is_file() else {}
     source, target = settings.get("source_lang"), settings.get("target_lang")
     tagged = [token for token in vocabulary if token.startswith(">>") and token.endswith("<<")]
     if not tagged:
@@ -313,7 +314,7 @@ def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str]
 
 
 def _noted_languages(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
-    note = read_json(file)
+    note = read_json(file, error=CheckpointError)
     try:
         tags, directions = dict(note["tags"]), tuple((str(a), str(b)) for a, b in note["directions"])
         fits = all(tags[b] in vocabulary for _, b in directions) if tags else True
@@ -420,7 +421,7 @@ class HuggingFaceText:
 def _check_vocabulary_file(folder: Path) -> None:
     """Without one, transformers makes an empty tokenizer instead of failing."""
     settings_file = folder / "tokenizer_config.json"
-    settings = read_json(settings_file) if settings_file.is_file() else {}
+    settings = read_json(settings_file, error=CheckpointError) if settings_file.is_file() else {}
     bytes_only = str(settings.get("tokenizer_class")).startswith("ByT5")
     names = ("tokenizer.json", "vocab.json", "vocab.txt")
     if not bytes_only and not any(p.name in names or p.suffix in (".model", ".spm") for p in folder.iterdir()):

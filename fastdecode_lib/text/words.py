@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.folder import read_json
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Source
 from fastdecode_lib.lexicon import Lexicon
+from fastdecode_lib.store import read_json, read_tensors
 from fastdecode_lib.text.tokenizers import Direction, check_direction, check_texts, padded
 
 END, UNKNOWN, START = range(3)
@@ -322,7 +322,7 @@ class WordText:
         file = folder / "vocabulary.json"
         if not file.is_file():
             raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
-        content = read_json(file)
+        content = read_json(file, error=CheckpointError)
         try:
             source_language, target_language = map(str, content["direction"])
             sides = _vocabulary(content["source"]), _vocabulary(content["target"])
@@ -367,13 +367,11 @@ def _vocabulary(entries: Any) -> Vocabulary:
 def _lexicon(file: Path, source: Vocabulary, target: Vocabulary) -> Lexicon | None:
     if not file.is_file():
         return None
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(file, "np") as opened:
-            counts, ids, probabilities = (opened.get_tensor(name) for name in ("counts", "ids", "probabilities"))
-            vocabulary = int(opened.metadata()["vocabulary"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        tensors, metadata = read_tensors(file)
+        counts, ids, probabilities = (tensors[name] for name in ("counts", "ids", "probabilities"))
+        vocabulary = int(metadata["vocabulary"])
+    except (KeyError, ValueError) as error:
         raise CheckpointError(f"{file} is damaged: {error!r}. Copy it again.") from error
     offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     fits = len(counts) == len(source.tokens) and vocabulary == len(target.tokens)
@@ -439,7 +437,7 @@ class LanguageText:
         file = folder / "vocabulary.json"
         if not file.is_file():
             raise CheckpointError(f"The tokenizer in {folder} is incomplete: {file.name} is missing. Copy it again.")
-        content = read_json(file)
+        content = read_json(file, error=CheckpointError)
         try:
             text = cls(str(content["language"]), bool(content["lower"]), _vocabulary(content["words"]))
         except (KeyError, TypeError, ValueError) as error:

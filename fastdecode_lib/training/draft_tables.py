@@ -9,7 +9,7 @@ import numpy as np
 from fastdecode_lib.drafts.finding import cache_folder, table_name
 from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.projections.lexical import source_vocabulary
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.store import atomic_file, read_tensors
 from fastdecode_lib.translation import Session
 
 CHUNK = 2048
@@ -131,8 +131,7 @@ def _translated(
     session: Session, texts: Sequence[str], path: Path, batch: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Source and output ids of some texts, from the file if it is there."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save_file
+    from safetensors.numpy import save_file
 
     if not path.is_file():
         outputs = [np.array(h.tokens, dtype=np.int32) for h in session.decode(texts, batch=batch)]
@@ -145,9 +144,9 @@ def _translated(
         with atomic_file(path) as temporary:
             save_file(tensors, temporary)
     try:
-        found = load_file(path)
+        found, _ = read_tensors(path)
         first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
-    except (SafetensorError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise ValueError(
             f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
         ) from error

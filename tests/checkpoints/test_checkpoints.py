@@ -103,7 +103,7 @@ def test_config_missing(broken_marian: Path) -> None:
 def test_json_cut_short(broken_marian: Path, file: str) -> None:
     text = (broken_marian / file).read_text(encoding="utf-8")
     (broken_marian / file).write_text(text[: len(text) // 2], encoding="utf-8")
-    refused(broken_marian, file, "not readable JSON", "copy it again")
+    refused(broken_marian, file, "not readable JSON", "It may be cut short. Copy it again")
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json", "vocab.json", "fastdecode.json"])
@@ -183,11 +183,21 @@ def test_misshaped_optional_tensor(broken_marian: Path) -> None:
     refused(broken_marian, "final_logits_bias", "shape (1, 2)")
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float8_e4m3fn])
-def test_tensor_of_the_wrong_type(broken_marian: Path, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        (
+            torch.int8,
+            "type int8, but weights must be floating point. Quantised checkpoints are not read; give the original",
+        ),
+        (torch.int64, "type int64, but weights must be floating point"),
+        (torch.float8_e4m3fn, "type F8_E4M3, which numpy does not have. Save it as float32"),
+    ],
+)
+def test_tensor_of_the_wrong_type(broken_marian: Path, dtype: torch.dtype, said: str) -> None:
     name = "model.shared.weight"
     change_tensors(broken_marian, lambda tensors: tensors.update({name: tensors[name].to(dtype)}))
-    refused(broken_marian, name, str(dtype).removeprefix("torch."), "must be floating point", "give the original")
+    refused(broken_marian, name, said)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -200,9 +210,16 @@ def test_values_that_are_not_finite(broken_marian: Path, name: str, value: float
 def test_cut_short_weights(broken_marian: Path) -> None:
     file = broken_marian / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    refused(broken_marian, "model.safetensors is not a readable safetensors file", "copy it again")
+    refused(broken_marian, "model.safetensors is not a readable safetensors file", "Copy it again")
     file.write_bytes(b"")
     refused(broken_marian, "not a readable safetensors file")
+
+
+def test_more_layers_than_there_are_tensors(broken_marian: Path) -> None:
+    """Refused from the weights that there are, before a name is made for every tensor that there is not."""
+    config = json.loads((broken_marian / "config.json").read_text())
+    (broken_marian / "config.json").write_text(json.dumps(config | {"encoder_layers": 10**12}))
+    refused(broken_marian, "asks for 1,000,000,000,00", "Check that config.json belongs to these weights")
 
 
 def test_no_weights(broken_marian: Path) -> None:

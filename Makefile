@@ -26,7 +26,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests test-versions notebooks format figures train clean install
+.PHONY: help lab app test lint types tests soak test-versions notebooks format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -48,9 +48,10 @@ lab: install ## open the first notebook in JupyterLab
 app: install ## serve the live panel as a web page
 	$(call say,the panel: http://localhost:$(APP_PORT); stop it with Ctrl-C)
 	JUPYTER_PATH="$(CURDIR)/notebooks$${JUPYTER_PATH:+:$$JUPYTER_PATH}" $(BIN)/python -m voila notebooks/app.ipynb \
-		--template=page --port=$(APP_PORT) --Voila.port_retries=0 $(APP_ARGS)
+		--template=page --port=$(APP_PORT) --Voila.port_retries=0 --MappingKernelManager.cull_connected=True \
+		--MappingKernelManager.cull_idle_timeout=1800 --MappingKernelManager.cull_interval=60 $(APP_ARGS)
 
-test: lint types tests notebooks ## lint, types, tests and notebooks, in this order
+test: lint types tests notebooks soak ## lint, types, tests, notebooks and two minutes of soak, in this order
 	$(call say,all checks passed)
 
 lint: install ## check style and format
@@ -65,6 +66,10 @@ types: install ## check static types
 tests: install ## run the test suite
 	$(call say,tests: pytest)
 	$(BIN)/python -m pytest $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal --durations=20)
+
+soak: install ## random cases, damaged files and killed commands for MINUTES=2, by SEED
+	$(call say,soak: $(or $(MINUTES),2) minutes)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m soak --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
 test-versions: install ## run the parity tests under other versions of transformers
 	$(call say,test-versions: the parity tests under transformers $(VERSIONS))

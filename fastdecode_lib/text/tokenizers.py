@@ -342,7 +342,7 @@ class HuggingFaceText:
         _check_vocabulary_file(checkpoint.folder)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except Exception as error:  # whatever its reader meets in a damaged file
             raise CheckpointError(
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
             ) from error

@@ -16,7 +16,7 @@ from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import versions
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.store import atomic_file, atomic_folder, write_table
+from fastdecode_lib.store import atomic_file, atomic_folder, read_json, write_table
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import cards
@@ -65,8 +65,8 @@ def bundle(
         raise ValueError(f"{name} is trained to be measured, not to be bundled. Load it from its folder: {best}")
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
-    history = json.loads((best.parent / "history.json").read_text(encoding="utf-8"))
-    seed = json.loads((best.parent / "run.json").read_text(encoding="utf-8"))["seed"]
+    history = read_json(best.parent / "history.json", list)
+    seed = read_json(best.parent / "run.json")["seed"]
     chosen = max(history, key=lambda entry: entry[preset.measure])
     installed = (root.parent / "weights" if keep else root / "assets") / name
     with atomic_folder(installed) as target:

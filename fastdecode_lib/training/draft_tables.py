@@ -146,7 +146,7 @@ def _translated(
     try:
         found, _ = read_tensors(path)
         first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
         ) from error

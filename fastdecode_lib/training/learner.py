@@ -193,7 +193,7 @@ def kept_examples(work: Path, make: Callable[[], Examples]) -> Examples:
     try:
         with np.load(encoded) as arrays:
             return Examples(**arrays)
-    except (zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, ValueError, TypeError, EOFError) as error:
         raise ValueError(f"{encoded} is damaged: {error!r}. Delete it, and it is made again.") from error
 
 

@@ -13,7 +13,7 @@ import torch
 from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import torch_device
-from fastdecode_lib.store import atomic_file, recover
+from fastdecode_lib.store import atomic_file, read_json, recover
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
 from fastdecode_lib.training.presets import PRESETS, Recipe
@@ -127,15 +127,19 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
     return MarianLearner(preset, Tatoeba(corpus), work, device, seed)
 
 
+def _note(work: Path) -> dict[str, Any]:
+    """What is noted of the run that was begun in a folder; empty where none was."""
+    note = work / RUN
+    return read_json(note, again="Copy it again, or train in another --folder.") if note.exists() else {}
+
+
 def _planned(work: Path) -> int | None:
     """The planned length of the run that was begun in a folder."""
-    note = work / RUN
-    return json.loads(note.read_text(encoding="utf-8")).get("planned") if note.exists() else None
+    return _note(work).get("planned")
 
 
 def _note_plan(work: Path, updates: int) -> None:
-    note = work / RUN
-    _write(note, json.loads(note.read_text(encoding="utf-8")) | {"planned": updates})
+    _write(work / RUN, _note(work) | {"planned": updates})
 
 
 def _write(note: Path, content: dict[str, Any]) -> None:
@@ -151,7 +155,7 @@ def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: C
     note = work / RUN
     if base is not None:
         wanted[BEGUN_WITH] = base.fingerprint
-    begun = json.loads(note.read_text(encoding="utf-8")) if note.exists() else wanted
+    begun = _note(work) or wanted
     if base is None and BEGUN_WITH in begun and not (work / CHECKPOINT).exists():
         raise ValueError(
             f"The run in {work} was stopped before its first checkpoint: it begins with the weights {begun[BEGUN_WITH]}, and got "

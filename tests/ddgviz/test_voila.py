@@ -105,6 +105,52 @@ def test_the_app_weighs_widths_and_projections(open_page: Any) -> None:
     assert page.get_by_text("cluster 1").first.is_visible(), "active sets stand below the passes"
 
 
+RUN = """
+async path => {
+    const pages = await (await fetch(document.URL)).text();
+    const kernel = document.body.innerHTML.match(/"kernelId": ?"([0-9a-f-]+)"/) || pages.match(/"kernelId": ?"([0-9a-f-]+)"/);
+    const socket = new WebSocket(location.origin.replace("http", "ws") + "/api/kernels/" + kernel[1] + "/channels");
+    await new Promise((done, failed) => { socket.onopen = done; socket.onerror = failed; });
+    const message = (type, content) => socket.send(JSON.stringify({
+        channel: "shell", parent_header: {}, metadata: {}, content, buffers: [],
+        header: {msg_id: type, msg_type: type, session: "s", username: "", version: "5.3", date: new Date().toISOString()},
+    }));
+    const answered = new Promise(done => { socket.onmessage = event => {
+        if (JSON.parse(event.data).parent_header.msg_id === "kernel_info_request") done("answered");
+    }; });
+    message("execute_request", {code: `open(${JSON.stringify(path)}, "w").close()`, silent: false, store_history: false,
+        user_expressions: {}, allow_stdin: false});
+    message("kernel_info_request", {});
+    return answered;
+}
+"""
+"""Asks the page's kernel to run code, then for something that it answers."""
+
+
+def test_a_page_cannot_run_code_in_its_kernel(voila: str, browser: Any, tmp_path: Path) -> None:
+    page = browser.new_page()
+    page.goto(f"{voila}voila/render/slow.ipynb", timeout=60_000)
+    page.wait_for_selector(".ddg-panel .ddgviz", timeout=60_000)
+    assert page.evaluate(RUN, str(tmp_path / "run")) == "answered"
+    page.close()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["api/kernels", "api/contents", "voila/files/app.ipynb", "api/terminals"])
+def test_a_visitor_reaches_no_files_and_starts_nothing(voila: str, place: str) -> None:
+    """Only the pages, what they are made of, and the kernel of a page that is open."""
+    import urllib.error
+    import urllib.request
+
+    for method in ("GET", "POST"):
+        request = urllib.request.Request(voila + place, method=method, data=b"{}" if method == "POST" else None)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                assert "login" in answer.url or "kernels" in place and method == "GET", answer.url
+        except urllib.error.HTTPError as error:
+            assert error.code in (401, 403, 404, 405)
+
+
 def test_the_app_translates_compares_and_remembers(open_page: Any) -> None:
     page = open_page("app")
     result, verdict = page.locator(".ddg-result"), page.locator(".ddg-verdict")

@@ -392,7 +392,10 @@ class Decoder(Protocol):
     accepts : frozenset
         Kinds of model it can drive.
     lossless : bool
-        Whether its output is greedy decoding's, token for token.
+        Whether its output is greedy decoding's, token for token. The compiled engine keeps this to the last bit, ties
+        included. In torch the sums of a product depend on its shape: where the two best scores lie within its rounding
+        of each other, a pass over several rows may choose otherwise than a pass over one, as a batch may than a sentence
+        alone.
     """
 
     name: ClassVar[str]

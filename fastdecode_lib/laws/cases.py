@@ -107,8 +107,31 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
     return tensors
 
 
-def random_case(seed: int, family: str | None = None, numbers: str = "float64", fits: str = "greedy") -> Case:
-    """A case that follows from its seed, with a model that computes with some of `NUMBERS` and that a decoder can drive."""
+def _tied(
+    architecture: Architecture, tensors: dict[str, torch.Tensor], random: np.random.Generator
+) -> dict[str, torch.Tensor]:
+    """Ternary weights, and tokens whose rows of the output matrix, biases included, are those of others."""
+    size = float(random.uniform(0.2, 1.1))
+    copied = np.arange(architecture.vocabulary)
+    copied[3:] = random.choice(copied[3:], size=len(copied) - 3)
+    found, made = {}, {}
+    for name, tensor in tensors.items():
+        if id(tensor) not in made:  # tied matrices stay one
+            rounded = tensor if name.endswith("norm.weight") else (tensor / size).round().clamp(-1, 1) * size
+            if name in ("model.decoder.embed_tokens.weight", "lm_head.weight", "model.encoder.embed_tokens.weight"):
+                rounded = rounded[torch.from_numpy(copied)]
+            made[id(tensor)] = rounded[:, torch.from_numpy(copied)] if name == "final_logits_bias" else rounded
+        found[name] = made[id(tensor)]
+    return found
+
+
+def random_case(
+    seed: int, family: str | None = None, numbers: str = "float64", fits: str = "greedy", ties: bool = False
+) -> Case:
+    """A case that follows from its seed, with a model that computes with some of `NUMBERS` and that a decoder can drive.
+
+    With `ties`, scores are often equal: weights are -1, 0 or 1 times one number, and half of the tokens have a double.
+    """
     random = np.random.default_rng((seed, 0))
     own: dict[str, Any] = {}
     if fits == "double_token":
@@ -118,6 +141,8 @@ def random_case(seed: int, family: str | None = None, numbers: str = "float64", 
     chosen = family or FAMILIES[seed % len(FAMILIES)]
     architecture = tiny_architecture(chosen, **own)
     tensors, compiled = random_tensors(architecture, seed), numbers != "float64"
+    if ties:
+        tensors = _tied(architecture, tensors, random)
     model: Any = Transformer(architecture, tensors, dtype=torch.float64)
     if compiled:
         model = CompiledTransformer(architecture, {name: t.numpy() for name, t in tensors.items()}, numbers)  # type: ignore[arg-type]

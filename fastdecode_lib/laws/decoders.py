@@ -22,6 +22,9 @@ from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.trace import Trace
 
+ROUNDING = 1e-11
+"""Of scores of these small models in float64, at most."""
+
 
 def run_through(
     decoder: Decoder, case: Case, model: Any = None, observe: bool = False
@@ -44,8 +47,22 @@ def lossless_equals_greedy(decoder: Decoder, case: Case) -> None:
         return
     expected, found = decode(Greedy(), case), decode(decoder, case)
     for row, (a, b) in enumerate(zip(expected, found, strict=True)):
-        if (a.tokens, a.stop) != (b.tokens, b.stop):
+        if (a.tokens, a.stop) != (b.tokens, b.stop) and not _rounding_decides(case, row, a.tokens, b.tokens):
             raise LawBroken(f"{decoder} differs from greedy, case {case.seed}, row {row}: {a} against {b}.")
+
+
+def _rounding_decides(case: Case, row: int, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two outputs first differ where greedy decoding's two best scores are one but for rounding.
+
+    Never on the compiled engine, whose scores do not depend on the shape of a pass; see `Decoder.lossless`.
+    """
+    if case.tolerance == 0:
+        return False
+    pairs = zip(one, other, strict=False)
+    slot = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    passes = list(Greedy().iterate(case.model, case.projection, case.source.row(row), case.constraints, observe=True))
+    margins = passes[slot].margins if slot < len(passes) else None
+    return margins is not None and float(margins[0]) <= ROUNDING
 
 
 def batch_equals_single(decoder: Decoder, case: Case) -> None:
@@ -53,10 +70,10 @@ def batch_equals_single(decoder: Decoder, case: Case) -> None:
     together = decode(decoder, case)
     for row in range(len(case.source)):
         (alone,) = decode(decoder, replace(case, source=case.source.row(row)))
-        if alone.tokens != together[row].tokens:
+        tokens = together[row].tokens
+        if alone.tokens != tokens and not (decoder.lossless and _rounding_decides(case, row, alone.tokens, tokens)):
             raise LawBroken(
-                f"{decoder} depends on the batch, case {case.seed}, row {row}: alone {alone.tokens}, together "
-                f"{together[row].tokens}."
+                f"{decoder} depends on the batch, case {case.seed}, row {row}: alone {alone.tokens}, together {tokens}."
             )
 
 

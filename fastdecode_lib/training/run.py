@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from fastdecode_lib.store import atomic_file, atomic_folder
+from fastdecode_lib.store import atomic_file, atomic_folder, parse_json
 from fastdecode_lib.training.learner import Learner, batches
 from fastdecode_lib.training.presets import Recipe
 
@@ -114,7 +114,7 @@ class Run:
 
         try:
             with safe_open(path, "pt") as file:
-                position: dict[str, Any] = json.loads(file.metadata()["state"])
+                position: dict[str, Any] = parse_json(file.metadata()["state"])
             if "planned" not in position:
                 raise KeyError("planned")
             return position

@@ -146,7 +146,7 @@ def test_a_visitor_reaches_no_files_and_starts_nothing(voila: str, place: str) -
         request = urllib.request.Request(voila + place, method=method, data=b"{}" if method == "POST" else None)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
-                assert "login" in answer.url or "kernels" in place and method == "GET", answer.url
+                assert "login" in answer.url or ("kernels" in place and method == "GET"), answer.url
         except urllib.error.HTTPError as error:
             assert error.code in (401, 403, 404, 405)
 

@@ -57,6 +57,32 @@ def test_decoder_law(law, name):
     holds()
 
 
+@pytest.mark.parametrize("numbers", laws_cases.NUMBERS)
+@pytest.mark.parametrize("name", [name for name, decoder in registry.DECODERS.items() if decoder.lossless])
+def test_equal_scores_are_decided_alike_but_for_the_rounding_of_torch(name, numbers):
+    @settings(max_examples=CASES)
+    @given(seeds)
+    def holds(seed):
+        case = laws_cases.random_case(seed, numbers=numbers, fits=name, ties=True)
+        decoder = laws_cases.random_decoder(name, case.random)
+        decoders.lossless_equals_greedy(decoder, case)
+        decoders.batch_equals_single(decoder, case)
+
+    holds()
+
+
+def test_ties_are_drawn_and_nothing_else_is_put_down_to_rounding():
+    margins = []
+    for seed in range(60):
+        case = laws_cases.random_case(seed, ties=True)
+        iterations, (output, *_) = decoders.run_through(Greedy(), case, observe=True)
+        margins += [iteration.margins[0] for iteration in iterations]
+        other = (*output.tokens[:-1], output.tokens[-1] + 1)
+        last = [i for i in iterations if i.row == 0][-1].margins[0]
+        assert decoders._rounding_decides(case, 0, output.tokens, other) == (last <= decoders.ROUNDING)
+    assert 0.2 < np.mean(np.array(margins) <= decoders.ROUNDING) < 0.98
+
+
 @pytest.mark.parametrize("name", registry.DECODERS)
 def test_a_batch_without_sentences_is_refused(name):
     case = laws_cases.random_case(1, fits=name)

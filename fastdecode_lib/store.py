@@ -4,6 +4,7 @@ What is half written says so: a process holds a lock on it, which the system tak
 the next writer to the same place knows what was left behind and deletes it.
 """
 
+import errno
 import fcntl
 import glob
 import json
@@ -99,7 +100,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         _clear(path.parent, path.name)
     temporary, handle = _temporary(path.name, None if through else path.parent, tempfile.mkstemp)
     try:
-        yield temporary
+        with _system_errors(path):
+            yield temporary
         if through:
             with temporary.open("rb") as content, path.open("wb") as stream:
                 shutil.copyfileobj(content, stream)
@@ -135,7 +137,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     temporary, handle = _temporary(path.name, path.parent, tempfile.mkdtemp)
     replaced = temporary.with_suffix(".old")
     try:
-        yield temporary
+        with _system_errors(path):
+            yield temporary
         for file in temporary.iterdir():
             _flush_to_disk(file)
         temporary.chmod(0o755)
@@ -190,6 +193,17 @@ def _clear(folder: Path, name: str) -> None:
     for left in folder.glob(f".{names}.*.part"):
         if not _is_held(left):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    """What safetensors says of a full disk, as an error of the system."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ == "SafetensorError":
+            raise OSError(errno.EIO, str(error), str(path)) from error
+        raise
 
 
 def _temporary(name: str, folder: Path | None, make: Callable[..., Any]) -> tuple[Path, int]:

@@ -376,3 +376,23 @@ def test_tensors_that_are_damaged(tmp_path: Path, content: bytes | None) -> None
         read_tensors(file, CheckpointError)
     with pytest.raises(CheckpointError, match="not a readable safetensors file: .*Make it again"):
         read_tensors(tmp_path, CheckpointError, "Make it again.")
+
+
+def test_a_disk_that_fills_up_under_tensors_is_an_error_of_the_system(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+import numpy as np
+from safetensors.numpy import save_file
+from fastdecode_lib.store import atomic_file
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with atomic_file(sys.argv[1]) as temporary:
+        save_file({"a": np.zeros(1000)}, temporary)
+except OSError as error:
+    print(error.filename, error.strerror)
+"""
+    path = tmp_path / "a.safetensors"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(str(path)) and "File too large" in done.stdout
+    assert os.listdir(tmp_path) == []

@@ -136,6 +136,9 @@ class Run:
             parameter.data.copy_(tensors.pop("model"))
             self.average[name].copy_(tensors.pop("average"))
             places[id(parameter)].state[parameter] = tensors
+        for optimiser, _ in self.optimisers:
+            if len({frozenset(state) for state in optimiser.state.values()}) > 1:
+                raise KeyError("the state of a parameter")
         for key in ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds"):
             setattr(self, key, position[key])
 

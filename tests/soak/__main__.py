@@ -15,19 +15,19 @@ import torch
 from tqdm.auto import tqdm
 
 from fastdecode_lib.measuring.provenance import provenance
-from soak import damage, differences, kills
+from soak import damage, differences, disturbed
 from soak.workshop import Outcome, prepare
 
 GOOD = {"equal", "done", "refused"}
 """Outcomes that are as they should be; the others are faults."""
-SHARES = {"differences": 0.1, "damaged files": 0.6, "kills": 0.3}
+SHARES = {"differences": 0.1, "damaged files": 0.5, "disturbed": 0.4}
 """Of the time."""
 
 
 def main() -> int:
     """Run the campaigns and print what came of them."""
     parser = argparse.ArgumentParser(
-        prog="soak", description="Random cases, damaged files and kills, for some minutes."
+        prog="soak", description="Random cases, damaged files and disturbed, for some minutes."
     )
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument(
@@ -60,12 +60,12 @@ def soak(
     """Counts of outcomes by campaign and by what it was tried on, and every fault."""
     end = time.monotonic() + 60 * minutes
     prepare(folder / "ready")
-    ready, before, seconds = kills.made(folder)
+    ready, before, seconds = disturbed.made(folder)
     damage.check(ready, folder / "damaged")
     campaigns: dict[str, Iterator[tuple[str, str, Outcome]]] = {
         "differences": differences.cases(seed),
         "damaged files": damage.cases(ready, folder / "damaged", seed),
-        "kills": kills.cases(before, ready, folder / "killed", seconds, seed),
+        "disturbed": disturbed.cases(before, ready, folder / "killed", seconds, seed),
     }
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     faults, spent = [], dict.fromkeys(campaigns, 0.0)

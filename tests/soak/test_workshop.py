@@ -1,5 +1,6 @@
 """What soak calls a fault is one: every kind of end is told from the others."""
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from fastdecode_lib.store import parse_json
 from soak import damage, workshop
-from soak.workshop import run
+from soak.workshop import begin, finish, run
 
 
 def raising(error: BaseException) -> Callable[[], int]:
@@ -44,7 +45,16 @@ def test_ends_are_told_apart(tmp_path: Path, work: Callable[[], int], kind: str)
 def test_what_does_not_end_is_a_hang_and_what_is_killed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workshop, "SECONDS", 0.1)
     wait = lambda: time.sleep(30) or 0  # noqa: E731
-    assert run(tmp_path, wait).kind == "hang" and run(tmp_path, wait, kill_after=0.05).kind == "killed"
+    assert run(tmp_path, wait).kind == "hang" and finish(begin(tmp_path, wait), 0.02).kind == "killed"
+    assert finish(begin(tmp_path, wait), 0.05, signal.SIGINT).kind == "interrupted"
+
+
+def test_a_full_disk_is_refused(tmp_path: Path) -> None:
+    def write() -> int:
+        return (tmp_path / "a").write_bytes(bytes(2_000)) * 0
+
+    assert finish(begin(tmp_path, write, largest_file=1_000)).kind == "foreign"
+    assert finish(begin(tmp_path, write, largest_file=3_000)).kind == "done"
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.safetensors", "a.spm"])

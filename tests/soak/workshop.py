@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import resource
 import signal
@@ -11,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import fakes
@@ -41,10 +41,9 @@ class Command:
     line: str
     writes: tuple[str, ...]
 
-    @property
-    def arguments(self) -> list[str]:
-        """As `cli.main` takes them."""
-        return self.line.split()
+    def work(self) -> int:
+        """Run it here."""
+        return cli.main(self.line.split())
 
 
 TEXT = "--source text.txt --from en --to de"
@@ -95,7 +94,7 @@ class Outcome:
     ----------
     kind : str
         ``"done"``; ``"refused"``, by an error of ours; ``"foreign"``, by another library's, shown as it is;
-        ``"traceback"``; ``"hang"``; ``"memory"``; ``"killed"``.
+        ``"traceback"``; ``"hang"``; ``"memory"``; ``"killed"``; ``"interrupted"``, with its exit status.
     message : str
         Of the error, with the place where it was raised.
     """
@@ -104,29 +103,56 @@ class Outcome:
     message: str = ""
 
 
-def run(folder: Path, work: Callable[[], int], kill_after: float | None = None) -> Outcome:
-    """Run something in a process of its own, in a folder, with bounds on time and memory; kill it after some seconds, if given."""
+@dataclass(frozen=True)
+class Child:
+    """A process that does something in a folder, and where it tells what came of it."""
+
+    number: int
+    answer: int
+
+
+def begin(folder: Path, work: Callable[[], int], largest_file: int | None = None) -> Child:
+    """Do something in a process of its own, within bounds on memory and, if given, on the bytes of a file."""
     read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
+    number = os.fork()
+    if number == 0:
         try:
             os.close(read)
-            with open(write, "w", encoding="utf-8") as answer:
-                answer.write(json.dumps(_inside(folder, work)))
+            if largest_file is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+            said = json.dumps(_inside(folder, work)).encode()
+            os.write(write, said)
         finally:
             os._exit(0)
     os.close(write)
-    began, limit = time.monotonic(), SECONDS if kill_after is None else kill_after
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() - began > limit:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(read)
-            return Outcome("hang" if kill_after is None else "killed")
+    return Child(number, read)
+
+
+def finish(child: Child, seconds: float = math.inf, by: int = signal.SIGKILL) -> Outcome:
+    """Wait for a process, and after some seconds send it a signal; what does not end at all is a hang."""
+    began, sent, limit = time.monotonic(), False, SECONDS
+    while os.waitpid(child.number, os.WNOHANG) == (0, 0):
+        passed = time.monotonic() - began
+        if passed > seconds and not sent:
+            os.kill(child.number, by)
+            sent = True
+        if passed > limit:
+            os.kill(child.number, signal.SIGKILL)
+            os.waitpid(child.number, 0)
+            os.close(child.answer)
+            return Outcome("hang")
         time.sleep(0.01)
-    with open(read, encoding="utf-8") as answer:
+    with open(child.answer, encoding="utf-8") as answer:
         said = answer.read()
-    return Outcome(*json.loads(said)) if said else Outcome("traceback", "the process died")
+    if said:
+        return Outcome(*json.loads(said))
+    return Outcome("killed") if sent and by == signal.SIGKILL else Outcome("traceback", "the process died")
+
+
+def run(folder: Path, work: Callable[[], int]) -> Outcome:
+    """Do something in a process of its own, to its end."""
+    return finish(begin(folder, work))
 
 
 def _inside(folder: Path, work: Callable[[], int]) -> tuple[str, str]:
@@ -148,11 +174,13 @@ def _inside(folder: Path, work: Callable[[], int]) -> tuple[str, str]:
             status = work()
         except MemoryError:
             return "memory", ""
+        except KeyboardInterrupt:  # before the command began or after it ended
+            status = 130
         except BaseException as error:
             seen.append(error)
             status = 2
-    if status == 0:
-        return "done", ""
+    if status in (0, 130):
+        return ("done" if status == 0 else "interrupted"), ""
     if not seen:
         return "refused", errors.getvalue().strip()
     error = seen[-1]
@@ -169,9 +197,9 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def command(folder: Path, command: Command, kill_after: float | None = None) -> Outcome:
-    """Run a command in a folder."""
-    return run(folder, partial(cli.main, command.arguments), kill_after)
+def command(folder: Path, command: Command) -> Outcome:
+    """Run a command in a folder, to its end."""
+    return run(folder, command.work)
 
 
 def contents(folder: Path, places: tuple[str, ...]) -> dict[str, object]:

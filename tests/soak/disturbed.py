@@ -1,19 +1,23 @@
-"""Killed commands: killed at any moment, run again to the end, a command leaves what it leaves undisturbed, and nothing else."""
+"""Commands killed, interrupted, out of space or run twice at once: run again to the end, each leaves what it leaves undisturbed.
+
+Nothing else stays, and what an interrupted or a refused command says is one sentence.
+"""
 
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from soak.workshop import COMMANDS, Command, Outcome, command, contents
+from soak.workshop import COMMANDS, Command, Outcome, begin, command, contents, finish
 
 
 def cases(
     before: dict[str, Path], ready: Path, place: Path, seconds: dict[str, float], seed: int
 ) -> Iterator[tuple[str, str, Outcome]]:
-    """Kill commands up to three times each and run them again, without end: command, when, and what came of it.
+    """Disturb commands up to three times each and run them again, without end: command, how, and what came of it.
 
     Parameters
     ----------
@@ -29,11 +33,33 @@ def cases(
         chosen = COMMANDS[int(random.integers(len(COMMANDS)))]
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(before[chosen.name], place)
-        moments = []
+        told, fault = [], None
         for _ in range(int(random.integers(1, 4))):
-            moments.append(float(random.uniform(0, seconds[chosen.name])))
-            command(place, chosen, kill_after=moments[-1])
-        yield chosen.name, " ".join(f"{moment:.2f}" for moment in moments), _again(chosen, place, ready)
+            how, outcome = _disturbed(chosen, place, seconds[chosen.name], random)
+            told.append(how)
+            if outcome.kind not in DISTURBED:
+                fault = outcome
+        yield chosen.name, ", ".join(told), fault or _again(chosen, place, ready)
+
+
+DISTURBED = {"done", "killed", "interrupted", "refused"}
+"""How a command may end that is disturbed."""
+
+
+def _disturbed(chosen: Command, place: Path, seconds: float, random: np.random.Generator) -> tuple[str, Outcome]:
+    """Run a command and disturb it: how, and what came of it."""
+    how, moment = str(random.choice(["killed", "interrupted", "full", "twice"])), float(random.uniform(0, seconds))
+    if how == "full":
+        size = int(2 ** random.uniform(6, 20))
+        outcome = finish(begin(place, chosen.work, largest_file=size))
+        # What the system says of a full disk comes from wherever the file was written.
+        full = outcome.kind in ("foreign", "refused") and "File too large" in outcome.message
+        return f"full at {size:,}", Outcome("refused") if full else outcome
+    first = begin(place, chosen.work)
+    if how == "twice":
+        outcomes = [finish(begin(place, chosen.work)), finish(first)]
+        return how, max(outcomes, key=lambda outcome: outcome.kind not in DISTURBED)
+    return f"{how} at {moment:.2f}", finish(first, moment, signal.SIGKILL if how == "killed" else signal.SIGINT)
 
 
 def _again(chosen: Command, place: Path, ready: Path) -> Outcome:

@@ -18,7 +18,7 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Constraints, Model, Projection, Source
 from fastdecode_lib.drafts.finding import table_beside
-from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.store import ModelFiles, tensor_names
 from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer, check_direction
 
 LIMITS = ("max_length", "min_length", "exact_length")
@@ -115,10 +115,9 @@ class TranslationModel:
         **limits
             ``max_length``, ``min_length`` or ``exact_length``.
         """
-        given = {name: value for name, value in self.checkpoint.generation.items() if value is not None}
         constraints = constraints_of(
             self.name,
-            self.checkpoint.config | given,
+            self.checkpoint.rules,
             language=self.tokenizer.forced_language(target),
             language_ids=self.tokenizer.language_ids,
             vocabulary=self.network.outputs[0].vocabulary,
@@ -317,6 +316,7 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM
 
+    from fastdecode_lib.checkpoints.transformers_private import most_positions
     from fastdecode_lib.models.huggingface import HuggingFaceModel
 
     checkpoint.weight_files()
@@ -337,5 +337,19 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
             )
     for name, tensor in module.state_dict().items():
         check_finite(name, tensor)
-    limit = checkpoint.config.get("max_position_embeddings") or checkpoint.config.get("n_positions") or 512
-    return HuggingFaceModel(module.to(device), int(limit))
+    _check_head(checkpoint, module)
+    return HuggingFaceModel(module.to(device), *(most_positions(module, side) for side in ("encoder", "decoder")))
+
+
+def _check_head(checkpoint: Checkpoint, module: Any) -> None:
+    """Refuse a model with an output matrix of its own that is not stored: transformers takes the embeddings instead."""
+    head = module.get_output_embeddings()
+    own = next(f"{name}.weight" for name, part in module.named_modules() if part is head)
+    stored: set[str] = set()
+    for file in checkpoint.weight_files():
+        stored |= tensor_names(file)
+    if checkpoint.config.get("tie_word_embeddings") is False and own not in stored:
+        raise CheckpointError(
+            f"The weights of {checkpoint.name!r} lack the output matrix {own}: config.json says tie_word_embeddings=false, "
+            f"and {len(stored)} other tensors are stored. Save the whole model again."
+        )

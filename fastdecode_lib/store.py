@@ -79,7 +79,7 @@ def user_cache() -> Path:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and vanishes when it does not.
+    """A temporary file, in a folder beside `path`, that takes its place when the block ends well, and vanishes when it does not.
 
     A symbolic link stays, and the file it points to is replaced. What is written to a pipe or a device goes through it.
 
@@ -98,8 +98,10 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not through:
         _clear(path.parent, path.name)
-    temporary, handle = _temporary(path.name, None if through else path.parent, tempfile.mkstemp)
+    folder, handle = _temporary(path.name, None if through else path.parent)
+    temporary = folder / path.name  # in a folder, which is locked: some writers put another file in the place of theirs
     try:
+        temporary.touch()
         with _system_errors(path):
             yield temporary
         if through:
@@ -110,7 +112,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 
@@ -134,7 +136,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path.parent, path.name)
-    temporary, handle = _temporary(path.name, path.parent, tempfile.mkdtemp)
+    temporary, handle = _temporary(path.name, path.parent)
     replaced = temporary.with_suffix(".old")
     try:
         with _system_errors(path):
@@ -181,7 +183,7 @@ def recover(folder: str | Path) -> None:
 
 def _clear(folder: Path, name: str) -> None:
     """Clear up what killed processes left of the files and folders of a name, or of a pattern of names."""
-    names = name if name == "*" else glob.escape(name)
+    names = name if name == "*" else glob.escape(name)  # those of older versions may be files
     for left in sorted(folder.glob(f".{names}.*.old")):
         original = left.with_name(left.name.rsplit(".", 2)[0].removeprefix("."))
         if _is_held(left.with_suffix(".part")):
@@ -197,23 +199,20 @@ def _clear(folder: Path, name: str) -> None:
 
 @contextmanager
 def _system_errors(path: Path) -> Iterator[None]:
-    """What safetensors says of a full disk, as an error of the system."""
+    """What safetensors and numpy say of a full disk, as an error of the system."""
     try:
         yield
     except Exception as error:
-        if type(error).__name__ == "SafetensorError":
+        if type(error).__name__ == "SafetensorError" or (isinstance(error, OSError) and error.errno is None):
             raise OSError(errno.EIO, str(error), str(path)) from error
         raise
 
 
-def _temporary(name: str, folder: Path | None, make: Callable[..., Any]) -> tuple[Path, int]:
-    """A new temporary file or folder, and the open handle that holds the lock on it."""
+def _temporary(name: str, folder: Path | None) -> tuple[Path, int]:
+    """A new temporary folder, and the open handle that holds the lock on it."""
     while True:
-        made = make(prefix=f".{name}.", suffix=".part", dir=folder)
-        if isinstance(made, tuple):
-            handle, temporary = made[0], Path(made[1])
-        else:
-            handle, temporary = os.open(made, os.O_RDONLY), Path(made)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=folder))
+        handle = os.open(temporary, os.O_RDONLY)
         with suppress(OSError):  # some network file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         if temporary.exists():  # unless another writer took it for a dead one's before it was locked
@@ -222,7 +221,7 @@ def _temporary(name: str, folder: Path | None, make: Callable[..., Any]) -> tupl
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a living process writes to a file or folder that it has locked; where there are no locks, always."""
+    """Whether a living process writes in a folder that it has locked; where there are no locks, always."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -343,6 +342,14 @@ def read_tensors(
         why = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
         raise error(f"{path} is not a readable safetensors file: {why}. It may be cut short. {again}") from reason
     return tensors, metadata
+
+
+def tensor_names(path: str | Path) -> set[str]:
+    """The names in a safetensors file that was read before."""
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        return set(file.keys())
 
 
 def read_note(path: str | Path, key: str) -> dict[str, Any]:

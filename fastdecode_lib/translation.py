@@ -12,6 +12,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
+from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.drafts.finding import places_of, resolve
 from fastdecode_lib.drafts.sources import Outputs
@@ -228,6 +229,8 @@ class Session:
         scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
         if (draft := getattr(decoder, "drafts", None)) is not None:
             decoder = replace(decoder, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
+        if isinstance(decoder, Beam):
+            decoder = decoder.completed(model.checkpoint.rules)
         check_fits(decoder, model.network)
         name = (
             projection

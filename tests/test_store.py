@@ -37,7 +37,7 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
     with atomic_file(path) as temporary:
         temporary.write_text("one")
-        assert not path.exists() and temporary.parent == path.parent
+        assert not path.exists() and temporary.parent.parent == path.parent
     assert path.read_text() == "one" and os.listdir(path.parent) == ["a.txt"]
     with atomic_file(path) as temporary:
         temporary.write_text("two")

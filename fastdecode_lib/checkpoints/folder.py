@@ -37,6 +37,11 @@ class Checkpoint:
     generation: dict[str, Any]
 
     @property
+    def rules(self) -> dict[str, Any]:
+        """The settings of generation: ``generation_config.json`` where there is one, else ``config.json``, as in `generate`."""
+        return {name: value for name, value in (self.generation or self.config).items() if value is not None}
+
+    @property
     def family(self) -> str:
         """The Hugging Face model type."""
         return str(self.config.get("model_type"))

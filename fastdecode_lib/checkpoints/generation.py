@@ -16,8 +16,13 @@ REFUSED = (
     "begin_suppress_tokens",
     "sequence_bias",
     "exponential_decay_length_penalty",
+    "stop_strings",
+    "watermarking_config",
+    "guidance_scale",
 )
 """Rules that would change the output and are not applied here; their neutral values are accepted."""
+USUAL_LENGTH = 20
+"""New tokens of an output, at most, where nothing says how many: as in `generate`."""
 
 
 def constraints_of(
@@ -36,7 +41,7 @@ def constraints_of(
     name : str
         The model, for messages.
     settings : mapping
-        ``config.json`` and over it ``generation_config.json``.
+        Those of the checkpoint, see `Checkpoint.rules`.
     language : tuple of int
         Id of the target language, where the tokenizer names one.
     language_ids : frozenset of int
@@ -62,7 +67,7 @@ def constraints_of(
     fits = room - len(prefix) + 1
     longest = known.number("max_length")
     newest = known.number("max_new_tokens")
-    limit = newest - after if newest else longest - len(prefix) if longest else fits
+    limit = (newest or USUAL_LENGTH) - after if newest or not longest else longest - len(prefix)
     limit = max(1, min(limit, fits))
     least = max(known.number("min_length") - len(prefix), known.number("min_new_tokens") - after, 0)
     return Constraints(

@@ -66,6 +66,24 @@ def ends(criteria: Iterable[Any]) -> list[int]:
     return [i for c in criteria if type(c).__name__ == "EosTokenCriteria" for i in c.eos_token_id.tolist()]
 
 
+WITHOUT_LIMIT = 1_000_000
+"""Positions of a model whose positions are relative: no table ends."""
+
+
+def most_positions(module: Any, side: str) -> int:
+    """The positions that a module's ``encoder`` or ``decoder`` has."""
+    config = module.config
+    part = getattr(config, side, None)
+    for holder, name in (
+        (config, f"max_{side}_position_embeddings"),
+        (part, "max_position_embeddings"),
+        (config, "max_position_embeddings"),
+    ):
+        if type(most := getattr(holder, name, None)) is int:
+            return most
+    return WITHOUT_LIMIT
+
+
 def padding_of(config: Any) -> int:
     """What `generate` fills rows with that have ended."""
     return 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)

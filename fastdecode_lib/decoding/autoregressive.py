@@ -1,9 +1,9 @@
 """Decoding one position at a time, greedy and by beam; one file because a beam of one is greedy decoding."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -105,20 +105,21 @@ class Beam:
     ----------
     size : int
         Hypotheses kept.
-    length_penalty : float
-        Scores are divided by the length to this power; the length counts the end and a forced language.
+    length_penalty : float, optional
+        Scores are divided by the length to this power; the length counts the end and a forced language. What the checkpoint's
+        settings of generation say otherwise, or else 1.0.
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
         (paper 004, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
-    early_stopping : bool
+    early_stopping : bool, optional
         Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and paper 002 do, without waiting for an
-        open one that could be better.
+        open one that could be better. What the checkpoint's settings say otherwise, or else False.
     """
 
     size: int = 5
-    length_penalty: float = 1.0
+    length_penalty: float | None = None
     delta: float | None = None
-    early_stopping: bool = False
+    early_stopping: bool | None = None
 
     name: ClassVar[str] = "beam"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -127,12 +128,31 @@ class Beam:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"beam needs size >= 1, got {self.size}. Use size=1 for greedy decoding.")
-        if not abs(self.length_penalty) <= 100:
+        if not abs(self.length_penalty or 0.0) <= 100:
             raise ValueError(
                 f"beam needs length_penalty from -100 to 100, got {self.length_penalty}. 1.0 divides scores by the length."
             )
         if self.delta is not None and not self.delta >= 0:
             raise ValueError(f"beam needs delta >= 0, got {self.delta}. The paper has 3.0; leave it out to search on.")
+
+    def completed(self, rules: Mapping[str, Any]) -> "Beam":
+        """With what a checkpoint's settings of generation say where nothing was said.
+
+        Raises
+        ------
+        ValueError
+            If they say something that this search does not do.
+        """
+        penalty, stopping = (
+            rules.get(name, usual) if (given := getattr(self, name)) is None else given
+            for name, usual in (("length_penalty", 1.0), ("early_stopping", False))
+        )
+        if type(stopping) is not bool or type(penalty) not in (int, float):
+            raise ValueError(
+                f"beam stops early or does not, and has a number as length penalty: the checkpoint's settings say early_stopping="
+                f"{stopping!r}, length_penalty={penalty!r}. Say another, as in beam:size={self.size},early_stopping=false."
+            )
+        return replace(self, length_penalty=float(penalty), early_stopping=stopping)
 
     def iterate(
         self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
@@ -172,7 +192,8 @@ class Beam:
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
         state = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
-        searches = [_Search(self, constraints) for _ in range(len(source))]
+        completed = self.completed({})
+        searches = [_Search(completed, constraints) for _ in range(len(source))]
         rows = np.arange(len(source))
         """The source row of each live lane."""
         last = prefix[:, -1:]
@@ -240,7 +261,8 @@ class _Search:
             self.finished = self.best_done - self.live[0].score > self.settings.delta
 
     def _length(self, tokens: int) -> float:
-        return float(tokens + len(self.constraints.prefix) - 1) ** self.settings.length_penalty
+        penalty: float = self.settings.length_penalty or 0.0
+        return float(tokens + len(self.constraints.prefix) - 1) ** penalty
 
     def _grown(self, candidates: Candidates, offset: int) -> list[Lane]:
         """The best continuations of all lanes, best first; of equals, the earlier lane's and the better token's."""

@@ -112,15 +112,22 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
 
 
 def ctranslate2_limits(constraints: Constraints) -> dict[str, int]:
-    """Lengths as CTranslate2 counts them: without an end that is forced."""
+    """Lengths as CTranslate2 counts them: with a forced language, without an end that is forced."""
+    language = len(constraints.prefix) - 1
     return {
-        "max_decoding_length": constraints.max_length - constraints.forced_end,
-        "min_decoding_length": constraints.min_length,
+        "max_decoding_length": constraints.max_length - constraints.forced_end + language,
+        "min_decoding_length": constraints.min_length + language,
     }
 
 
 def converted(model: TranslationModel, cache: Path | None = None) -> Path:
-    """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named."""
+    """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named.
+
+    Raises
+    ------
+    ValueError
+        If its converter, which reads some settings and vocabularies only, does not take the model.
+    """
     import ctranslate2
 
     cache = cache or user_cache() / "ctranslate2"
@@ -128,7 +135,14 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
     if not (folder / "model.bin").is_file():
         converter = ctranslate2.converters.TransformersConverter(str(model.checkpoint.folder))
         with atomic_folder(folder) as temporary, _quiet():
-            converter.convert(str(temporary), force=True)
+            try:
+                converter.convert(str(temporary), force=True)
+            except OSError:
+                raise
+            except Exception as error:  # its converter checks nothing before it reads it
+                raise ValueError(
+                    f"CTranslate2 {ctranslate2.__version__} cannot convert {model.name}: {error!r}. Leave the baseline out."
+                ) from error
     return folder
 
 

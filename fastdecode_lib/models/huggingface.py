@@ -60,7 +60,7 @@ class HuggingFaceModel:
     supports: frozenset[str] = frozenset()
     engine = "huggingface"
 
-    def __init__(self, module: Any, max_length: int):
+    def __init__(self, module: Any, max_source: int, max_target: int | None = None):
         if part := private.depends_on_company(module):
             raise ValueError(
                 f"A parallel decoder needs a model whose numbers do not depend on what else is in a pass: got {part} in "
@@ -68,7 +68,7 @@ class HuggingFaceModel:
             )
         self.module = module
         self.device, self.dtype = module.device, module.dtype
-        self.max_source = self.max_target = max_length
+        self.max_source, self.max_target = max_source, max_target or max_source
         self.cache_argument = private.cache_argument(module)
         self.most_tokens, self.counts_tokens = private.most_tokens(module), private.counts_tokens(module)
         self._prepare()
@@ -220,18 +220,13 @@ def check_passes(
     count = min(STEPS, own.max_target - prefix.shape[1] + 1, network.max_target - prefix.shape[1] + 1)
     if count < 2:
         return False
-    padding = own.module.config.pad_token_id
-    state, tokens, steps = own.start(encoded, prefix), [int(prefix[0, -1])], []
-    for _ in range(count):
-        steps.append(own.step(state, np.array([tokens[-1:]]))[0, -1])
-        best = steps[-1].topk(min(len(steps[-1]), count + 2)).indices.tolist()
-        tokens.append(next((i for i in best if i not in (*tokens, padding)), tokens[-1]))
-    wanted = torch.stack(steps).float()
-    state = network.start(memory, prefix, prefix.shape[1] + count)
-    first = network.step(state, np.array([[tokens[0], tokens[2]]]))[0, :1]
-    state.keep(np.array([[0]]))
-    rest = network.step(state, np.array([tokens[1:count]]))[0]
-    found = torch.cat([score(first), score(rest)]).float().to(wanted.device)
+    try:
+        wanted, found = _stepped_and_passed(network, memory, score, own, encoded, prefix, count)
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        raise ValueError(
+            f"A parallel decoder needs a model whose forward takes several tokens and a cache: got {type(own.module).__name__}, "
+            f"which says {str(error)!r} ({private.versions()}). Decode it with generate alone."
+        ) from error
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     allowed = largest * max(torch.finfo(own.dtype).eps ** 0.5, 1e-6)
     problem = f"returns {len(found)} rows for {count} tokens"
@@ -247,3 +242,27 @@ def check_passes(
         f"Passes over several tokens must give the logits of single steps: got {type(own.module).__name__}, for which {engine} "
         f"{problem} ({private.versions()}). Decode it with generate alone, or use a version that was tested."
     )
+
+
+def _stepped_and_passed(
+    network: Model,
+    memory: Any,
+    score: Callable[[Any], Tensor],
+    own: LogitsModel,
+    encoded: Any,
+    prefix: np.ndarray,
+    count: int,
+) -> tuple[Tensor, Tensor]:
+    """Logits (count, V) of single steps of the module, and of the passes that `check_passes` compares with them."""
+    padding = own.module.config.pad_token_id
+    state, tokens, steps = own.start(encoded, prefix), [int(prefix[0, -1])], []
+    for _ in range(count):
+        steps.append(own.step(state, np.array([tokens[-1:]]))[0, -1])
+        best = steps[-1].topk(min(len(steps[-1]), count + 2)).indices.tolist()
+        tokens.append(next((i for i in best if i not in (*tokens, padding)), tokens[-1]))
+    wanted = torch.stack(steps).float()
+    state = network.start(memory, prefix, prefix.shape[1] + count)
+    first = network.step(state, np.array([[tokens[0], tokens[2]]]))[0, :1]
+    state.keep(np.array([[0]]))
+    rest = network.step(state, np.array([tokens[1:count]]))[0]
+    return wanted, torch.cat([score(first), score(rest)]).float().to(wanted.device)

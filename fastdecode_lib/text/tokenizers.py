@@ -1,6 +1,7 @@
 """Text to ids and back, for Marian and all others; one file because both kinds meet the same protocol."""
 
 import difflib
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,8 @@ def _known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
         return code
     if short_code(code) in known:
         return short_code(code)
+    if several := [name for name in known if code in (short_code(name), name.partition("_")[0])]:
+        raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {', '.join(several)}.")
     near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {_listed(known)}.")
@@ -212,6 +215,11 @@ class MarianText:
                     f"The {side} vocabulary does not fit the weights: got {len(found)} tokens, among them the id {wrong[0]!r}, "
                     f"the model has ids from 0 to {expected - 1}. Use the tokenizer saved with the model."
                 )
+        if added := sorted(_added_tokens(folder) - vocabulary.keys() - target_vocabulary.keys()):
+            raise CheckpointError(
+                f"The tokenizer in {folder} has tokens that were added to its vocabulary, which would be spelt out here: got "
+                f"{_listed(added, 5)}. Train without added tokens, or add pieces to the SentencePiece models and to vocab.json."
+            )
         tags, directions = _languages(folder, vocabulary)
         backwards = checkpoint.architecture.order == "right_to_left"
         noted = (folder / NOTE).is_file()
@@ -289,6 +297,17 @@ class MarianText:
         return ()
 
 
+def _added_tokens(folder: Path) -> set[str]:
+    """Tokens that transformers keeps beside a vocabulary."""
+    found: set[str] = set()
+    for name in ("added_tokens.json", "tokenizer_config.json"):
+        content = read_json(folder / name, error=CheckpointError) if (folder / name).is_file() else {}
+        entries = content if name == "added_tokens.json" else content.get("added_tokens_decoder") or {}
+        found |= {str(token["content"]) for token in entries.values() if isinstance(token, dict) and "content" in token}
+        found |= {str(token) for token, number in entries.items() if type(number) is int}
+    return found
+
+
 def _pieces(file: Path) -> Any:
     import sentencepiece
 
@@ -328,6 +347,10 @@ def _noted_languages(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, 
     return tags, directions
 
 
+_SOURCE_LANGUAGE = threading.Lock()
+"""Held while a tokenizer of transformers, which keeps the source language, is told another and used."""
+
+
 class HuggingFaceText:
     """A tokenizer of transformers, for mBART, M2M-100, NLLB, T5 and every other model.
 
@@ -356,8 +379,7 @@ class HuggingFaceText:
                 "Use the tokenizer saved with the model."
             )
         self.instructions = _instructions(checkpoint.config)
-        settings = checkpoint.config | {k: v for k, v in checkpoint.generation.items() if v is not None}
-        forced = settings.get("forced_bos_token_id")
+        forced = checkpoint.rules.get("forced_bos_token_id")
         self.own_target = next(
             (code for code, token in self.codes.items() if self.ids_of_languages[token] == forced), None
         )
@@ -387,13 +409,14 @@ class HuggingFaceText:
         """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""
         check_texts(texts)
         token = self._token(source, "source")
-        if token is not None:
-            self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
         languages = (source, target) if source and target else None
         if self.instructions:
             languages = check_direction(self.directions, source, target, ordered=False)
             texts = [self.instructions[languages] + text for text in texts]
-        rows = self.tokenizer(list(texts))["input_ids"]
+        with _SOURCE_LANGUAGE:
+            if token is not None:
+                self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
+            rows = self.tokenizer(list(texts))["input_ids"]
         return padded(rows, self.tokenizer.pad_token_id or 0, languages)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:

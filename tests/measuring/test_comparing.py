@@ -255,3 +255,26 @@ def test_a_baseline_that_does_not_run_the_model_says_so() -> None:
     for name in ("hf", "ctranslate2"):
         with pytest.raises(ValueError, match=r"fastdecode_recurrent model.*Leave (it|out)"):
             compare(model, ["Hello."], baselines=[name], runs=1, progress=False)
+
+
+def test_a_converter_that_fails_is_said(
+    multilingual: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = load(str(multilingual("m2m")), device="cpu")  # more rows than tokens
+    with pytest.raises(ValueError, match=r"CTranslate2 .* cannot convert .*vocabulary.*Leave the baseline out"):
+        baseline("ctranslate2", model, model.constraints("de"), 1)
+
+
+def test_ctranslate2_counts_a_forced_language(
+    multilingual: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = load(str(multilingual("nllb")), device="cpu")
+    session = Session.of(model, "en", "de", max_length=7)
+    decode = baseline("ctranslate2", model, session.constraints, 1)
+    for text in ("a b", "b a c", "c"):
+        (ours,) = session.decode([text])
+        assert decode(model.encode([text], "en", "de")) == until_end(list(ours.tokens), session.constraints)

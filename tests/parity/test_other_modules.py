@@ -341,6 +341,21 @@ def fsmt() -> Any:
     return randomised(of("FSMT", BART, "vocab_size", **sizes)())
 
 
+def test_a_forward_that_takes_one_token_at_a_time_is_refused() -> None:
+    config = transformers.ProphetNetConfig(
+        vocab_size=40, hidden_size=16, num_encoder_layers=1, num_decoder_layers=1, num_encoder_attention_heads=2,
+        num_decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=64, **IDS,
+    )  # fmt: skip
+    module = transformers.ProphetNetForConditionalGeneration(config).eval()
+    with pytest.raises(
+        ValueError, match=r"takes several tokens and a cache: got ProphetNet.*Decode it with generate alone"
+    ):
+        module.generate(input_ids=ROWS, max_new_tokens=4, num_beams=1, custom_generate=hf.window())
+    model = HuggingFaceModel(module, 64)
+    with pytest.raises(ValueError, match="takes several tokens and a cache: got ProphetNet"):
+        model.start(model.encode(Source(ROWS[:1].numpy(), np.array([ROWS.shape[1]]))), np.array([[END]]))
+
+
 def test_fsmt_is_refused() -> None:
     """Its forward lets the tokens of a pass see those behind them."""
     for custom in CUSTOM:

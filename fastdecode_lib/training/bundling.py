@@ -11,7 +11,7 @@ import numpy as np
 from fastdecode_lib import __version__, registry
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
-from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record
+from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, Record, read_manifest
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import versions
@@ -22,6 +22,7 @@ from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import cards
 from fastdecode_lib.training.manifest import add
 from fastdecode_lib.training.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
+from fastdecode_lib.training.train import BEGUN_WITH, RUN
 from fastdecode_lib.translation import Session
 
 JOINED_SEED = 0
@@ -66,15 +67,16 @@ def bundle(
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
     history = read_json(best.parent / "history.json", list)
-    seed = read_json(best.parent / "run.json")["seed"]
-    chosen = max(history, key=lambda entry: entry[preset.measure])
+    run = read_json(best.parent / RUN)
+    chosen, seed = max(history, key=lambda entry: entry[preset.measure]), run["seed"]
+    command = _command(name, chosen, seed, run.get(BEGUN_WITH), root.parent / "weights")
     installed = (root.parent / "weights" if keep else root / "assets") / name
     with atomic_folder(installed) as target:
         copy(best, target, preset)
         rows, how = scores(str(target), corpus)
-        (target / "README.md").write_text(card(preset, rows, chosen, seed), encoding="utf-8")
+        (target / "README.md").write_text(card(preset, rows, chosen | {"command": command}), encoding="utf-8")
     about = {
-        "command": f"{_command(name, chosen, seed)} && fastdecode train {name} {'--keep' if keep else '--bundle'}",
+        "command": f"{command} && fastdecode train {name} {'--keep' if keep else '--bundle'}",
         "update": chosen["update"],
         "seed": seed,
         "versions": versions(),
@@ -88,7 +90,7 @@ def bundle(
         name,
         find_checkpoint(installed).fingerprint,
         HERE if keep else BUNDLED,
-        _command(name, chosen, seed),
+        command,
         made_with=__version__,
         seed=seed,
         updates=chosen["planned"],
@@ -99,8 +101,11 @@ def bundle(
     return installed
 
 
-def _command(name: str, chosen: dict[str, Any], seed: int) -> str:
-    return f"fastdecode train {name} --updates {chosen['planned']} --seed {seed}"
+def _command(name: str, chosen: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:
+    """What trains a model; a base, given by its fingerprint, goes by its name in the manifest."""
+    known = {record.fingerprint: record.name for record in read_manifest(folder)}
+    begin = "" if base is None else f" --begin-with {known.get(base, base)}"
+    return f"fastdecode train {name} --updates {chosen['planned']} --seed {seed}{begin}"
 
 
 def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:

@@ -51,17 +51,17 @@ def _signatures() -> list[str]:
     return [f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()]
 
 
-def _checkpoint(preset: Recipe, chosen: dict[str, Any], seed: int, unit: str, score: str, planned: bool = True) -> str:
+def _checkpoint(preset: Recipe, chosen: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
     """Which checkpoint of which run it is, and what chose it."""
     of = f" of {chosen['planned']:,}" if planned else ""
     average = "the running average of the weights" if chosen["averaged"] else "the last weights"
     return (
-        f"Command: `fastdecode train {preset.name}`, seed {seed}. This checkpoint: update {chosen['update']:,}{of} (batches of "
+        f"Command: `{chosen['command']}`. This checkpoint: update {chosen['update']:,}{of} (batches of "
         f"at most {preset.tokens_per_update:,} padded {unit}), {average}, chosen by {score}."
     )
 
 
-def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any], seed: int) -> str:
+def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
     """Card of a Marian-shaped model of several directions."""
     by_direction = {(row["name"], row["sentences"]): row for row in rows}
     cells = (
@@ -83,9 +83,7 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any], seed: int) -
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
             "held out by a hash of the English side over all languages.",
-            _checkpoint(
-                preset, chosen, seed, "target tokens", f"mean dev chrF ({chosen['dev_chrf']:.1f})", planned=False
-            ),
+            _checkpoint(preset, chosen, "target tokens", f"mean dev chrF ({chosen['dev_chrf']:.1f})", planned=False),
             f"bfloat16 autocast; {_recipe(preset)}.",
         ],
         [
@@ -103,7 +101,7 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any], seed: int) -
     )
 
 
-def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any], seed: int) -> str:
+def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) -> str:
     """Card of a word-based recurrent model of paper 004."""
     shape, ((source, target),) = preset.shape, preset.directions
     cell = shape.cell.upper()
@@ -121,14 +119,14 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any], 
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time.",
-            _checkpoint(preset, chosen, seed, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
+            _checkpoint(preset, chosen, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
             f"float32; {_recipe(preset)}; weights clipped to [-1, 1], relus to [0, 10].",
         ],
         ["## Scores on the test split (greedy, float32, unknown words replaced)", *_quality(rows)],
     )
 
 
-def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any], seed: int) -> str:
+def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
     """Card of a system of paper 002."""
     number = {1: "one token", 2: "two tokens", 3: "three tokens", 4: "four tokens"}[preset.tokens_per_step]
     way = {
@@ -152,7 +150,7 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any], seed: in
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to eight at a time.",
-            _checkpoint(preset, chosen, seed, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
+            _checkpoint(preset, chosen, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
             f"float32 (bfloat16 where the hardware has it); {_recipe(preset)}.",
             *([f"Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
             *([f"Before the first update: {preset.stacked_from}, its layers copied."] if preset.stacked_from else []),
@@ -161,7 +159,7 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any], seed: in
     )
 
 
-def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any], seed: int) -> str:
+def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any]) -> str:
     """Card of a word-based language model of paper 001."""
     shape, perplexity = preset.shape, math.exp(-chosen["dev_log_probability"])
     cells = (
@@ -179,7 +177,7 @@ def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any], se
         ],
         [
             "Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
-            _checkpoint(preset, chosen, seed, "words", f"dev perplexity ({perplexity:.1f})"),
+            _checkpoint(preset, chosen, "words", f"dev perplexity ({perplexity:.1f})"),
             f"float32; {_recipe(preset)}.",
         ],
         [

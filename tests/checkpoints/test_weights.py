@@ -15,7 +15,7 @@ from fastdecode_lib.checkpoints import hub, weights
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, NOT_SHIPPED, Record, checksums, read_manifest
-from fastdecode_lib.training import manifest
+from fastdecode_lib.training import bundling, manifest
 
 MEGABYTES = 100
 
@@ -50,6 +50,15 @@ def test_what_is_said_to_be_here_is_here() -> None:
         assert record.sha256 == checksums(place), "refresh it: python -m fastdecode_lib.training.manifest"
         assert find_checkpoint(place).fingerprint == record.fingerprint
     assert sum(record.bytes for record in records if record.where == HERE) < MEGABYTES * 1_000_000
+
+
+def test_what_trained_on_from_other_weights_names_them(folder: Path) -> None:
+    (base,) = read_manifest(folder)
+    chosen = {"planned": 300}
+    wanted = "fastdecode train large --updates 300 --seed 2"
+    assert bundling._command("large", chosen, 2, None, folder) == wanted
+    assert bundling._command("large", chosen, 2, base.fingerprint, folder) == f"{wanted} --begin-with tiny"
+    assert bundling._command("large", chosen, 2, "0123456789abcdef", folder) == f"{wanted} --begin-with 0123456789abcdef"
 
 
 def test_a_result_of_unknown_weights_is_found(tmp_path: Path) -> None:

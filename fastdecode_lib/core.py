@@ -94,7 +94,7 @@ class State(Protocol):
         ...
 
     def keep(self, slots: np.ndarray) -> None:
-        """Of the last step's slots keep these (B, n), in this order, and forget the others; -1 pads a row."""
+        """Keep these of the last step's slots (B, n), in this order, and forget the others; -1 pads a row."""
         ...
 
     def select(self, rows: np.ndarray) -> "State":
@@ -112,7 +112,7 @@ class Model(Protocol):
     both_ends: bool
     """Whether slots are by turns from the left and the right end of the sentence; see `decoding.folding`."""
     supports: frozenset[str]
-    """Of ``"ragged"`` (rows of different length in one state) and ``"tree"`` (`visible` masks)."""
+    """Abilities: ``"ragged"`` (rows of different length in one state), ``"tree"`` (`visible` masks)."""
     outputs: tuple[Output, ...]
     max_source: int
     """Longest source, in tokens."""

@@ -36,7 +36,7 @@ ACTS: dict[str, Callable[[Any, int], bool]] = {
     "SuppressTokensAtBeginLogitsProcessor": lambda p, length: length == p.begin_index,
     "ExponentialDecayLengthPenalty": lambda p, length: length > p.regulation_start,
 }
-"""Those that look at the length of the prefix, and where they change anything."""
+"""Processors that look at the length of the prefix, and the lengths at which they change scores."""
 
 
 def looks_at(processor: Any) -> str:
@@ -110,7 +110,7 @@ def versions() -> str:
 
 
 def prepared(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what `generate` has prepared, what the forward takes in every pass.
+    """Select, from what `generate` has prepared, the arguments that the forward takes in every pass.
 
     Raises
     ------

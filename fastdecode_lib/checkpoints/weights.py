@@ -172,7 +172,7 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
 
 
 def _openable(record: Record) -> tuple[bool, bool]:
-    """Of records with one name, the last in this order is the one that can be opened, or else fetched."""
+    """Sort key of records with one name: the last can be opened, or else fetched."""
     return record.where != NOT_SHIPPED, bool(record.address)
 
 

@@ -220,7 +220,7 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _check_knobs(options: argparse.Namespace) -> None:
-    """That each option belongs to the method."""
+    """Refuse options of another method."""
     owners = {
         "clustered": ("clusters", ("least_count",)),
         "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),

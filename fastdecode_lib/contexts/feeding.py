@@ -60,7 +60,7 @@ class Feeder(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Name of the model."""
         ...
 
     @property

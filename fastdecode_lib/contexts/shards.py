@@ -309,7 +309,7 @@ class Contexts:
 
     @property
     def fingerprint(self) -> str:
-        """Of the model that made them."""
+        """Fingerprint of the model that made the contexts."""
         return str(self.settings["fingerprint"])
 
     def check_model(self, fingerprint: str, width: int, vocabulary: int) -> None:

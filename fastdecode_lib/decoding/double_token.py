@@ -261,7 +261,7 @@ def _ordered(places: dict[int, int]) -> list[int]:
 
 
 def _log_probabilities(candidates: Candidates) -> np.ndarray:
-    """Of all candidates (N, K); -inf where there is none."""
+    """Log-probabilities of candidates (N, K); -inf where there is none."""
     assert candidates.log_normaliser is not None
     with np.errstate(invalid="ignore"):
         return np.where(candidates.ids >= 0, candidates.scores - candidates.log_normaliser[:, None], -np.inf)
@@ -362,7 +362,7 @@ class _Search:
         self.finished = not self.live or len(self.done) >= size
 
     def _one_end(self, ids: np.ndarray) -> np.ndarray:
-        """Of all ids that end a sentence, in each slot the best alone, as the one that closes groups."""
+        """Keep the best id that ends a sentence in each slot, as the one that closes groups, and drop the others."""
         ends = np.isin(ids, self.run.constraints.end)
         first = ends & (ends.cumsum(-1) == 1)
         return np.where(first, self.end, np.where(ends, -1, ids))

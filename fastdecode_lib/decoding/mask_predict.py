@@ -122,7 +122,7 @@ class MaskPredict:
 
     @staticmethod
     def _best(chances: np.ndarray, lengths: np.ndarray, each: int) -> np.ndarray:
-        """Of each row's lengths the one with the highest mean, (B,)."""
+        """Index (B,) of each row's length with the highest mean."""
         means = (chances.sum(1) / lengths).reshape(-1, each)
         best: np.ndarray = means.argmax(1) + np.arange(len(means)) * each
         return best

@@ -24,7 +24,7 @@ from fastdecode_lib.store import atomic_file, note_of, read_tensors
 
 FORMAT, VERSION = "fastdecode-draft-head", 1
 HEADS = 4
-"""Of the attention to the source."""
+"""Heads of the attention to the source."""
 FILE = "draft-head.safetensors"
 ANY = "any"
 """Stands for the target language of a model that names none."""

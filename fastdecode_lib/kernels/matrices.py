@@ -24,10 +24,10 @@ from fastdecode_lib.kernels.tiles import FLOAT16, FLOAT32, INT8, INT8_FOURS, INT
 
 Precision = Literal["float32", "int16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
-"""Those an engine computes in."""
+"""Precisions of an engine's products."""
 StorageFormat = Literal["float32", "int16", "int8", "float16"]
 STORAGE_FORMATS: tuple[StorageFormat, ...] = (*PRECISIONS, "float16")
-"""Those a weight is kept in; float16 is widened on the way and computed as float32."""
+"""Formats of a stored weight; float16 is widened as it is read, and computed as float32."""
 
 PADDING = 4 * LANES
 """Outputs are padded to a multiple of this."""

@@ -108,7 +108,7 @@ def largest(typing, address, groups):  # type: ignore[no-untyped-def]
 
 
 def _exponential(b: Builder, x: Any) -> Any:
-    """Of a number or of 16."""
+    """Exponential of one number or of a vector of 16."""
 
     def number(value: float) -> Any:
         return b.like(ir.Constant(_float, value), x)

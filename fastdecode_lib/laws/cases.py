@@ -194,9 +194,9 @@ DRAFTS = (
 )  # fmt: skip
 """Every source of drafts that needs no training, alone and combined."""
 HEAD_DRAFTS = ("head", "ngram+lexicon+head", "prompt/head|pool")
-"""Those with a draft head."""
+"""Drafts that need a draft head."""
 MODEL_DRAFTS = ("model", "model/recycled", "model|pool")
-"""Those that another model puts out."""
+"""Drafts that need another model."""
 
 
 def random_window(random: np.random.Generator, draft: str | None = None) -> Window:

@@ -23,7 +23,7 @@ from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.trace import Trace
 
 ROUNDING = 1e-11
-"""Of scores of these small models in float64, at most."""
+"""Largest rounding error of a score of these small models in float64."""
 
 
 def run_through(

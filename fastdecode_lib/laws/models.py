@@ -122,7 +122,7 @@ GROUP_LAWS: tuple[Callable[[Case], None], ...] = (
     ragged_equals_single,
     selected_rows_are_independent,
 )
-"""Those of models of several tokens a step too."""
+"""Laws that also hold for models of several tokens a step."""
 MODEL_LAWS: tuple[Callable[[Case], None], ...] = (
     *GROUP_LAWS,
     kept_candidate_equals_stepped,

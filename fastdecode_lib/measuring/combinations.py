@@ -164,7 +164,7 @@ class Costs:
     beside: float
 
     def seconds(self, passes: float, positions: float) -> float:
-        """Of a sentence that takes so many passes and positions; wider passes than were measured go on as the widest do."""
+        """Seconds of a sentence of so many passes and positions; passes wider than measured are extrapolated."""
         width, (second, widest) = positions / passes, WIDTHS[-2:]
         beyond = max(0.0, width - widest) * (self.passes[-1] - self.passes[-2]) / (widest - second)
         each = float(np.interp(width, WIDTHS, self.passes) + beyond)

@@ -20,7 +20,7 @@ from fastdecode_lib.models.states import SlotsInOrder, check_length, check_prefi
 Products = Literal["blas", "float32", "int16", "fixed16", "int8"]
 FUNCTIONS = {"library": kernels.LIBRARY, "table": kernels.TABLE, "polynomial": kernels.POLYNOMIAL}
 MULTIPLIER = 1024
-"""Of the paper's fixed point (its reference implementation)."""
+"""Scale of the paper's fixed-point numbers (its reference implementation)."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class BlasProduct:
 
     @classmethod
     def of(cls, weight: np.ndarray, bias: np.ndarray | None) -> "BlasProduct":
-        """Of numpy arrays, which are shared."""
+        """Wrap numpy arrays, which are shared."""
         import torch
 
         return cls(torch.from_numpy(weight), None if bias is None else torch.from_numpy(bias))

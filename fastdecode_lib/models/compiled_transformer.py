@@ -112,7 +112,7 @@ class CompiledState(Slots):
         return fresh
 
     def keep(self, slots: np.ndarray) -> None:
-        """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
+        """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
         slots, counts = self.kept(slots)
         for row in np.flatnonzero(((slots >= 0) & (slots != np.arange(slots.shape[1]))).any(1)):
             first, kept = int(self.before_step[row]), slots[row, : counts[row]]

@@ -39,7 +39,7 @@ class EnsembleState:
             part.truncate(lengths)
 
     def keep(self, slots: np.ndarray) -> None:
-        """Of the last step's slots keep these (B, n)."""
+        """Keep these of the last step's slots (B, n)."""
         for part in self.parts:
             part.keep(slots)
 

@@ -32,7 +32,7 @@ def check_prefix(prefix: np.ndarray, sources: int) -> None:
 
 
 def fed_before(prefix: np.ndarray, tokens_per_step: int) -> np.ndarray:
-    """Of prefix ids (B, P) those that a state is fed at once: all but the last, or the last group of a step."""
+    """Prefix ids (B, P) that a state is fed at once: all but the last, or the last group of a step."""
     return prefix[:, : max(prefix.shape[1] - tokens_per_step, 0)]
 
 

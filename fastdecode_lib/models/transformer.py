@@ -112,7 +112,7 @@ class Memory:
     mask: Tensor | None
     """(B, 1, 1, S) bool, None without padding."""
     mean: Tensor | None = None
-    """Of a masked model, the mean of the encoder's hidden vectors (B, D), which tells the target's length."""
+    """Mean of the encoder's hidden vectors (B, D), from which a masked model tells the target's length."""
 
     @property
     def rows(self) -> int:
@@ -148,7 +148,7 @@ class TransformerState(Slots):
 
     @torch.inference_mode()
     def keep(self, slots: np.ndarray) -> None:
-        """Of the last step's slots keep these (B, n) in this order, -1 padding a row."""
+        """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
         slots, counts = self.kept(slots)
         if not ((slots == np.arange(slots.shape[1])) | (slots < 0)).all():
             device = self.keys[0].device

@@ -29,7 +29,7 @@ class Recorded(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of the model."""
+        """Fingerprint of the model."""
         ...
 
     def __len__(self) -> int: ...

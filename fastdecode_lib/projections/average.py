@@ -58,7 +58,7 @@ class Average:
         return sum(part.memory_bytes for part in self.parts)
 
     def multiply_adds(self, rows: int) -> int:
-        """Those of all parts."""
+        """Multiply-adds of all parts."""
         return sum(part.multiply_adds(rows) for part in self.parts)
 
 

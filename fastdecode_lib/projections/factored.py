@@ -286,7 +286,7 @@ class Adaptive(Fitted):
         return packed + self.order.nbytes + self._ranks.nbytes
 
     def multiply_adds(self, rows: int) -> int:
-        """Those of the head, and of the tails as often as the contexts of `fit` opened them for their best token."""
+        """Multiply-adds of the head, and of each tail as often as its tokens were best in the contexts of `fit`."""
         return round(rows * self._mean(lambda matrix: matrix.shape[0] * matrix.shape[1]))
 
     @property

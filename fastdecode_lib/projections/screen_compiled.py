@@ -138,7 +138,7 @@ class ScreenScorer:
 
     @property
     def fingerprint(self) -> str:
-        """Of the model whose contexts the screen was fitted on."""
+        """Fingerprint of the model whose contexts the screen was fitted on."""
         return self.screen.fingerprint
 
     def bind(self, source: Source | None) -> "ScreenScorer":

@@ -62,7 +62,7 @@ class Screen:
 
     @property
     def fingerprint(self) -> str:
-        """Of the model whose contexts it was fitted on; empty if that is not known."""
+        """Fingerprint of the model whose contexts it was fitted on; empty if unknown."""
         return str(self.about.get("fingerprint") or "")
 
     @property

@@ -59,11 +59,11 @@ class WithTail:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the projection and both factors."""
+        """Bytes of the projection and both factors."""
         return int(self.inner.memory_bytes) + self.down.memory_bytes + self.up.memory_bytes
 
     def multiply_adds(self, rows: int) -> int:
-        """Of the projection and both factors."""
+        """Multiply-adds of the projection and both factors."""
         (rank, width), (vocabulary, _) = self.down.shape, self.up.shape
         return int(self.inner.multiply_adds(rows)) + rows * rank * (width + vocabulary)
 

@@ -35,7 +35,7 @@ END, UNKNOWN, PADDING = range(3)
 """Special ids of the joint SentencePiece model; padding starts every slot of the first group, and masks."""
 LONGEST_ON_DEV = 129
 LENGTH_WEIGHT = 0.1
-"""Of the length's loss beside the tokens'."""
+"""Weight of the length's loss; the tokens' loss has 1."""
 TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 """The names of the one embedding, stored as ``model.shared.weight``."""
 

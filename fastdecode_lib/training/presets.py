@@ -280,16 +280,16 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
 
 
 _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
-"""Of the larger language models: two million words, some 40 minutes on a core that has products in bfloat16. Both still gain."""
+"""Settings of the larger language models: two million words, some 40 minutes on a core with bfloat16 products. Both still gain."""
 
 _BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
 """Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
 
 _ON: Any = {"stacked_from": "single-l2r", "updates": 2_400}
-"""Of what goes on from single-token L2R."""
+"""Settings of models that continue from `single-l2r`."""
 
 _TAUGHT: Any = {"teacher": "single-l2r", "updates": 2_400}
-"""Of what learns from its translations; `fastdecode train NAME --updates N` goes on."""
+"""Settings of models that learn from the translations of `single-l2r`; `fastdecode train NAME --updates N` extends them."""
 
 _COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300}
 """Settings of two runs that differ by their optimiser and its rates alone: less than two passes over the data."""
@@ -317,9 +317,9 @@ SYSTEMS_002 = {
     "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
     "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
 }
-"""Those of paper 002, in the order of their training, a fast baseline, three that learn from a teacher, one that goes on from a
-single-token model and that model trained on for as long, and more tokens a step; last two of the paper's base width, which are
-for a GPU."""
+"""Systems of paper 002 in the order of their training: the paper's own, a fast baseline, three that learn from a teacher, one that
+continues from a single-token model, that model trained on for as long, more tokens a step, and two of the paper's base width,
+which need a GPU."""
 
 RECIPES = {
     "single-l2r-muon": GroupPreset(name="single-l2r-muon", **_COMPARED | {"updates": 1_500}),

@@ -1,5 +1,6 @@
 """Training of Marian models with Hugging Face: a joint SentencePiece vocabulary, and one model for several directions."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,11 @@ def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -
     seen: dict[str, None] = {}
     for source, target in preset.directions:
         seen.update(dict.fromkeys(text for text, _ in corpus.pairs("train", source, target)))
+    trained = io.BytesIO()  # its own writer does not notice a full disk
     sentencepiece.set_random_generator_seed(seed)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(seen),
-        model_prefix=str(folder / "joint"),
+        model_writer=trained,
         vocab_size=preset.vocabulary - len(LANGUAGE_TAGS) - 2,
         character_coverage=1.0,
         bos_id=-1,
@@ -54,10 +56,9 @@ def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -
         num_threads=2,
         minloglevel=1,
     )
-    model = (folder / "joint.model").rename(folder / "source.spm")
-    (folder / "joint.vocab").unlink()
-    (folder / "target.spm").write_bytes(model.read_bytes())
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(trained.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
     tokens = [END, UNKNOWN, *(pieces.id_to_piece(i) for i in range(1, len(pieces))), *LANGUAGE_TAGS.values(), PADDING]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}, ensure_ascii=False))
 

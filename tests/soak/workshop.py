@@ -223,8 +223,7 @@ def _content(path: Path) -> object:
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return {name: arrays[name].tobytes() for name in arrays}
-    # SentencePiece writes down where it was trained; pictures hold random ids.
-    return None if path.suffix in (".html", ".svg", ".spm") or path.name == "lock" else path.read_bytes()
+    return None if path.suffix in (".html", ".svg") or path.name == "lock" else path.read_bytes()  # with random ids
 
 
 def _steady(content: object) -> object:

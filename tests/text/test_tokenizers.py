@@ -267,6 +267,8 @@ def test_multilingual_tokenizers_do_what_transformers_does(
 def test_a_language_of_two_scripts_keeps_its_whole_code(multilingual: Callable[[str], Path]) -> None:
     ours = HuggingFaceText(find_checkpoint(multilingual("nllb")))
     assert {"zho_Hans", "zho_Hant", "de"} <= ours.codes.keys() and "zh" not in ours.codes
+    with pytest.raises(UnknownLanguage, match="Several target languages of this model are 'zh'. Say which: zho_Hans, zho_Hant"):
+        ours.forced_language("zh")
     assert ours.pieces(ours.forced_language("zho_Hant")) == ["zho_Hant"]
     assert len(set(ours.directions)) == len(ours.directions)
 

@@ -73,7 +73,7 @@ class Output:
 
 
 class Encoded(Protocol):
-    """What the encoder made of a `Source`; immutable, shared by every state started from it."""
+    """Output of the encoder for a `Source`; immutable, shared by every state started from it."""
 
     @property
     def rows(self) -> int:
@@ -142,7 +142,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Vectors(Protocol):
-    """What a model offers beside `Model` so that a draft head can attend to its source."""
+    """Interface of models whose source a draft head can attend to; beside `Model`."""
 
     def source_vectors(self, encoded: Any) -> list[np.ndarray]:
         """For each sentence its source's vectors (S, E), float32 on the host."""
@@ -228,7 +228,7 @@ class Projection(Protocol):
 
 @dataclass(frozen=True)
 class Constraints:
-    """What every slot of an output must obey, as numbers of tokens after the prefix, the end included.
+    """Rules that every slot of an output must obey, in tokens after the prefix, the end included.
 
     Attributes
     ----------
@@ -316,7 +316,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one pass of the decoder network did to one row.
+    """Effect of one pass of the decoder network on one row.
 
     Attributes
     ----------
@@ -414,7 +414,7 @@ class Decoder(Protocol):
 
 @dataclass
 class Usage:
-    """What decoding cost, counted at the model.
+    """Cost of decoding, counted at the model.
 
     Attributes
     ----------

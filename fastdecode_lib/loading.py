@@ -93,7 +93,7 @@ class TranslationModel:
     def files(
         self, source: str | None, target: str | None, end: tuple[int, ...], outputs: Callable[[str], Any]
     ) -> ModelFiles:
-        """What belongs to the model in one direction; `outputs` as in `store.ModelFiles`."""
+        """Files of the model in one direction; `outputs` as in `store.ModelFiles`."""
         checkpoint, direction = self.checkpoint, (source, target)
         return ModelFiles(
             checkpoint,

@@ -28,7 +28,7 @@ NUMBERS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32",
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What belongs to a model and a direction, for the projections and drafts that need more than the network.
+    """Files of a model and a direction, for the projections and drafts that need more than the network.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class ModelFiles:
 
     @property
     def fingerprint(self) -> str | None:
-        """What identifies the model; read from its weights when it is first asked for."""
+        """Fingerprint of the model; read from its weights when it is first asked for."""
         return None if self.checkpoint is None else self.checkpoint.fingerprint
 
 
@@ -128,7 +128,9 @@ def _is_stream(path: Path) -> bool:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """As `atomic_file`, for a whole folder, through links too: readers never see a mixture of the old one and the new one.
+    """A temporary folder that takes the place of `path`, a link's target too, when the block ends well.
+
+    Readers never see a mixture of the old one and the new one.
 
     A process killed at the moment of the exchange can leave only the old folder, under another name; the next one that
     writes there, or `recover`, puts it back.
@@ -199,7 +201,7 @@ def _clear(folder: Path, name: str) -> None:
 
 @contextmanager
 def _system_errors(path: Path) -> Iterator[None]:
-    """What safetensors and numpy say of a full disk, as an error of the system."""
+    """Turn what safetensors and numpy say of a full disk into an error of the system."""
     try:
         yield
     except Exception as error:
@@ -364,7 +366,7 @@ def read_note(path: str | Path, key: str) -> dict[str, Any]:
 
 
 def note_of(metadata: Mapping[str, str] | None, key: str) -> dict[str, Any]:
-    """As `read_note`, of metadata that are read."""
+    """Note under a key of metadata that are read; empty where there is none."""
     try:
         note = parse_json((metadata or {}).get(key, "{}"))
     except ValueError:

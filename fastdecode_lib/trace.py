@@ -74,7 +74,7 @@ class Trace:
         }
 
     def footer(self) -> dict[str, Any]:
-        """What is known once decoding has ended."""
+        """Fields that are known once decoding has ended."""
         return {
             "target": self.target,
             "pieces": {str(i): piece for i, piece in sorted(self.pieces.items())},

@@ -16,7 +16,7 @@ AHEAD = 2
 PATIENCE = 60
 """Seconds to wait for a scheduler and its first worker."""
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-"""What workers run first: Ctrl-C reaches all processes of a terminal, and is for the one that gave out the tasks."""
+"""First step of workers: Ctrl-C reaches all processes of a terminal, and is for the one that gave out the tasks."""
 
 T = TypeVar("T")
 

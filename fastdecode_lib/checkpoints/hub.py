@@ -109,7 +109,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
     )
 
     network = [cls for cls in HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError"]
-    """What the hub's client raises where there is no connection; its library has changed more than once."""
+    """Errors that the hub's client raises without a connection; its library has changed more than once."""
 
     def download(*more: str, revision: str | None = revision) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=[*PATTERNS, *more]))

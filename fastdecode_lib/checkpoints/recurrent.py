@@ -41,7 +41,7 @@ GATES = {"gru": 3, "lstm": 4}
 STATES = {"gru": 1, "lstm": 2}
 """Vectors a cell remembers: the hidden one, and an LSTM's memory cell after it."""
 RELU_LIMIT, WEIGHT_LIMIT = 10.0, 1.0
-"""What a relu gives, and every weight, is clipped to this, so that 16-bit integers hold both (paper 004, sec. 4.1)."""
+"""Limits to which relu outputs and weights are clipped, so that 16-bit integers hold both (paper 004, sec. 4.1)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What shapes have in common: reading settings, every tensor under its own name, and the error of what cannot be used."""
+"""Base of all shapes: reading settings, naming tensors, and the error of a checkpoint that cannot be used."""
 
 from collections.abc import Mapping
 from dataclasses import fields

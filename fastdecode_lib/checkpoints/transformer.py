@@ -165,7 +165,7 @@ class Architecture:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What a ``config.json`` says of it; `from_config` reads it back."""
+        """Settings of its ``config.json``; `from_config` reads them back."""
         return {
             "model_type": self.family,
             "is_encoder_decoder": True,
@@ -258,7 +258,7 @@ class Architecture:
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
+    """Settings that only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
     tokens, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
     start = config.get("decoder_start_token_id")
     sound = (

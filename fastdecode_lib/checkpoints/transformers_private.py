@@ -27,7 +27,7 @@ LOOKS_AT = {
     "RepetitionPenaltyLogitsProcessor WatermarkLogitsProcessor",
     "row": "EncoderNoRepeatNGramLogitsProcessor EncoderRepetitionPenaltyLogitsProcessor PrefixConstrainedLogitsProcessor",
 }
-"""What the processors of transformers that remember nothing look at; the last ones know the source of each row."""
+"""Inputs of the stateless processors of transformers; the last group knows the source of each row."""
 ACTS: dict[str, Callable[[Any, int], bool]] = {
     "ForcedBOSTokenLogitsProcessor": lambda p, length: length == 1,
     "ForcedEOSTokenLogitsProcessor": lambda p, length: length == p.max_length - 1,
@@ -40,7 +40,7 @@ ACTS: dict[str, Callable[[Any, int], bool]] = {
 
 
 def looks_at(processor: Any) -> str:
-    """What a processor looks at: a key of `LOOKS_AT`, or "length"."""
+    """Input of a processor: a key of `LOOKS_AT`, or "length"."""
     kind = type(processor)
     name = kind.__name__ if kind.__module__ == "transformers.generation.logits_process" else ""
     if name in ("NoBadWordsLogitsProcessor", "SequenceBiasLogitsProcessor"):
@@ -85,7 +85,7 @@ def most_positions(module: Any, side: str) -> int:
 
 
 def padding_of(config: Any) -> int:
-    """What `generate` fills rows with that have ended."""
+    """Id that `generate` fills ended rows with."""
     return 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
 
 
@@ -94,12 +94,12 @@ def padding_of(config: Any) -> int:
 CACHES = ("cache", "past_key_values")
 """Names of the key-value cache, from 5.24 on and before."""
 EVERY_PASS = ("encoder_outputs", "attention_mask")
-"""What `generate` prepares and the forward takes in every pass."""
+"""Arguments that `generate` prepares and the forward takes in every pass."""
 USED_UP = (
     *(*CACHES, "use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"),
     *("inputs_embeds", "token_type_ids", "global_attention_mask", "interpolate_pos_encoding"),
 )
-"""What it prepares and a pass does without: first what the loop decides, then what only the encoder takes."""
+"""Arguments that it prepares and a pass does without: first the loop's, then the encoder's."""
 
 
 def versions() -> str:
@@ -197,7 +197,7 @@ _NOTES: "weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any], dict[str, An
 
 
 def notes(module: Any) -> dict[str, Any]:
-    """What has been found out about a module: kept while it stands as it is, empty again once a part or tensor has changed."""
+    """Notes on a module: kept while it stays as it is, emptied once a part or tensor has changed."""
     references, values = [], []
     for part in module.modules():
         tensors = [*part.parameters(recurse=False), *part.buffers(recurse=False)]

@@ -21,7 +21,7 @@ BUNDLED, HERE, NOT_SHIPPED = PLACES = ("bundled", "weights", "not shipped")
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of one set of trained weights.
+    """Record of one set of trained weights.
 
     Attributes
     ----------

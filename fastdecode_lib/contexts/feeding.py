@@ -1,4 +1,4 @@
-"""What is recorded as contexts: networks and what they are fed, in one file because each kind of input has its kind of network."""
+"""Sources of contexts: networks and their inputs, in one file because each kind of input has its kind of network."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Feeder(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What determines the outputs: the model's ``fingerprint`` and more, ready for JSON."""
+        """Settings that determine the outputs: the model's ``fingerprint`` and more, ready for JSON."""
         ...
 
     def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
@@ -194,7 +194,7 @@ class _Texts:
 
 @dataclass(frozen=True)
 class Translations(_Texts):
-    """What a translation model says itself, as in paper 000: its inputs are unlabelled texts.
+    """Outputs of a translation model itself, as in paper 000: its inputs are unlabelled texts.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class IdRows:
 
 
 def language_rows(model: LanguageModel) -> IdRows:
-    """What feeds a language model: rows of ids as its ``text.encode`` makes them, each behind the start."""
+    """Inputs of a language model: rows of ids as its ``text.encode`` makes them, each behind the start."""
     return IdRows(model.network, model.exact, (START,), model.checkpoint.fingerprint, model.name)
 
 

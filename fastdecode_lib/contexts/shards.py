@@ -175,7 +175,7 @@ def _damaged(folder: Path, how: str) -> ContextsError:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """What ``contexts.json`` says: ``model``, ``settings``, ``left_out``, and the rows used of each shard once it is finished.
+    """Content of ``contexts.json``: ``model``, ``settings``, ``left_out``, and the rows used of each shard once it is finished.
 
     Raises
     ------

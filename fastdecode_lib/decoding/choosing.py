@@ -83,7 +83,7 @@ def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> 
 
 
 def _described(masked: bool, tokens: int | str) -> tuple[str, str, str]:
-    """What a model of so many tokens a step is called, the decoders for it, and one that there is."""
+    """Name of a model of so many tokens a step, the decoders for it, and one of them as an example."""
     if masked:
         return "a masked model", "mask_predict", "mask-predict (fastdecode train mask-predict)"
     if tokens == 1:

@@ -178,7 +178,7 @@ class DoubleToken:
 
 
 class _Run:
-    """What greedy decoding and beam search do alike: step, choose rows, know what is forced, keep the time."""
+    """Base of greedy decoding and beam search: step, choose rows, know what is forced, keep the time."""
 
     def __init__(self, model: Model, projection: Projection, source: Source, constraints: Constraints):
         self.clock = perf_counter()

@@ -20,7 +20,7 @@ from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 
 
 class _Blocks:
-    """What PJ, PGJ and HGJ share; each says how long its blocks are."""
+    """Base of PJ, PGJ and HGJ; each says how long its blocks are."""
 
     name: ClassVar[str]
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})

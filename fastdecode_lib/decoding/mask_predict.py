@@ -139,7 +139,7 @@ class _Target:
     probabilities: np.ndarray
 
     def iteration(self, row: int, call: int, positions: int, seconds: float, end: int | None) -> Iteration:
-        """As a trace has it; after the last pass, with the end behind it."""
+        """Tokens as a trace has them; after the last pass, with the end behind them."""
         behind = 0 if end is None else 1
         status: list[Status] = ["masked" if masked else "draft" for masked in self.again]
         if end is not None:

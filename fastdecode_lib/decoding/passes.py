@@ -17,7 +17,7 @@ from fastdecode_lib.decoding.choosing import Choice, choose
 
 @dataclass(frozen=True)
 class Feed:
-    """What one sentence feeds in a pass of W tokens.
+    """Tokens that one sentence feeds in a pass of W.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one sentence accepted of a pass.
+    """Tokens that one sentence accepted in a pass.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Sentence(Protocol):
         ...
 
     def feed(self) -> Feed:
-        """What to compute next."""
+        """Feeds of the next pass."""
         ...
 
     def take(self, tokens: np.ndarray) -> Accepted:
@@ -102,7 +102,7 @@ class Sentence(Protocol):
 
 
 class Watcher(Protocol):
-    """What looks at the network's vectors while a sentence is decoded: its drafts, where they need them."""
+    """Observer of the network's vectors while a sentence is decoded: drafts that need them."""
 
     def begin(self, vectors: np.ndarray) -> None:
         """Take the source's vectors (S, E), before the first pass."""

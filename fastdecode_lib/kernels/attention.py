@@ -22,7 +22,7 @@ def add_scaled(share, value, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def attend(query, keys, values, count, further, scores, out):  # type: ignore[no-untyped-def]
-    """What a position makes of the slots it sees.
+    """Attention of one position over the slots it sees.
 
     Parameters
     ----------

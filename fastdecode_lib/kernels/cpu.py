@@ -1,4 +1,4 @@
-"""What the processor offers to the kernels, and how to do without.
+"""Instructions that the processor offers to the kernels, and how to do without them.
 
 ``FASTDECODE_CPU=portable`` leaves the byte products of AVX-512 VNNI unused, and ``vnni`` lays weights out for them even
 where they have to be imitated; the integers are the same. numba's own ``NUMBA_CPU_NAME=generic`` takes away more.

@@ -123,7 +123,7 @@ def best_active(  # type: ignore[no-untyped-def]
 
 
 CLUSTERS, ROUTER, TABLE, FIRSTS, COUNTS, MEMBERS, SCREEN = range(7)
-"""What a record of a screen holds: the number of clusters, and the addresses of what `best_active` takes."""
+"""Record of a screen: the number of clusters, and the addresses of the arrays that `best_active` reads."""
 
 
 @kernel

@@ -249,7 +249,7 @@ def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _int16(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As fine as 16 bits and an exact 32-bit sum allow: the sum of a row's magnitudes times 4095 must fit."""
+    """Scales as fine as 16 bits and an exact 32-bit sum allow: the sum of a row's magnitudes times 4095 must fit."""
     magnitudes = np.abs(weight).astype(np.float64)
     room = SUM_LIMIT // INT16_LIMIT - weight.shape[1]  # rounding adds at most a half for each column
     if room < weight.shape[1]:

@@ -162,7 +162,7 @@ def _sum(b: Builder, addresses: list[Any], count: Any, add: Callable[..., Any]) 
 def _loop(
     b: Builder, first: Any, last: Any, starts: list[Any], step: Callable[[Any, list[Any]], list[Any]]
 ) -> list[Any]:
-    """What some values become in a loop from `first` to before `last`, which may be none."""
+    """Carry values through a loop from `first` to before `last`, which may run zero times."""
     before, loop, after = b.ir.block, b.ir.append_basic_block("loop"), b.ir.append_basic_block("done")
     b.ir.cbranch(b.ir.icmp_signed("<", first, last), loop, after)
     b.ir.position_at_end(loop)

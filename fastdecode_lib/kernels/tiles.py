@@ -97,7 +97,7 @@ class Builder:
         return self.ir.add(address, offset)
 
     def load(self, address: Any, kind: Any) -> Any:
-        """What stands at an address, wherever that is."""
+        """Load the value at an address."""
         return self.ir.load(self.ir.inttoptr(address, ir.PointerType(kind)), align=1)
 
     def store(self, value: Any, address: Any) -> None:

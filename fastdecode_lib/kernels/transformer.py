@@ -38,7 +38,7 @@ def _norm_if(x, rows, width, norm):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
-    """What a block reads into h: x, normalised first where the model is made so."""
+    """Input of a block, read into h: x, normalised first in pre-norm models."""
     if pre_norm:
         normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), h)
     else:

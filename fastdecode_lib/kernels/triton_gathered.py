@@ -28,7 +28,7 @@ SPAN = tl.constexpr(1024)
 NOTHING = tl.constexpr(-(2**63))
 """The key of no token, below all others."""
 VARYING = ("rows", "tiles", "bans", "ban_stride", "k", "missing", "count")
-"""What differs from call to call: kernels are not compiled anew for some of its values."""
+"""Arguments that differ from call to call: kernels are not compiled anew for their values."""
 
 
 @dataclass(frozen=True)

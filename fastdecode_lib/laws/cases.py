@@ -29,7 +29,7 @@ TOLERANCE = 1e-9
 """Largest difference of hidden vectors in float64 that counts as equal."""
 
 NUMBERS = ("float64", *PRECISIONS)
-"""What models compute with: float64 on the torch engine, the others on the compiled one."""
+"""Number formats of models: float64 on the torch engine, the others on the compiled one."""
 
 
 class LawBroken(AssertionError):
@@ -229,7 +229,7 @@ def drafted(decoder: Decoder, case: Case) -> Decoder:
 
 
 def half_right(case: Case, source: Source) -> list[tuple[int, ...]]:
-    """What another model might put out: greedy decoding's tokens, but that some may be left out, put in, or cut off."""
+    """Outputs that another model might give: greedy decoding's tokens, some left out, put in, or cut off."""
     found = []
     for greedy in drain(Greedy().iterate(case.model, case.projection, source, case.constraints)):
         random = np.random.default_rng((case.seed, 3, *greedy.tokens))

@@ -93,7 +93,7 @@ class PrefixCriterion(StoppingCriteria):
 
 @dataclass(frozen=True)
 class GenerateCase:
-    """What `generate` is called with."""
+    """Arguments of one call of `generate`."""
 
     seed: int
     kind: str

@@ -76,7 +76,7 @@ def kept_candidate_equals_stepped(case: Case) -> None:
 
 
 def masked_slot_changes_nothing(case: Case) -> None:
-    """What stands at a slot that others do not see changes no bit of them."""
+    """A slot that others do not see changes no bit of them."""
     results = []
     for other in (0, 1):
         state, tokens, rows = _fresh(case)

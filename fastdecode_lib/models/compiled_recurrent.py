@@ -25,7 +25,7 @@ MULTIPLIER = 1024
 
 @dataclass(frozen=True)
 class Speedups:
-    """What a recurrent model's decoding makes use of; the defaults are the paper's baseline.
+    """Options of a recurrent model's decoding; the defaults are the paper's baseline.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ def ladder(products: Products = "int16", embeddings: int = 8_000) -> dict[str, S
 
 
 FASTEST = Speedups("float32", 8_000, True, "polynomial", True)
-"""What `load` chooses, with the products of the precision asked for."""
+"""Options that `load` chooses, with the products of the precision asked for."""
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -103,7 +103,7 @@ class BlasProduct:
 
 @dataclass(frozen=True)
 class RecurrentMemory:
-    """What the attention reads: keys tanh(Ua s) (B, S, A), values (B, S, 2 H) or, precomputed, (B, S, G D), lengths (B,)."""
+    """Memory of the attention: keys tanh(Ua s) (B, S, A), values (B, S, 2 H) or, precomputed, (B, S, G D), lengths (B,)."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -217,7 +217,7 @@ class CompiledRecurrent:
         self.from_word = product("target.bottom.V", stack[1], bias)
         words = min(speedups.embeddings, shape.vocabulary)
         self.word_table = t["target.embedding"][:words] @ stack[1].T + bias
-        """What `from_word` gives for the most frequent words, (k, G D + A)."""
+        """Outputs of `from_word` for the most frequent words, (k, G D + A)."""
         words = min(speedups.embeddings, shape.source_vocabulary)
         self.source_tables = [
             t["source.embedding"][:words] @ t[f"source.0.{way}.V"].T + t[f"source.0.{way}.b"]

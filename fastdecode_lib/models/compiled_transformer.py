@@ -24,7 +24,7 @@ from fastdecode_lib.models.states import Slots, check_groups, check_length, chec
 
 @dataclass(frozen=True)
 class CompiledMemory:
-    """What cross-attention reads of the sources.
+    """Memory of cross-attention.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class _Room(threading.local):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
 
     def arrays(self, positions: int, slots: int) -> _Arrays:
-        """What `kernels.transformer` works in, for at least so many positions and slots seen."""
+        """Buffers of `kernels.transformer`, for at least so many positions and slots seen."""
         if positions > self.positions or slots > self.slots:
             self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
             narrow, wide = padded(self.width), padded(self.widest)

@@ -11,7 +11,7 @@ from fastdecode_lib.core import Hidden, Kind, Model, Output, Source
 
 @dataclass(frozen=True)
 class EnsembleEncoded:
-    """What each network made of the source."""
+    """Encoder output of each network."""
 
     parts: tuple[Any, ...]
 

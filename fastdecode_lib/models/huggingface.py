@@ -20,7 +20,7 @@ class HuggingFaceState(SlotsInOrder):
     """The module's own key-value cache for one row; see `core.State`."""
 
     memory: dict[str, Any]
-    """What the module's forward takes in every pass: the encoder's output, the source's mask."""
+    """Arguments of the module's forward in every pass: the encoder's output, the source's mask."""
     cache: Any
     most: int
     filled: np.ndarray

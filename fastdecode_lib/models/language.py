@@ -19,7 +19,7 @@ from fastdecode_lib.models.recurrent import Network, Recurrent
 
 @dataclass(frozen=True)
 class NoMemory:
-    """What stands for the encoder's output where there is no encoder: the number of texts."""
+    """Stand-in for the encoder's output of models without an encoder: the number of texts."""
 
     rows: int
 

@@ -69,7 +69,7 @@ CELLS = {"gru": gru, "lstm": lstm}
 
 @dataclass(frozen=True)
 class Memory:
-    """What the attention reads: source vectors s (B, S, 2 H), keys tanh(Ua s) (B, S, A), and what to add to d (B, S).
+    """Memory of the attention: source vectors s (B, S, 2 H), keys tanh(Ua s) (B, S, A), and what to add to d (B, S).
 
     The last is 0 at real words and minus infinity at padding; None without padding.
     """

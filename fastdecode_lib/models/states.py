@@ -1,4 +1,4 @@
-"""What all models and their states check and count alike: sources, prefixes, and the slots each row has been fed."""
+"""Checks and counts of all models and their states: sources, prefixes, and the slots each row has been fed."""
 
 import numpy as np
 

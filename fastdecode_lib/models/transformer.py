@@ -105,7 +105,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Memory:
-    """What cross-attention reads: per layer keys and values (B, H, S, D / H), and which source positions are real."""
+    """Memory of cross-attention: per layer keys and values (B, H, S, D / H), and which source positions are real."""
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
@@ -376,7 +376,7 @@ class Transformer:
 
     @torch.inference_mode()
     def remember(self, hidden: Tensor, mask: Tensor | None = None) -> Memory:
-        """What cross-attention reads of the encoder's hidden vectors (B, S, D); `mask` (B, 1, 1, S) has the real ones."""
+        """Memory of cross-attention for the encoder's hidden vectors (B, S, D); `mask` (B, 1, 1, S) has the real ones."""
         crosses = [layer.cross_attention for layer in self.decoder.layers]
         pairs = [cross.split(cross.inputs(hidden), 2) for cross in crosses if cross]
         return Memory(tuple(k.contiguous() for k, _ in pairs), tuple(v.contiguous() for _, v in pairs), mask)

@@ -135,7 +135,7 @@ def checked_wanted(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
 
 
 def known_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
-    """As `checked`, in the one form that kernels are compiled for."""
+    """Checked queries in the one form that kernels are compiled for."""
     return plain(checked(what, ids, least, vocabulary), np.int64)
 
 

@@ -19,7 +19,7 @@ from fastdecode_lib.projections.screens import Screen
 
 Kernels = Literal["auto", "torch", "triton"]
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
-"""What the Triton kernels read; they add up in float32."""
+"""Formats that the Triton kernels read; they add up in float32."""
 FEW = 32
 """Candidates for which the search is fused with the product."""
 SHARE = 8
@@ -192,7 +192,7 @@ class TorchScreenScorer:
         return best.scores, best.ids, lists.counts[:1], best.log_normaliser
 
     def _grouped(self, hidden: Tensor, clusters: Tensor, k: int, refused: Tensor | None, normalise: bool) -> Any:
-        """As `_fused`, one group of rows after another."""
+        """Fused scoring, one group of rows after another."""
         best = torch.full((len(hidden), k), -torch.inf, dtype=self._points.dtype, device=hidden.device)
         ids = torch.full(best.shape, -1, dtype=torch.int32, device=hidden.device)
         log_normaliser = torch.empty(len(hidden), dtype=best.dtype, device=hidden.device)

@@ -67,7 +67,7 @@ class Screen:
 
     @property
     def router(self) -> Matrix:
-        """What scores clusters, the highest being chosen.
+        """Matrix and bias that score clusters, the highest being chosen.
 
         For Euclidean distance that is ``C h - |C|^2 / 2``, half of what eq. 2 of paper 000 is the negative of. Its norm
         bars, read as an absolute value, would choose wrongly: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.

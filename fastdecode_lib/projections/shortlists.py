@@ -49,7 +49,7 @@ class Fitted(ABC):
     name: ClassVar[str]
     needs: ClassVar[str]
     support: ClassVar[Support]
-    """What probabilities are shares of."""
+    """Normaliser of the probabilities."""
 
     def bind(self, source: Source | None) -> Self:
         """Itself: nothing depends on the source."""
@@ -90,7 +90,7 @@ class Fitted(ABC):
 
     @abstractmethod
     def _make_room(self, together: int) -> tuple[Any, ...]:
-        """What `_answer` needs to write in, for so many rows at a time."""
+        """Buffers that `_answer` writes in, for so many rows at a time."""
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser counts banned ones."""

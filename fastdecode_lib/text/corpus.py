@@ -50,7 +50,7 @@ def corpus_folder(data: str | Path | None = None) -> Path:
 
 
 def corpus_fingerprint(data: str | Path | None = None) -> str:
-    """What tells one corpus from another: 16 hex digits of its files' names and bytes, wherever the folder lies.
+    """Fingerprint of a corpus: 16 hex digits of its files' names and bytes, wherever the folder lies.
 
     Raises
     ------

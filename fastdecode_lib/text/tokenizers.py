@@ -67,7 +67,7 @@ class Tokenizer(Protocol):
         ...
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """As `pieces`, for source ids."""
+        """Pieces of source ids."""
         ...
 
     @property
@@ -284,7 +284,7 @@ class MarianText:
         return [self._texts.get(int(i), "<unk>") for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """As `pieces`, in the source's vocabulary."""
+        """Pieces in the source's vocabulary."""
         return [self._source_texts.get(int(i), "<unk>") for i in ids]
 
     @property
@@ -293,7 +293,7 @@ class MarianText:
         return frozenset()
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Nothing: Marian names the target on the source side."""
+        """Empty: Marian names the target on the source side."""
         return ()
 
 
@@ -469,7 +469,7 @@ def _language_tokens(tokenizer: Any) -> dict[str, str]:
 
 
 def _instructions(config: Mapping[str, Any]) -> dict[Direction, str]:
-    """What stands in front of the source, by direction: T5's ``translate English to German: ``."""
+    """Instructions in front of the source, by direction: T5's ``translate English to German: ``."""
     found = {}
     tasks = config.get("task_specific_params")
     for task, settings in (tasks if isinstance(tasks, dict) else {}).items():

@@ -195,7 +195,7 @@ class WordText:
         return frozenset()
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Nothing: the model has one target language."""
+        """Empty: the model has one target language."""
         return ()
 
     def words(self, text: str) -> list[str]:
@@ -221,7 +221,7 @@ class WordText:
         return [_spelled(self._word(self.target, i), self.direction[1]) for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """As `pieces`, in the source's vocabulary."""
+        """Pieces in the source's vocabulary."""
         return [_spelled(self._word(self.source, i), self.direction[0]) for i in ids]
 
     @staticmethod

@@ -102,7 +102,7 @@ def bundle(
 
 
 def _command(name: str, chosen: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:
-    """What trains a model; a base, given by its fingerprint, goes by its name in the manifest."""
+    """Command that trains a model; a base, given by its fingerprint, goes by its name in the manifest."""
     known = {record.fingerprint: record.name for record in read_manifest(folder)}
     begin = "" if base is None else f" --begin-with {known.get(base, base)}"
     return f"fastdecode train {name} --updates {chosen['planned']} --seed {seed}{begin}"

@@ -247,7 +247,7 @@ class HeadLearner:
     # -- learning
 
     def features(self, direction: int, sources: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Features:
-        """What the frozen model makes of some sentences of a direction, as the head sees it."""
+        """Features of some sentences of a direction, as the head sees the frozen model."""
         network: Any = self.model.network
         prefix = self.sessions[direction].constraints.prefix
         lengths = np.array([len(ids) for ids in sources])
@@ -291,7 +291,7 @@ class HeadLearner:
         return torch.from_numpy(self.vocabularies[self.sessions[direction].target or ANY])
 
     def after_update(self) -> None:
-        """Nothing is held anywhere."""
+        """Do nothing: the weights are not bounded."""
 
     # -- looking at the result
 

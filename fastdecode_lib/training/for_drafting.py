@@ -114,7 +114,7 @@ class DraftingLearner(MarianLearner):
         return hidden, encoded
 
     def _features(self, model: Any, sources: Tensor, outputs: Tensor) -> Features:
-        """What the head sees, with the trunk's gradient."""
+        """Features that the head sees, with the trunk's gradient."""
         fed = torch.cat([torch.full_like(outputs[:, :1], self.padding), outputs[:, :-1]], 1)
         hidden, encoded = self._behind(model, sources, fed)
         vectors = model.model.decoder.layers[-1].encoder_attn.v_proj(encoded)

@@ -48,7 +48,7 @@ class LanguageLearner:
             )
 
     def after_update(self) -> None:
-        """Nothing: its weights are free."""
+        """Do nothing: the weights are not bounded."""
 
     @torch.no_grad()
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:

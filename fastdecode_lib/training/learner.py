@@ -1,4 +1,4 @@
-"""What every kind of training is made of: encoded examples in batches, a learner, and a smoothed loss."""
+"""Parts of every kind of training: encoded examples in batches, a learner, and a smoothed loss."""
 
 import shutil
 import zipfile
@@ -117,7 +117,7 @@ def copy_vocabulary(base: Path, folder: Path) -> None:
 
 
 class Learner(Protocol):
-    """What a kind of preset brings to the trainer: its data, its network and its way of writing itself down.
+    """Interface of a kind of model to the trainer: its data, its network and its checkpoint.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Learner(Protocol):
         ...
 
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
-        """What a network of these weights reaches on the dev split; the preset's `measure` is among it, higher is better."""
+        """Scores of a network of these weights on the dev split, the preset's `measure` among them; higher is better."""
         ...
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:

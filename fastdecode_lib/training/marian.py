@@ -113,7 +113,7 @@ class MarianLearner(TranslationLearner):
             )
 
     def after_update(self) -> None:
-        """Nothing: its weights are free."""
+        """Do nothing: the weights are not bounded."""
 
     def _with(self, weights: dict[str, torch.Tensor]) -> Any:
         model = _new_model(self.preset, self.tokenizer).to(self.device).eval()

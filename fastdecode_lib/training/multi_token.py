@@ -127,7 +127,7 @@ class GroupLearner(TranslationLearner):
         return loss
 
     def after_update(self) -> None:
-        """Nothing: its weights are free."""
+        """Do nothing: the weights are not bounded."""
 
     @torch.no_grad()
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:

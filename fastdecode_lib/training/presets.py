@@ -50,7 +50,7 @@ class Recipe:
     corpus: ClassVar[str] = "tatoeba"
     """The part of the corpus it is trained on."""
     measure: ClassVar[str] = "dev_chrf"
-    """What the best checkpoint is chosen by; higher is better."""
+    """Score that the best checkpoint is chosen by; higher is better."""
 
     name: str
     directions: tuple[tuple[str, str], ...] = DIRECTIONS

@@ -33,7 +33,7 @@ def only_trainer(folder: Path) -> Iterator[None]:
 
 
 POSITION = ("update", "planned", "epoch", "seconds", "processor_seconds", "averaged")
-"""What an evaluation in the history says besides its scores."""
+"""Fields of an evaluation in the history besides its scores."""
 CHECKPOINT, BEFORE_DECAY = "checkpoint.safetensors", "before-decay.safetensors"
 
 

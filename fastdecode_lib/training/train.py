@@ -128,7 +128,7 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
 
 
 def _note(work: Path) -> dict[str, Any]:
-    """What is noted of the run that was begun in a folder; empty where none was."""
+    """Note of the run that was begun in a folder; empty where none was."""
     note = work / RUN
     return read_json(note, again="Copy it again, or train in another --folder.") if note.exists() else {}
 

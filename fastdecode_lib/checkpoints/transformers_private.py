@@ -1,4 +1,4 @@
-"""All that this library knows of transformers and its documentation does not promise.
+"""All that this library relies on in transformers without a promise; one file because any release may change it.
 
 Names of prepared arguments, the frame of `generate`, class names of processors, layouts of caches, attributes of modules: a
 release may change any of them, so that nothing else here relies on them. What is not known is an error. Whatever changes

@@ -21,8 +21,15 @@ from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, join_pair
 from fastdecode_lib.text.words import UNKNOWN
 from fastdecode_lib.training import cards
 from fastdecode_lib.training.manifest import add
-from fastdecode_lib.training.presets import LANGUAGE_TAGS, PRESETS, GroupPreset, Preset, RecurrentPreset
-from fastdecode_lib.training.train import BEGUN_WITH, RUN
+from fastdecode_lib.training.presets import (
+    BEGUN_WITH,
+    LANGUAGE_TAGS,
+    PRESETS,
+    RUN,
+    GroupPreset,
+    Preset,
+    RecurrentPreset,
+)
 from fastdecode_lib.translation import Session
 
 JOINED_SEED = 0

@@ -11,6 +11,8 @@ from fastdecode_lib.checkpoints.recurrent import SYSTEMS, RecurrentShape, system
 from fastdecode_lib.checkpoints.weights import find_weights, finished_run
 from fastdecode_lib.text.corpus import DIRECTIONS
 
+RUN, BEGUN_WITH = "run.json", "begun_with"
+"""The file that describes a run, and its field with the fingerprint of the weights that the run began with."""
 LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa<<"}
 
 

@@ -16,12 +16,9 @@ from fastdecode_lib.loading import torch_device
 from fastdecode_lib.store import atomic_file, read_json, recover
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
-from fastdecode_lib.training.presets import PRESETS, Recipe
+from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, Recipe
 from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
-RUN = "run.json"
-BEGUN_WITH = "begun_with"
-"""The fingerprint of the weights that a run began with, where they were trained before."""
 VOCABULARY_PLACE = {
     "marian": "tokenizer",
     "drafting": "tokenizer",

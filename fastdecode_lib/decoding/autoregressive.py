@@ -109,10 +109,10 @@ class Beam:
         Scores are divided by the length to this power; the length counts the end and a forced language.
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
-        (paper 004, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
+        (Devlin, 2017, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     early_stopping : bool
-        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and paper 002 do, without waiting for an
-        open one that could be better.
+        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without waiting for
+        an open one that could be better.
     """
 
     size: int = 5

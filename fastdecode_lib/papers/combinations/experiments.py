@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 STEM = "combinations"
 INTRODUCTION = """\
 Every decoder with every projection that comes with three of the bundled translation models, in every precision; what is fitted
-first (paper 001's learned screens, adaptive softmax) or installed (ScaNN) is not among them. And what is trained for it: drafts
+first (Chen et al.'s learned screens, adaptive softmax) or installed (ScaNN) is not among them. And what is trained for it: drafts
 and models tuned for parallel decoding, English to German. One thread, one sentence at a time, all systems of a table in turns
 in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test
 sentences. Every output marked the same was compared token for token. The notebook `06_combinations` shows the tables with what
@@ -56,10 +56,10 @@ EXPERIMENTS = (
         ),
         arrange=fastest,
         note="The six fastest of each model and its three fastest that lose nothing. Others are refused, each for a stated reason, "
-        "or keep fewer than 5% of plain decoding's outputs. Paper 001's baselines stand here with the knobs that they come with; "
+        "or keep fewer than 5% of plain decoding's outputs. Chen et al.'s baselines stand here with the knobs that they come with; "
         "`vocabulary_clusters.end_to_end` tunes them. Combined speedups are smaller than the product of the parts. Rows of "
-        "`bidirectional` are of an earlier training of that model. Mask-Predict was not at hand for this run; paper 002's table 2 "
-        "has it.",
+        "`bidirectional` are of an earlier training of that model. Mask-Predict was not at hand for this run; table 2 of Imamura "
+        "and Sumita has it.",
     ),
     Experiment(
         STEM,

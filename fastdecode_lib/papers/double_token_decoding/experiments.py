@@ -1,4 +1,4 @@
-"""Paper 002, double-token bidirectional decoding: its tables and figures and what lies beyond, and how each is read."""
+"""Imamura and Sumita, double-token bidirectional decoding: its tables and figures and what lies beyond, and how each is read."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Paper 001, learning to screen the softmax: its tables and figures, what the learning adds, and how each is read."""
+"""Chen et al. (2019), learning to screen the softmax: its tables and figures, what the learning adds, and how each is read."""
 
 from dataclasses import replace
 

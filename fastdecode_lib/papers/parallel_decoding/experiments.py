@@ -1,4 +1,4 @@
-"""Paper 003, parallel decoding: its tables and figures and what it left open, and how each is read."""
+"""Santilli et al. (2023), parallel decoding: its tables and figures and what it left open, and how each is read."""
 
 from typing import TYPE_CHECKING
 
@@ -159,7 +159,7 @@ EXPERIMENTS = (
         costs.cost,
         arrange=pivoted("name", "width", "cost", "width "),
         note="In passes over one position, network and projection. A decoder pays where its tokens a pass exceed this, less what "
-        "it does itself. The compiled engine's stand under paper 004.",
+        "it does itself. The compiled engine's stand under Devlin (2017).",
         chart=Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0),
     ),
     Experiment(

@@ -1,4 +1,4 @@
-"""Paper 004, "Sharp models on dull hardware": its tables and figures and what the compiled engine adds, and how each is read."""
+"""Devlin, "Sharp models on dull hardware": its tables and figures and what the compiled engine adds, and how each is read."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Paper 000, vocabulary projection by clusters and active sets: its tables and figures, and how each is read."""
+"""Amer et al. (2022), vocabulary projection by clusters and active sets: its tables and figures, and how each is read."""
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, gpu, tables

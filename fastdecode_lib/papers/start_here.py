@@ -44,4 +44,4 @@ def comparison(
 COMPARISON = Experiment(
     "start_here", "comparison", "Six decoders on the same sentences", comparison, compares=True, live=True
 )
-PAPER = Paper("start_here", "", "The first notebook", (COMPARISON,))
+PAPER = Paper("start_here", "00_start_here", "Start here", (COMPARISON,))

@@ -98,10 +98,9 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
 def _curves(frame: Any, chart: Any) -> Any:
     """The curves of a table, as the experiment says; None where there is nothing but gaps to draw."""
     import ddgviz
-    from fastdecode_lib.papers.page import drawn, settings_of
 
-    rows = drawn(frame, chart)
-    return ddgviz.curves(rows, **settings_of(chart)) if len(rows) else None
+    rows = chart.rows(frame)
+    return ddgviz.curves(rows, **chart.settings) if len(rows) else None
 
 
 def _pages() -> int:
@@ -133,7 +132,7 @@ def _draw_charts(folder: Path) -> None:
     figures: dict[Path, Any] = {}
     keys: dict[Path, str] = {}
     for name, rows, chart in page.charts():
-        path, settings = folder / f"{name}.svg", page.settings_of(chart) if chart else {}
+        path, settings = folder / f"{name}.svg", chart.settings if chart else {}
         key = f"<!-- {page.chart_key(rows, settings)} -->\n"
         if not (path.is_file() and path.read_text(encoding="utf-8").endswith(key)):
             figures[path] = ddgviz.curves(rows, **settings) if chart else _frontier(rows)

@@ -63,6 +63,19 @@ class Chart:
     x_title: str | None = None
     y_title: str | None = None
 
+    def rows(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """The rows of a table that are drawn."""
+        if "kind" in frame:
+            frame = frame[frame["kind"] != "gap"]
+        for column, value in self.where.items():
+            frame = frame[frame[column] == value]
+        return frame
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How they are drawn, as ``ddgviz.curves`` takes it."""
+        return {name: value for name, value in vars(self).items() if name != "where"}
+
 
 @dataclass(frozen=True)
 class Column:

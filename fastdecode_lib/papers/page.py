@@ -6,7 +6,6 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,15 +37,6 @@ def markdown(frame: "pd.DataFrame", *named: str | Column) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def drawn(frame: "pd.DataFrame", chart: Chart) -> "pd.DataFrame":
-    """The rows of a table that its chart shows."""
-    if "kind" in frame:
-        frame = frame[frame["kind"] != "gap"]
-    for column, value in chart.where.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
 def chart_key(frame: "pd.DataFrame", settings: object) -> str:
     """What a picture was drawn from, in a few letters: the rows and how they are drawn."""
     rows = [plain_row(row) for row in frame.to_dict("records")]
@@ -60,7 +50,7 @@ def charts() -> Iterator[tuple[str, "pd.DataFrame", Chart | None]]:
     for paper in papers():
         for experiment in paper.experiments if paper.conclusion else ():
             if experiment.chart and (frame := _result(experiment)) is not None:
-                yield experiment.name, drawn(frame, experiment.chart), experiment.chart
+                yield experiment.name, experiment.chart.rows(frame), experiment.chart
 
 
 def pages() -> dict[str, str]:
@@ -210,10 +200,3 @@ def with_headlines(readme: str) -> str:
     """The README with its table of methods as the results say it."""
     before, _, rest = readme.partition(BEGIN)
     return f"{before}{BEGIN}\n{headlines('docs/results/', readme=True)}\n{END}{rest.partition(END)[2]}"
-
-
-def settings_of(chart: Chart) -> dict[str, object]:
-    """A chart's settings as `ddgviz.curves` takes them."""
-    settings = asdict(chart)
-    settings.pop("where")
-    return settings

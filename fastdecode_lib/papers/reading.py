@@ -50,6 +50,32 @@ def committed_result(
     return table(experiment.arrange(frame) if experiment.arrange else frame, *(more or experiment.columns))
 
 
+def chart_data(name: str, **where: object) -> dict[str, Any]:
+    """What a committed result's chart is drawn from, as the arguments of ``ddgviz.curves``.
+
+    Parameters
+    ----------
+    name : str
+        ``STEM.TABLE``.
+    where : column=value
+        Rows to draw, besides those that the chart itself chooses.
+
+    Raises
+    ------
+    NoResult
+        If the result does not come with fastdecode.
+    ValueError
+        If the experiment is not drawn as curves.
+    """
+    chart = experiments()[name].chart
+    if chart is None:
+        raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
+    rows = chart.rows(committed(name))
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    return {"frame": rows, **chart.settings}
+
+
 def processors(provenance: Mapping[str, Any]) -> str:
     """The processor of a result, and those of rows that were made apart."""
     names = [f"{provenance['cpu']} ({', '.join(provenance['cpu_flags'])})"]

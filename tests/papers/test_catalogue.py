@@ -31,12 +31,15 @@ def test_experiments_are_named_after_their_function():
 def test_comparison_of_the_first_notebook():
     """No value of ours is missing; lossless rows agree with greedy, and so have its quality."""
     frame = experiments()["start_here.comparison"].run(Scale.TINY)
-    assert not frame.drop(columns="note").isna().any(axis=None)
+    assert not frame[frame.name != "hf"].drop(columns="note").isna().any(axis=None)
+    assert frame.speedup[frame.agreement == 1].is_monotonic_decreasing and frame.name.iloc[-1] == "beam:size=5"
     rows = frame.set_index("name")
+    assert {"hf", "window:width=3"} <= set(rows.index)
     lossless = rows.drop("beam:size=5")
     assert (lossless.agreement == 1).all()
     assert lossless.bleu.nunique() == lossless.chrf.nunique() == 1
-    assert (rows.positions >= rows.calls).all()
+    ours = rows.drop("hf")
+    assert (ours.positions >= ours.calls).all()
     assert (rows.speedup_low <= rows.speedup).all() and (rows.speedup <= rows.speedup_high).all()
 
 

@@ -406,7 +406,7 @@ def test_the_pages_say_what_the_results_say():
 def test_charts_are_drawn_from_the_results():
     folder, names = ROOT / page.FOLDER / page.CHARTS, set()
     for name, rows, chart in page.charts():
-        key = page.chart_key(rows, page.settings_of(chart) if chart else {})
+        key = page.chart_key(rows, chart.settings if chart else {})
         picture = (folder / f"{name}.svg").read_text(encoding="utf-8")
         assert picture.startswith("<svg") and picture.endswith(f"<!-- {key} -->\n"), "run fastdecode figures --pages"
         names.add(f"{name}.svg")

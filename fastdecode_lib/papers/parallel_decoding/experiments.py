@@ -253,7 +253,13 @@ EXPERIMENTS = (
         note="*changed*: share of choices that change when the token at that distance is replaced by padding or by its "
         "runner-up; *independent*: choices that stay without the token before. Joined test sentences of six directions. "
         "Controls, with padding: the same effects on shuffled positions, and the network with its weights in random order.",
-        chart=Chart("distance", "share", "variant", where={"direction": "all"}, y_title="share of choices that change"),
+        chart=Chart(
+            "distance",
+            "share",
+            "variant",
+            where={"direction": "all", "measure": "changed"},
+            y_title="share of choices that change",
+        ),
         counted=True,
     ),
 )

@@ -26,7 +26,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests soak test-versions notebooks format figures train clean install
+.PHONY: help lab app test lint types tests soak test-versions notebooks notebooks-save format figures train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -93,6 +93,10 @@ notebooks: install ## run every notebook, small
 	@! ls notebooks/*.ipynb >/dev/null 2>&1 || FASTDECODE_SCALE=tiny $(BIN)/python -m pytest \
 		--nbval-lax --nbval-current-env --nbval-cell-timeout=120 -n $(TEST_JOBS) --dist loadfile notebooks
 
+notebooks-save: install ## run the notebooks and save them with their pictures; NOTEBOOKS: some of them
+	$(call say,notebooks-save: needs Chromium)
+	$(BIN)/python notebooks/save.py $(NOTEBOOKS)
+
 format: install ## rewrite the sources in the project's format
 	$(call say,format: ruff)
 	$(BIN)/python -m ruff check --fix .
@@ -101,6 +105,7 @@ format: install ## rewrite the sources in the project's format
 figures: install ## draw every figure and table into build/figures
 	$(call say,figures: into build/figures)
 	$(BIN)/fastdecode figures
+	$(BIN)/fastdecode figures --pages
 	for theme in light dark; do $(BIN)/fastdecode translate --from en --to de --decoder window:width=5 --theme $$theme \
 		--svg docs/pictures/passes-$$theme.svg "My sister has been learning to play the piano for two years." >/dev/null; done
 	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py

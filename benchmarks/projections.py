@@ -1,6 +1,6 @@
 """What projections take beside numpy's product and partial sort, one vector at a time, and how precise they are.
 
-All of paper 001's methods at every setting on three trained models, clusters at the size of paper 000's models, and the lossless
+Chen et al.'s methods at every setting on three trained models, clusters at the size of Amer et al.'s models, and the lossless
 projection against the exact one; with --quick, exact projections and a few screens on the bundled language model.
 """
 

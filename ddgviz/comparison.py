@@ -64,13 +64,15 @@ class Comparison(ipywidgets.VBox):
         return f"Comparison({self.a!r}, {self.b!r}, agreement={self.agreement})"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
-        data: dict[str, Any] | None = super()._repr_mimebundle_(**kwargs)
-        drawn = [
-            still(picture.model)["text/html"]
-            for picture in (self.a, self.b)
-            if picture.model.rows and picture.model.columns
-        ]
-        return data if data is None or not drawn else data | {"text/plain": repr(self), "text/html": "<br>".join(drawn)}
+        data = with_pictures(super()._repr_mimebundle_(**kwargs), self)
+        return data and data | {"text/plain": repr(self)}
+
+
+def with_pictures(data: dict[str, Any] | None, comparison: Comparison) -> dict[str, Any] | None:
+    """A widget's representations, and for where no widget can run the decodings that it shows as pictures."""
+    models = [picture.model for picture in (comparison.a, comparison.b)]
+    drawn = [still(model)["text/html"] for model in models if model.rows and model.columns]
+    return data | {"text/html": "<br>".join(drawn)} if data and drawn else data
 
 
 def _steps(one: TraceModel, two: TraceModel) -> Sequence[Step]:

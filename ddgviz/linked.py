@@ -8,7 +8,7 @@ import ipywidgets
 import pandas as pd
 import plotly.graph_objects as go
 
-from ddgviz.comparison import Comparison
+from ddgviz.comparison import Comparison, with_pictures
 from ddgviz.controls import menu
 from ddgviz.figures import curves
 from ddgviz.panel import FIRST
@@ -107,6 +107,9 @@ class Together(ipywidgets.VBox):
         self._stopped.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
+        return with_pictures(super()._repr_mimebundle_(**kwargs), self.comparison)
 
     def run(self, text: str) -> list[dict[str, Any]]:
         """Measure `text` and wait for it; the rows, none if it failed."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import ipywidgets
 
-from ddgviz.comparison import Comparison
+from ddgviz.comparison import Comparison, with_pictures
 from ddgviz.controls import Controls, menu
 from ddgviz.plain import Plain
 from ddgviz.runs import Pace, Run
@@ -162,6 +162,9 @@ class Panel(ipywidgets.VBox):
                 self._refresh()
             else:
                 self.start(passes=1)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
+        return with_pictures(super()._repr_mimebundle_(**kwargs), self.comparison)
 
     def run(self, text: str) -> dict[str, Any] | None:
         """Decode `text` and wait for it.

@@ -24,7 +24,7 @@ LANGUAGE = "fastdecode_language"
 
 @dataclass(frozen=True)
 class LanguageShape(Shape):
-    """Sizes of a language model; the defaults are PTB-Small's of paper 001, table 1.
+    """Sizes of a language model; the defaults are PTB-Small's of Chen et al. (2019), table 1.
 
     Attributes
     ----------

@@ -1,11 +1,11 @@
-"""The shape of a recurrent translation model: its settings, its tensors by name, and the seven systems of paper 004.
+"""The shape of a recurrent translation model: its settings, its tensors by name, and the seven systems of Devlin (2017).
 
 Every matrix is stored as (outputs, inputs), to be applied as ``x @ matrix.T``. With G gates (3 of a GRU, 4 of an LSTM), E the
 width of embeddings, H of one direction of the source, D of the target's recurrent layers, A of the attention, F of the
 fully-connected layers and S = 2 H of the source's hidden vectors:
 
 ======================================= ==================== =========================================================
-name                                    shape                what it is (paper 004, sec. 4 and 5)
+name                                    shape                what it is (Devlin, 2017, sec. 4 and 5)
 ======================================= ==================== =========================================================
 ``source.embedding``                    (source V, E)        a row per source word
 ``source.L.forward.W``, ``.V``, ``.b``  (GH, H) (GH, in) GH  layer L from 0, read left to right: W on its last state, V on
@@ -41,7 +41,7 @@ GATES = {"gru": 3, "lstm": 4}
 STATES = {"gru": 1, "lstm": 2}
 """Vectors a cell remembers: the hidden one, and an LSTM's memory cell after it."""
 RELU_LIMIT, WEIGHT_LIMIT = 10.0, 1.0
-"""Limits to which relu outputs and weights are clipped, so that 16-bit integers hold both (paper 004, sec. 4.1)."""
+"""Limits to which relu outputs and weights are clipped, so that 16-bit integers hold both (Devlin, 2017, sec. 4.1)."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,12 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
 
-    fit = commands.add_parser("fit", help="fit clusters and active sets on recorded contexts (papers 000 and 001)")
-    fit.add_argument("method", choices=("clustered", "screened"), help="by k-means (000), or learned (001)")
+    fit = commands.add_parser(
+        "fit", help="fit clusters and active sets on recorded contexts (Amer et al., Chen et al.)"
+    )
+    fit.add_argument(
+        "method", choices=("clustered", "screened"), help="by k-means (Amer et al.), or learned (Chen et al.)"
+    )
     fit.add_argument("--contexts", metavar="DIR", required=True, help="made by fastdecode record")
     fit.add_argument(
         "--out",

@@ -97,7 +97,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
     rows: list[dict[str, Any]] = [
         {
             "name": e.name,
-            "paper": paper.number,
+            "paper": paper.name,
             "label": e.label,
             "title": e.title.removeprefix(f"{e.label}: "),
             "state": _state(e),

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,15 @@ def add_commands(commands: Any) -> None:
     figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
     figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
     figures.add_argument("--make", action="store_true", help="make what has no result yet, too: long runs")
+    figures.add_argument(
+        "--pages", action="store_true", help="write the pages of results and their charts into docs/results instead"
+    )
     figures.set_defaults(run=_figures)
 
 
 def _figures(options: argparse.Namespace) -> int:
+    if options.pages:
+        return _pages()
     import ddgviz
     from ddgviz.figures import frontier
     from fastdecode_lib.loading import load
@@ -91,16 +97,73 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
 
 def _curves(frame: Any, chart: Any) -> Any:
     """The curves of a table, as the experiment says; None where there is nothing but gaps to draw."""
-    from dataclasses import asdict
-
     import ddgviz
 
-    settings = asdict(chart)
-    if "kind" in frame:
-        frame = frame[frame["kind"] != "gap"]
-    for column, value in settings.pop("where").items():
-        frame = frame[frame[column] == value]
-    return ddgviz.curves(frame, **settings) if len(frame) else None
+    rows = chart.rows(frame)
+    return ddgviz.curves(rows, **chart.settings) if len(rows) else None
+
+
+def _pages() -> int:
+    """Write docs/results and the README's table; a chart is drawn again only where its rows have changed."""
+    from fastdecode_lib.papers import page
+    from fastdecode_lib.store import atomic_file
+
+    readme = Path("README.md")
+    texts = {page.FOLDER / name: text for name, text in page.pages().items()}
+    texts[readme] = page.with_headlines(readme.read_text(encoding="utf-8"))
+    for path, text in texts.items():
+        with atomic_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        print(path)
+    _draw_charts(page.FOLDER / page.CHARTS)
+    return 0
+
+
+def _draw_charts(folder: Path) -> None:
+    """Draw the charts of the pages whose rows have changed as SVG, in one go."""
+    import plotly.io
+
+    import ddgviz
+    from ddgviz.browser import find_browser
+    from fastdecode_lib.papers import page
+    from fastdecode_lib.store import atomic_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figures: dict[Path, Any] = {}
+    keys: dict[Path, str] = {}
+    for name, rows, chart in page.charts():
+        path, settings = folder / f"{name}.svg", chart.settings if chart else {}
+        key = f"<!-- {page.chart_key(rows, settings)} -->\n"
+        if not (path.is_file() and path.read_text(encoding="utf-8").endswith(key)):
+            figures[path] = ddgviz.curves(rows, **settings) if chart else _frontier(rows)
+            keys[path] = key
+    if not figures:
+        return
+    find_browser()
+    with tempfile.TemporaryDirectory() as made:
+        drawings = [Path(made) / path.name for path in figures]
+        plotly.io.write_images(list(figures.values()), drawings, width=860)
+        for path, drawing in zip(figures, drawings, strict=True):
+            with atomic_file(path) as temporary:
+                temporary.write_text(drawing.read_text(encoding="utf-8") + f"\n{keys[path]}", encoding="utf-8")
+            print(path)
+
+
+def _frontier(rows: Any) -> Any:
+    """All methods by speed and by outputs unchanged; names of the lossless ones, which lie on a line, stand aslant above it."""
+    import ddgviz
+
+    rows = rows.dropna(subset=["unchanged"])
+    titles = {"x_title": "times as fast as greedy decoding", "y_title": "share of outputs unchanged"}
+    figure = ddgviz.frontier(rows, "speedup", "unchanged", "method", **titles)
+    lossless = rows[rows["unchanged"] == 1].set_index("method")["speedup"]
+    for label in figure.layout.annotations:
+        if label.text in lossless:
+            label.update(
+                x=lossless[label.text], y=1, xanchor="left", yanchor="bottom", textangle=-45, yshift=4, xshift=-4
+            )
+    figure.update_layout(height=560)
+    return figure.update_yaxes(tickformat=".0%", tickvals=[0.6, 0.7, 0.8, 0.9, 1], range=[0.57, 1.17])
 
 
 def _write_tables(e: Any, frame: Any, stem: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from fastdecode_lib.cli.common import UsageError
 
 UNTUNED = (
-    "The knobs of paper 001's baselines, svd and those below it, want tuning for each model: as they are, most lose much of the "
+    "The knobs of Chen et al.'s baselines, svd and those below it, want tuning for each model: as they are, most lose much of the "
     "output. `fastdecode experiment vocabulary_clusters.end_to_end` tunes and measures them all."
 )
 

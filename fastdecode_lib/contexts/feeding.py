@@ -194,7 +194,7 @@ class _Texts:
 
 @dataclass(frozen=True)
 class Translations(_Texts):
-    """Outputs of a translation model itself, as in paper 000: its inputs are unlabelled texts.
+    """Outputs of a translation model itself, as in Amer et al. (2022): its inputs are unlabelled texts.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
     method : "clustered" or "screened"
         Papers 000 and 001.
     per : "direction", "target" or "all"
-        Paper 000, section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
+        Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.
     **knobs
         Of `fit_clustered` or `fit_screened`.

@@ -1,6 +1,6 @@
 """Recorded contexts, on which projections are fitted; one file because what writes a shard must match what reads it.
 
-Papers 000 and 001 both start from such a table. On disk it is a folder: ``contexts.json`` says how it was made, and each
+Amer et al. and Chen et al. both start from such a table. On disk it is a folder: ``contexts.json`` says how it was made, and each
 ``shard-NNNNN`` holds the rows of some sentences:
 
 ============== ========================== ===================================================================

@@ -110,9 +110,9 @@ class Beam:
         settings of generation say otherwise, or else 1.0.
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
-        (paper 004, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
+        (Devlin, 2017, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     early_stopping : bool, optional
-        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and paper 002 do, without waiting for an
+        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without waiting for an
         open one that could be better. What the checkpoint's settings say otherwise, or else False.
     """
 

@@ -1,4 +1,4 @@
-"""Several tokens a step (paper 002), greedy and by beam; one file because both read steps and ends the same way."""
+"""Several tokens a step (Imamura and Sumita, 2020), greedy and by beam; one file because both read steps and ends the same way."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from fastdecode_lib.decoding.folding import place, unfolded
 
 @dataclass(frozen=True)
 class DoubleToken:
-    """Greedy decoding and beam search for models of any number n of tokens a step (paper 002).
+    """Greedy decoding and beam search for models of any number n of tokens a step (Imamura and Sumita, 2020).
 
     A step scores all slots of a group at once: none sees the others' tokens. Greedy decoding takes the best token of each
     slot, and behind an end nothing but ends. Beam search is algorithm 1: groups are put together slot by slot, the 2W best

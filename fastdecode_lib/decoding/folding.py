@@ -1,4 +1,4 @@
-"""In which order a model puts out a sentence's tokens, several at a step: folding into groups, and back (paper 002, sec. 3).
+"""The order in which a model puts out several tokens a step: folding into groups, and back (Imamura and Sumita, section 3).
 
 A model of n tokens a step emits groups of n slots. In order from one end, slot i is token i; from both ends, slots are by
 turns the next token from the left and the next from the right, so that the middle comes last. Behind the tokens stand
@@ -23,7 +23,7 @@ def folded(tokens: Sequence[Token], end: Token, tokens_per_step: int, both_ends:
     [1, 2, 3, 4, 0, 0]
     """
     if tokens_per_step < 1:
-        raise ValueError(f"A step emits at least one token: got {tokens_per_step}. Paper 002 has 2.")
+        raise ValueError(f"A step emits at least one token: got {tokens_per_step}. Imamura and Sumita have 2.")
     slots = [*tokens]
     if both_ends:
         left, right = slots[: (len(slots) + 1) // 2], slots[(len(slots) + 1) // 2 :]

@@ -1,4 +1,4 @@
-"""Mask-Predict (Ghazvininejad et al., 2019), paper 002's non-autoregressive rival: fill in, mask the least sure, fill in again."""
+"""Mask-Predict (Ghazvininejad et al., 2019), the rival of two tokens a step: fill in, mask the least sure, fill in again."""
 
 from dataclasses import dataclass
 from time import perf_counter

@@ -63,7 +63,7 @@ class Window:
             File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
         model : str, optional
             For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies,
-            such as one that puts out two tokens a step (paper 002).
+            such as one that puts out two tokens a step (Imamura and Sumita, 2020).
         head : str, optional
             File of the draft head, as ``fastdecode draft-head`` writes it; looked for beside the model otherwise.
         """

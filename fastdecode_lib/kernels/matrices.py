@@ -112,7 +112,7 @@ class Matrix:
         Parameters
         ----------
         multiplier : int
-            Fixed point as in paper 004, section 4.1, int16 only: weights and rows are multiplied by a fixed number (the
+            Fixed point as in Devlin (2017), section 4.1, int16 only: weights and rows are multiplied by a fixed number (the
             paper's reference: 1024). The rows' is halved as often as it takes for the sums to fit.
         largest : float
             With a multiplier: the rows' entries are cut off here (1 for tanh, 10 for the clipped ReLU).
@@ -269,7 +269,7 @@ def _rounded(weight: np.ndarray, scale: np.ndarray, kind: Any) -> tuple[np.ndarr
 def _fixed_point(
     weight: np.ndarray, multiplier: int, largest: float, name: str
 ) -> tuple[np.ndarray, np.float32, int, int]:
-    """Paper 004's fixed point, with the check it leaves out: integer weights, their scale, the rows' multiplier and limit."""
+    """Devlin's fixed point, with the check it leaves out: integer weights, their scale, the rows' multiplier and limit."""
     if not 1 <= multiplier <= 32767:
         raise ValueError(f"A multiplier must be from 1 to 32767, got {multiplier}. The paper's reference uses 1024.")
     top = float(np.abs(weight).max())

@@ -1,4 +1,4 @@
-"""Steps between the products of a recurrent model: gates, attention, clipped layers (paper 004, sec. 4 and 5).
+"""Steps between the products of a recurrent model: gates, attention, clipped layers (Devlin, 2017, sec. 4 and 5).
 
 Sigmoid and tanh come in three ways: one after another from the C library, from tables as in the paper's section 4.4, and as
 polynomials that many lanes compute at once.

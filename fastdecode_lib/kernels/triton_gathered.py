@@ -1,4 +1,4 @@
-"""Triton kernels for listed rows of a weight on a GPU; one file because they are the steps of one projection (paper 000).
+"""Triton kernels for listed rows of a weight on a GPU; one file because they are the steps of one projection (Amer et al., 2022).
 
 The nearest centroid, the union of the sets of some rows, the product with a list of rows of the weight, and the product
 fused with the search for the best, so that no scores are written. Scores are float32, summed in one fixed order: a row's
@@ -74,7 +74,7 @@ class Best:
 def nearest(hidden: Tensor, points: Tensor, constants: Tensor) -> Tensor:
     """The point of highest ``points @ h + constants`` for each hidden vector (N, D), of equals the first; int32 (N,).
 
-    With constants of ``-|C|^2 / 2`` that is the lowest ``|C|^2 - 2 C h``, eq. 2 of paper 000; with none the highest product.
+    With constants of ``-|C|^2 / 2`` that is the lowest ``|C|^2 - 2 C h``, eq. 2 of Amer et al.; with none the highest product.
     """
     lists = Lists.whole(len(points), points.device)
     return _top_k(hidden, points, constants, 1, lists, None, None, False, None, missing=0).ids[:, 0]

@@ -305,7 +305,7 @@ def choose(
     sentences : sequence of str
         Text like that to be translated; never what results are reported on.
     projections : iterable of str, optional
-        Those that need nothing, a lexicon or screens beside the model, unless they are given: not the baselines of paper 001.
+        Those that need nothing, a lexicon or screens beside the model, unless they are given: not the baselines of Chen et al.
     near : float
         Share of outputs that must be greedy decoding's for a loss to be next to none.
 

@@ -1,6 +1,6 @@
 """Which tokens of a translation depend on which; one file because replacing a token and counting what changes are one probe.
 
-The passes of a parallel decoder show the order in which tokens settle; this is what lies behind it (paper 003, "Speedup
+The passes of a parallel decoder show the order in which tokens settle; this is what lies behind it (Santilli et al., "Speedup
 Analysis"). The token at slot j is replaced, all others are held at greedy decoding's, and slot i depends on slot j where
 another token is chosen at i. What stands between them is held too, so nothing reaches i by way of a third token.
 """

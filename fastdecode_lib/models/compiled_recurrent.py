@@ -1,4 +1,4 @@
-"""The recurrent models of paper 004 on a CPU; one file because every speed-up is a switch of the same step.
+"""The recurrent models of Devlin (2017) on a CPU; one file because every speed-up is a switch of the same step.
 
 Which states two hypotheses share is known from where they stand, not from comparing numbers: every state is a node, a row of
 the decoder's state is a path of nodes, and rows whose paths end at the same node share it (sec. 4.5).

@@ -49,7 +49,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Networks that share source and target vocabularies, stepped together; satisfies `core.Model` (paper 004, E1 and E2).
+    """Networks that share source and target vocabularies, stepped together; satisfies `core.Model` (Devlin, 2017, E1 and E2).
 
     Parameters
     ----------

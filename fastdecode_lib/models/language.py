@@ -1,4 +1,4 @@
-"""LSTM language models in torch (paper 001, table 1): a target that grows without a source.
+"""LSTM language models in torch (Chen et al., 2019, table 1): a target that grows without a source.
 
 A `core.Model` like any other, so that every decoder and every projection runs on it; the source it is given only says how
 many texts there are.

@@ -63,6 +63,19 @@ class Chart:
     x_title: str | None = None
     y_title: str | None = None
 
+    def rows(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """The rows of a table that are drawn."""
+        if "kind" in frame:
+            frame = frame[frame["kind"] != "gap"]
+        for column, value in self.where.items():
+            frame = frame[frame[column] == value]
+        return frame
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How they are drawn, as ``ddgviz.curves`` takes it."""
+        return {name: value for name, value in vars(self).items() if name != "where"}
+
 
 @dataclass(frozen=True)
 class Column:
@@ -204,26 +217,93 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class Citation:
+    """Where a paper is found.
+
+    Attributes
+    ----------
+    authors : str
+        As a text names them: ``Amer et al.``
+    year : int
+    title : str
+    link : str
+        Its DOI or its page at arXiv.
+    """
+
+    authors: str
+    year: int
+    title: str
+    link: str
+
+    @property
+    def name(self) -> str:
+        """Authors and year, as ``Amer et al. (2022)``."""
+        return f"{self.authors} ({self.year})"
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What came of a paper here, a sentence or two each, in Markdown.
+
+    Attributes
+    ----------
+    claims : str
+        What the paper says.
+    found : str
+        What was measured here.
+    differs : str
+        Where the two differ.
+    why : str
+        What the difference comes from, as far as it is known.
+    use : str
+        What to do with it.
+    """
+
+    claims: str
+    found: str
+    differs: str
+    why: str
+    use: str
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper, or another group of experiments with a notebook.
 
     Attributes
     ----------
     stem : str
-        Of the experiments and the notebook.
-    number : str
-        ``"000"`` to ``"004"``; empty for what is no paper.
+        Of the experiments and of the page of results.
+    notebook : str
+        The notebook's name, without its suffix.
     title : str
     experiments : tuple of Experiment
-    introduction : str
-        On the results page, in Markdown.
+    citation : Citation or None
+        None for what is no paper.
+    conclusion : Conclusion or None
+        On top of the page of results; what has none has no page.
+    chart : str
+        The experiment whose chart stands first on the page.
+    setup : str
+        What was measured and how, for the whole page, in Markdown.
+    differences : tuple of str
+        What was done otherwise than in the paper.
     inconsistencies : tuple of str
         What does not add up in the paper.
     """
 
     stem: str
-    number: str
+    notebook: str
     title: str
     experiments: tuple[Experiment, ...]
-    introduction: str = ""
+    citation: Citation | None = None
+    conclusion: Conclusion | None = None
+    chart: str = ""
+    setup: str = ""
+    differences: tuple[str, ...] = ()
     inconsistencies: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Authors and year of the paper; the title of what is none."""
+        return self.citation.name if self.citation else self.title

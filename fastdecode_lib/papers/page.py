@@ -1,74 +1,202 @@
-"""docs/results.md from the papers on, written from the committed results: ``python -m fastdecode_lib.papers.page``."""
+"""The pages of results, docs/results/, and the README's table, as Markdown from the committed results.
 
+``fastdecode figures --pages`` draws their charts and writes them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastdecode_lib.papers.catalogue import papers
-from fastdecode_lib.papers.experiment import Paper
-from fastdecode_lib.papers.outcomes import NoResult, committed
-from fastdecode_lib.papers.reading import gaps, is_noisy, processors, selected, texts
-from fastdecode_lib.store import atomic_file
+from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.headlines import HEADLINES, measured
+from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
+from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
+from fastdecode_lib.store import plain_row
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PAGE = Path("docs") / "results.md"
-WRITTEN = "<!-- What follows is written by: python -m fastdecode_lib.papers.page -->"
+FOLDER = Path("docs") / "results"
+CHARTS = "charts"
+RAW = "../../fastdecode_lib/results"
+BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of headlines -->"
+FRONTIER = "frontier"
 
 
-def markdown(frame: "pd.DataFrame", *named: object) -> str:
+def markdown(frame: "pd.DataFrame", *named: str | Column) -> str:
     """A table in Markdown, numbers to the right. Parameters as for `reading.selected`."""
     from pandas.api.types import is_numeric_dtype
 
-    rows, present = selected(frame, *named)  # type: ignore[arg-type]
-    cells = texts(frame, *named)  # type: ignore[arg-type]
+    rows, present = selected(frame, *named)
+    cells = texts(frame, *named)
     sides = ["---:" if is_numeric_dtype(rows[column.name]) else "---" for column in present]
     lines = [list(cells), sides, *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def section(paper: Paper) -> str:
-    """A paper's part of the page; tables without a result are named at its end, with the command that makes them."""
-    title = f"Paper {paper.number}: {paper.title}" if paper.number else paper.title
-    blocks, missing = [f"## {title}", paper.introduction], []
+def chart_key(frame: "pd.DataFrame", settings: object) -> str:
+    """What a picture was drawn from, in a few letters: the rows and how they are drawn."""
+    rows = [plain_row(row) for row in frame.to_dict("records")]
+    content = json.dumps([rows, settings], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def charts() -> Iterator[tuple[str, "pd.DataFrame", Chart | None]]:
+    """Every chart of the pages: its file's stem, the rows drawn, and how; the frontier of all methods has no `Chart`."""
+    yield FRONTIER, measured(), None
+    for paper in papers():
+        for experiment in paper.experiments if paper.conclusion else ():
+            if experiment.chart and (frame := _result(experiment)) is not None:
+                yield experiment.name, experiment.chart.rows(frame), experiment.chart
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its file's name."""
+    return {"README.md": landing()} | {f"{paper.stem}.md": page(paper) for paper in papers() if paper.conclusion}
+
+
+def headlines(link: str, *, readme: bool = False) -> str:
+    """The table of methods; `link` leads from the file that holds it to the folder of pages.
+
+    Parameters
+    ----------
+    readme : bool
+        One row a paper, with its notebook, in place of all that one can type.
+    """
+    by_stem = {paper.stem: paper for paper in papers()}
+    frame = measured(tuple(h for h in HEADLINES if h.command and (h.readme or not readme)))
+    names = []
+    for stem in frame["stem"]:
+        paper = by_stem[stem]
+        notebook = f"{link.removesuffix('docs/results/')}notebooks/{paper.notebook}.ipynb" if readme else ""
+        more = f" ([notebook]({notebook}), [results]({link}{stem}.md))" if readme else ""
+        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{stem}.md'})"
+        names.append(name + more)
+    unchanged = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(frame)]
+    rows = frame.assign(paper=names, kept=unchanged)
+    method = Column("method") if not readme else None
+    shown = columns(*(c for c in (Column("paper"), method) if c), Column("command", "what to type"))
+    return markdown(rows, *shown, Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"))
+
+
+def _unchanged(frame: "pd.DataFrame") -> Iterator[tuple[float, str]]:
+    return zip(frame["unchanged"], frame["instead"], strict=True)
+
+
+def landing() -> str:
+    """The first page of results."""
+    links = "\n".join(
+        f"- [{paper.name}]({paper.stem}.md): {paper.title}" if paper.citation else f"- [{paper.name}]({paper.stem}.md)"
+        for paper in papers()
+        if paper.conclusion
+    )
+    return f"""# Results
+
+![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
+
+Speedup over our own greedy decoding with the exact projection, against the share of outputs that stay the same, token for token:
+one thread, one sentence at a time, 95% intervals. Points come from several runs on small models, each over its own baseline in the
+same run; the pages say which. A point at the top loses nothing.
+
+{headlines("")}
+
+{NOISY}: noisy, the middle half of a row's times spreads over more than a tenth of their median; go by the interval. Against Hugging
+Face's `generate` our greedy decoding, the baseline here, is itself 4.3 times as fast on the bundled model.
+
+{links}
+- [The bundled models](models.md): quality, and all decoders beside Hugging Face and CTranslate2
+
+Each page has the conclusion, the charts and tables of its paper with the paper's values in the same row, and what differs from the
+paper. [How numbers are made](../numbers.md) says how times are taken; words such as *pass* and *draft* are in the
+[glossary](../glossary.md). `fastdecode experiment --list` has every table with its state, and
+[`fastdecode_lib/results`]({RAW}) their raw times, versions and settings.
+"""
+
+
+def page(paper: Paper) -> str:
+    """The page of a paper: conclusion, setup, a section for each table or figure, what differs from the paper."""
+    said = paper.conclusion
+    assert said is not None
+    heading = paper.title if paper.citation is None else f"{paper.name}: {paper.title}"
+    blocks = [f"# {heading}"]
+    if paper.citation:
+        cited = paper.citation
+        blocks.append(f"{cited.authors} ({cited.year}), *[{cited.title}]({cited.link})*.")
+    labels = (
+        ("The claim", said.claims),
+        ("Found here", said.found),
+        ("Where it differs", said.differs),
+        ("Why", said.why),
+        ("What to use", said.use),
+    )
+    blocks.append("\n".join(f"- **{label}**: {sentence}" for label, sentence in labels))
+    blocks.append(f"![{_title(paper, paper.chart)}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
+    blocks.append(
+        f"{paper.setup} {NOISY} marks a noisy time. Live: the notebook "
+        f"[`{paper.notebook}`](../../notebooks/{paper.notebook}.ipynb)."
+    )
+    missing = []
     for experiment in paper.experiments:
-        if not experiment.on_page:
-            continue
-        try:
-            frame = committed(experiment.name)
-        except NoResult:
+        frame = _result(experiment)
+        if frame is not None and (experiment.on_page or experiment.chart):
+            blocks += _section(experiment, frame, experiment.table == paper.chart)
+        elif experiment.on_page:
             missing.append(experiment.title)
-            continue
-        provenance = frame.attrs["provenance"]
-        timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
-        noise = f" {is_noisy(timed).sum()} of {len(timed)} rows are noisy." if is_noisy(timed).any() else ""
-        rows = experiment.arrange(frame) if experiment.arrange else frame
-        blocks += [
-            f"### {experiment.title}",
-            f"`{provenance['command']}`, {processors(provenance)}.{noise}",
-            markdown(rows, *experiment.columns),
-            " ".join([experiment.note, *(f"{gap.rstrip('.')}." for gap in gaps(frame))]).strip(),
-        ]
+    blocks += _differences(paper, missing)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _result(experiment: Experiment) -> "pd.DataFrame | None":
+    try:
+        return committed(experiment.name)
+    except NoResult:
+        return None
+
+
+def _title(paper: Paper, table: str) -> str:
+    return next(e.title for e in paper.experiments if e.table == table)
+
+
+def _section(experiment: Experiment, frame: "pd.DataFrame", first: bool) -> list[str]:
+    """A table or figure: chart, table, note, and how it was made; the chart on top of the page is not shown again."""
+    blocks = [f"## {experiment.title}"]
+    if experiment.chart and not first:
+        blocks.append(f"![{experiment.title}]({CHARTS}/{experiment.name}.svg)")
+    rows = experiment.arrange(frame) if experiment.arrange else frame
+    notes = [experiment.note, *(f"{gap.rstrip('.')}." for gap in gaps(frame))]
+    if experiment.on_page:
+        blocks.append(markdown(rows, *experiment.columns))
+        if without := absent(rows, *experiment.columns):
+            notes.append(f"Not measured: {', '.join(without)}.")
+    blocks.append(" ".join(note for note in notes if note))
+    about = frame.attrs["provenance"]
+    timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
+    noise = f" {is_noisy(timed).sum()} of {len(timed)} rows are noisy." if is_noisy(timed).any() else ""
+    raw = result_name(experiment.name, "laptop")
+    blocks.append(f"[Raw]({RAW}/{raw}): `{about['command']}`, {processors(about)}.{noise}")
+    return blocks
+
+
+def _differences(paper: Paper, missing: list[str]) -> list[str]:
+    blocks = []
+    if paper.differences:
+        title = "What differs from the paper" if paper.citation else "What is not in it"
+        blocks += [f"## {title}", "\n".join(f"- {sentence}" for sentence in paper.differences)]
     if paper.inconsistencies:
-        sentences = "\n".join(f"- {sentence}" for sentence in paper.inconsistencies)
-        blocks += ["### What does not add up in the paper", sentences]
+        blocks += [
+            "## What does not add up in the paper",
+            "\n".join(f"- {sentence}" for sentence in paper.inconsistencies),
+        ]
     if missing:
         command = f"fastdecode experiment {paper.stem} --scale laptop --results fastdecode_lib/results"
         blocks.append(f"Not measured yet (`{command}`): {'; '.join(missing)}.")
-    return "\n\n".join(block for block in blocks if block)
+    return blocks
 
 
-def written() -> str:
-    """What is written of the page."""
-    return "\n\n".join([WRITTEN, *(section(paper) for paper in papers() if paper.introduction)]) + "\n"
-
-
-def write(page: Path = PAGE) -> None:
-    """Write the page's sections on papers, behind what it says before them."""
-    before = page.read_text(encoding="utf-8").partition(WRITTEN)[0]
-    with atomic_file(page) as temporary:
-        temporary.write_text(before + written(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write()
+def with_headlines(readme: str) -> str:
+    """The README with its table of methods as the results say it."""
+    before, _, rest = readme.partition(BEGIN)
+    return f"{before}{BEGIN}\n{headlines('docs/results/', readme=True)}\n{END}{rest.partition(END)[2]}"

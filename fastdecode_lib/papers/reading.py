@@ -1,6 +1,7 @@
 """Tables for reading: the columns an experiment declares, how its result was made, and the paper's values beside ours."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 SHORT = 26
 """Characters of a text that stays on one line of a table."""
+NOISY = "≈"
+"""Stands before a time where the middle half of its runs spreads over more than a tenth of their median."""
+TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
+"""What a gap says of a model that is not trained."""
 
 
 def committed_result(
@@ -45,6 +50,32 @@ def committed_result(
     return table(experiment.arrange(frame) if experiment.arrange else frame, *(more or experiment.columns))
 
 
+def chart_data(name: str, **where: object) -> dict[str, Any]:
+    """What a committed result's chart is drawn from, as the arguments of ``ddgviz.curves``.
+
+    Parameters
+    ----------
+    name : str
+        ``STEM.TABLE``.
+    where : column=value
+        Rows to draw, besides those that the chart itself chooses.
+
+    Raises
+    ------
+    NoResult
+        If the result does not come with fastdecode.
+    ValueError
+        If the experiment is not drawn as curves.
+    """
+    chart = experiments()[name].chart
+    if chart is None:
+        raise ValueError(f"Only a result that declares a chart can be drawn: got {name}. Draw its table's columns.")
+    rows = chart.rows(committed(name))
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    return {"frame": rows, **chart.settings}
+
+
 def processors(provenance: Mapping[str, Any]) -> str:
     """The processor of a result, and those of rows that were made apart."""
     names = [f"{provenance['cpu']} ({', '.join(provenance['cpu_flags'])})"]
@@ -68,8 +99,23 @@ def _made_on(frame: "pd.DataFrame") -> str:
 
 
 def gaps(frame: "pd.DataFrame") -> list[str]:
-    """Why rows of a table are empty, each reason once."""
-    return list(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
+    """Why rows of a table are empty, each reason once; models that are not trained in one sentence."""
+    return _reasons(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
+
+
+def _reasons(gaps: Iterable[str]) -> list[str]:
+    gaps = list(dict.fromkeys(gaps))
+    untrained = [found[1] for gap in gaps if (found := TRAIN.search(gap))]
+    others = [gap for gap in gaps if not TRAIN.search(gap)]
+    if untrained:
+        others.append(f"Not trained: {', '.join(dict.fromkeys(untrained))}. Each by: fastdecode train NAME --data DIR")
+    return others
+
+
+def absent(frame: "pd.DataFrame", *named: str | Column) -> list[str]:
+    """Headings of declared columns that hold nothing here. Parameters as for `selected`."""
+    present = {column.name for column in selected(frame, *named)[1]}
+    return [column.title for column in columns(*named) if column.name not in present]
 
 
 def not_measured(stem: str) -> str:
@@ -82,16 +128,16 @@ def not_measured(stem: str) -> str:
             continue
         title = experiment.title.partition(":")[0]
         try:
-            reasons_here = gaps(committed(experiment.name))
+            frame = committed(experiment.name)
         except NoResult:
             missing.append(title)
             continue
-        if reasons_here:
+        if gaps(frame):
             partly.append(title)
-            reasons += reasons_here
+            reasons += list(frame["gap"].dropna())
     states = [("Not measured yet", missing), ("Measured in part", partly)]
     lines = [f"{state}: {'; '.join(titles)}." for state, titles in states if titles]
-    return "\n".join([*lines, *dict.fromkeys(reasons)]) or "All tables and figures are measured."
+    return "\n".join([*lines, *_reasons(reasons)]) or "All tables and figures are measured."
 
 
 def is_noisy(frame: "pd.DataFrame") -> "pd.Series":
@@ -101,7 +147,7 @@ def is_noisy(frame: "pd.DataFrame") -> "pd.Series":
 
 
 def selected(frame: "pd.DataFrame", *named: str | Column) -> tuple["pd.DataFrame", tuple[Column, ...]]:
-    """The rows and columns that are read, with intervals.
+    """The rows and columns that are read, with intervals, and a column ``noisy`` where a row is.
 
     Left out are rows of kind *gap* without a number, and columns that the table lacks or that hold nothing.
 
@@ -123,21 +169,26 @@ def selected(frame: "pd.DataFrame", *named: str | Column) -> tuple["pd.DataFrame
         numbers = frame[[c.name for c in declared if c.name in frame]].select_dtypes("number").notna().any(axis=1)
         frame = frame[(frame["kind"] != "gap") | numbers]
     present = tuple(c for c in declared if c.name in frame and frame[c.name].notna().any())
-    if is_noisy(frame).any() and not {"noisy", "note"} & {c.name for c in present}:
-        frame, present = frame.assign(noise=is_noisy(frame).map({True: "noisy"})), (*present, Column("noise", " "))
     names = [name for c in present for name in (c.name, f"{c.name}_low", f"{c.name}_high") if name in frame]
-    return frame[names], present
+    noisy = is_noisy(frame)
+    return frame[names].assign(**({"noisy": noisy} if noisy.any() else {})), present
 
 
 def texts(frame: "pd.DataFrame", *named: str | Column) -> "pd.DataFrame":
-    """A table as it is read: headings and cells of text. Parameters as for `selected`."""
+    """A table as it is read: headings and cells of text, noisy times marked. Parameters as for `selected`."""
     import pandas as pd
 
     rows, present = selected(frame, *named)
+    timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
+    marks = rows["noisy"].map({True: f"{NOISY} ", False: ""}) if "noisy" in rows else [""] * len(rows)
     cells = {}
     for column in present:
         low, high = (rows.get(f"{column.name}{end}", [None] * len(rows)) for end in ("_low", "_high"))
-        cells[column.title] = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
+        said = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
+        said = (
+            [mark + text if text else "" for mark, text in zip(marks, said, strict=True)] if column in timed else said
+        )
+        cells[column.title] = said
     return pd.DataFrame(cells, index=rows.index)
 
 
@@ -159,7 +210,7 @@ def table(frame: "pd.DataFrame", *named: str | Column) -> "Styler":
     style = texts(frame, *named).style.format(escape="html").format_index(escape="html", axis=1).hide(axis="index")
     for column in (column for column in present if not is_numeric_dtype(rows[column.name])):
         short = rows[column.name].astype(str).str.len().max() <= SHORT
-        cells = {"white-space": "nowrap"} if short else {"max-width": "26em", "overflow-wrap": "anywhere"}
+        cells = {"white-space": "nowrap"} if short else {"min-width": "12em", "overflow-wrap": "break-word"}
         style.set_properties(subset=[column.title], **{"text-align": "left"} | cells)
         style.set_table_styles({column.title: [{"selector": "th", "props": "text-align: left"}]}, overwrite=False)
     return style
@@ -196,21 +247,26 @@ def with_paper_curve(frame: "pd.DataFrame", column: str, group: str, label: str 
     return pd.concat([frame[frame["kind"] == "measured"], paper], ignore_index=True)
 
 
-def with_paper_values(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
-    """One column as a small table: our rows by direction with their mean, then the paper's.
+def beside_paper(frame: "pd.DataFrame", *keys: str) -> "pd.DataFrame":
+    """The paper's values in our rows of the same keys, in place of rows of kind *paper*; those without one of ours behind.
 
-    The paper's values are taken from the columns ``paper_{column}`` and ``paper_MODEL_{column}``.
+    Parameters
+    ----------
+    keys : str
+        Columns that tell which of our rows a row of the paper belongs to. The paper's columns begin with ``paper_``.
     """
-    keys = ["name", *(key for key in ("set", "protocol") if key in frame)]
-    ours = frame[frame["kind"] == "measured"]
-    wide = ours.pivot_table(index=keys, columns="direction", values=column, sort=False).rename_axis(columns=None)
-    wide["mean"] = wide.mean(axis=1)
-    for printed in (name for name in frame if name.startswith("paper_") and name.endswith(column)):
-        model = printed.removeprefix("paper_").removesuffix(column).strip("_")
-        values = frame.drop_duplicates(["name", "direction"]).pivot_table(
-            index="name", columns="direction", values=printed
-        )
-        for direction in values:
-            label = f"paper {model}".strip()
-            wide[f"{label}, {direction}"] = wide.index.get_level_values("name").map(values[direction])
-    return wide.reset_index()
+    import pandas as pd
+
+    names = list(keys)
+    is_paper = frame["kind"] == "paper"
+    values = [name for name in frame if str(name).startswith("paper_")]
+    printed = frame[is_paper].groupby(names, sort=False)[values].first()
+    ours = frame[~is_paper].drop(columns=values).join(printed, on=names)
+    known = pd.MultiIndex.from_frame(ours[names]) if len(names) > 1 else pd.Index(ours[names[0]])
+    others = printed[~printed.index.isin(known)].reset_index().assign(kind="paper")
+    return pd.concat([ours, others], ignore_index=True)
+
+
+def measured_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Our rows alone, without the paper's."""
+    return frame[frame["kind"] != "paper"]

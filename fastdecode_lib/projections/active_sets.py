@@ -1,4 +1,4 @@
-"""Sets of active tokens, one for each cluster of hidden vectors: the heart of papers 000 and 001."""
+"""Sets of active tokens, one for each cluster of hidden vectors: the heart of Amer et al. (2022) and Chen et al. (2019)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

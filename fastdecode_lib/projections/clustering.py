@@ -1,4 +1,4 @@
-"""Paper 000: clusters of hidden vectors by k-means, each with the tokens that were ever best there."""
+"""Amer et al. (2022): clusters of hidden vectors by k-means, each with the tokens that were ever best there."""
 
 from collections.abc import Sequence
 from dataclasses import replace

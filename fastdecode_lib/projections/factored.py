@@ -1,4 +1,4 @@
-"""Output layers made of smaller products, SVD-softmax and adaptive; one file because both preview, then score (paper 001)."""
+"""Output layers made of smaller products, SVD-softmax and adaptive; one file because both preview, then score (Chen et al.)."""
 
 import sys
 from dataclasses import dataclass, field, replace

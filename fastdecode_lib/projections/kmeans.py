@@ -16,9 +16,9 @@ def kmeans(
     clusters : int
         r, at most N.
     iterations : int
-        20 in paper 000.
+        20 in Amer et al. (2022).
     spherical : bool
-        Points and centroids are brought to length 1, and nearest is what has the highest inner product (paper 001).
+        Points and centroids are brought to length 1, and nearest is what has the highest inner product (Chen et al., 2019).
 
     Returns
     -------

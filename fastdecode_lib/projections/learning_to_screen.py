@@ -1,4 +1,4 @@
-"""Paper 001, learning to screen (L2S); one file because algorithm 1 learns weights and active sets in turns.
+"""Chen et al. (2019), learning to screen (L2S); one file because algorithm 1 learns weights and active sets in turns.
 
 With sets fixed, the weights v of the clusters go down the gradient of the loss by straight-through Gumbel samples (eq. 8);
 with weights fixed, sets are filled greedily, as a knapsack (eq. 6). In the first turn the sets are empty, every cluster

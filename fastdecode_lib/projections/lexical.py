@@ -1,4 +1,4 @@
-"""A short candidate list for each sentence (paper 004, sec. 3); one file because projection and scorer share the lists."""
+"""A short candidate list for each sentence (Devlin, 2017, sec. 3); one file because projection and scorer share the lists."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ FREQUENT = 100
 
 @dataclass(frozen=True)
 class Lexical:
-    """Candidates of the source's words, the 20 likeliest of each, and the 100 most frequent tokens (paper 004).
+    """Candidates of the source's words, the 20 likeliest of each, and the 100 most frequent tokens (Devlin, 2017).
 
     A sentence uses only their rows of the output matrix: those of the `top` best translations of each of its words and of the
     tokens that are `always` there. The paper has the top 20 of word alignments, about 500 of 80,000 words.

@@ -1,4 +1,4 @@
-"""Candidates by maximum inner product search, paper 001's rivals; one file because they differ in how rows are listed only.
+"""Candidates by maximum inner product search, Chen et al.'s rivals; one file because they differ in how rows are listed only.
 
 A token's score is the inner product of (weight, bias) with (hidden, 1). Methods made for distances see the rows lengthened by
 one more column, ``sqrt(U^2 - |row|^2)`` with the longest row's U, and queries by 0: then the nearest row is the best. All

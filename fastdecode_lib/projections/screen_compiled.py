@@ -95,7 +95,7 @@ class ScreenScorer:
     """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, so that no row depends on the rows beside it. With
-    `shared`, all rows of a call score the union of their sets, as paper 000 does for a batch (section 3, step 2).
+    `shared`, all rows of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 3, step 2).
 
     Parameters
     ----------

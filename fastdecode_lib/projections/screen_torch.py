@@ -30,7 +30,7 @@ class TorchScreenScorer:
     """A screen on the rows of a torch model's output matrix; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, whatever stands beside it. With `shared`, all rows of a
-    call score the union of their sets, as paper 000 does for a batch (section 3, step 2).
+    call score the union of their sets, as Amer et al. (2022) do for a batch (section 3, step 2).
 
     What is bitwise: with the Triton kernels and up to `FEW` candidates, a row's cluster, ids, scores and normaliser do not
     depend on the rows beside it. With torch they depend on them as far as torch's products do, through rounding: a vector

@@ -1,6 +1,6 @@
 """A screen: clusters of hidden vectors, each with its active tokens, and the files screens are kept in.
 
-Papers 000 and 001 share all of decoding: find the cluster of a hidden vector, score the tokens of its set with the rows of
+Amer et al. and Chen et al. share all of decoding: find the cluster of a hidden vector, score the tokens of its set with the rows of
 the output matrix that belong to them, and take the best. They differ in how a vector finds its cluster (Euclidean distance
 or inner product) and in how clusters and sets are fitted: `clustered` and `screened`.
 """
@@ -33,7 +33,7 @@ class Screen:
     Attributes
     ----------
     method : "clustered" or "screened"
-        ``clustered`` (paper 000): the nearest centroid by Euclidean distance. ``screened`` (paper 001): the highest inner
+        ``clustered`` (Amer et al.): the nearest centroid by Euclidean distance. ``screened`` (Chen et al.): the highest inner
         product, without bias and norms.
     points : float32 array (r, D)
         A centroid, or the weight of a cluster, in each row.
@@ -69,7 +69,7 @@ class Screen:
     def router(self) -> Matrix:
         """Matrix and bias that score clusters, the highest being chosen.
 
-        For Euclidean distance that is ``C h - |C|^2 / 2``, half of what eq. 2 of paper 000 is the negative of. Its norm
+        For Euclidean distance that is ``C h - |C|^2 / 2``, half of what eq. 2 of Amer et al. (2022) is the negative of. Its norm
         bars, read as an absolute value, would choose wrongly: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.
         """
         halves = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
@@ -134,7 +134,7 @@ def load_screens(folder: str | Path) -> dict[str, Screen]:
 
 
 class Clustered:
-    """Active sets of clusters of hidden vectors (paper 000), from fastdecode fit."""
+    """Active sets of clusters of hidden vectors (Amer et al., 2022), from fastdecode fit."""
 
     name, needs = "clustered", "screens"
 
@@ -177,7 +177,7 @@ class Clustered:
 
 
 class Screened(Clustered):
-    """Clusters and sets learned together (paper 001, L2S), from fastdecode fit."""
+    """Clusters and sets learned together (Chen et al., 2019, L2S), from fastdecode fit."""
 
     name = "screened"
 

@@ -1,4 +1,4 @@
-"""Full probabilities from a few exact scores: the rest of the vocabulary is scored by a low-rank matrix (paper 001, sec. 7.3)."""
+"""Full probabilities from a few exact scores: the rest of the vocabulary is scored by a low-rank matrix (Chen et al., sec. 7.3)."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,6 @@
 """Text as whole words; one file because a vocabulary is counted by the tokenizer that reads with it.
 
-Word-based models (paper 004, sec. 2) know only so many words of each language; the others are ``<unk>``, which
+Word-based models (Devlin, 2017, sec. 2) know only so many words of each language; the others are ``<unk>``, which
 `replace_unknown` replaces in the output by what the attention points at.
 """
 

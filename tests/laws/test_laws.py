@@ -106,7 +106,7 @@ def test_every_draft_is_lossless(draft):
 @pytest.mark.parametrize("draft", laws_cases.MODEL_DRAFTS)
 @pytest.mark.parametrize("law", decoders.DECODER_LAWS, ids=lambda law: law.__name__)
 def test_decoder_law_where_another_model_drafts(law, draft):
-    """The lossless mode of paper 002's models: one puts out a draft of the whole sentence, and a window verifies it."""
+    """The lossless mode of Imamura and Sumita's models: one puts out a draft of the whole sentence, and a window verifies it."""
 
     @settings(max_examples=CASES // 2)
     @given(seeds)

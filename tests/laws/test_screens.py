@@ -101,7 +101,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(seed: int, precision: Any) 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_clusters_are_the_nearest(seed: int) -> None:
-    """Euclidean for paper 000, the highest product for paper 001."""
+    """Euclidean for Amer et al. (2022), the highest product for Chen et al. (2019)."""
     matrix, contexts = recorded.case(seed)
     hidden, places = contexts.hidden.astype(np.float64), np.arange(300)
     clustered, screened = (random_screen(seed, matrix, method) for method in ("clustered", "screened"))
@@ -135,7 +135,7 @@ def test_equal_clusters_go_to_the_lowest() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shared_sets_are_the_union(seed: int) -> None:
-    """Paper 000, section 3, step 2: one union for the batch, over which all rows are normalised; alone it is the row's own."""
+    """Amer et al., section 3, step 2: one union for the batch, over which all rows are normalised; alone it is the row's own."""
     matrix, contexts = recorded.case(seed)
     screen = random_screen(seed, matrix, empty=False)
     shared, own = ScreenScorer(screen, matrix, shared=True), ScreenScorer(screen, matrix)
@@ -229,7 +229,7 @@ def scattering_changes_nothing(scattered: TopK, seed: int, precision: Any) -> No
 
 
 def scattered_into(value: float) -> TopK:
-    """Step 4 of paper 000 written once more, with what stands in an array before the scores come."""
+    """Step 4 of Amer et al. (2022) written once more, with what stands in an array before the scores come."""
 
     def top_k(scorer: ScreenScorer, hidden: np.ndarray, banned: np.ndarray | None) -> Candidates:
         active, scores = scorer.active_scores(hidden)
@@ -265,7 +265,7 @@ def test_scattering_changes_nothing(precision: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_tail_makes_one_distribution_of_exact_and_low_rank_scores(seed: int) -> None:
-    """Paper 001, section 7.3: exact within the set, of low rank elsewhere; of full rank it is the exact softmax."""
+    """Chen et al. (2019), section 7.3: exact within the set, of low rank elsewhere; of full rank it is the exact softmax."""
     matrix, contexts = recorded.case(seed)
     weight, bias, hidden = matrix.unpacked(), matrix.bias[:130], contexts.hidden[:40]
     scorer = ScreenScorer(random_screen(seed, matrix), matrix)

@@ -125,7 +125,7 @@ def test_the_law_of_single_rows_catches_shared_sets() -> None:
 @every_dtype
 @every_seed
 def test_clusters_are_the_nearest(seed: int, dtype: torch.dtype) -> None:
-    """Euclidean for paper 000, without the absolute value that eq. 2 seems to print; the highest product for paper 001."""
+    """Euclidean for Amer et al., without the absolute value that eq. 2 seems to print; the highest product for Chen et al."""
     weight, _, hidden = case(seed, dtype)
     points = recorded.clumps(np.random.default_rng(seed + 1), weight.float().numpy(), 11)
     sets, places, h = ActiveSets.of([[0]] * 11, VOCABULARY), np.arange(len(hidden)), hidden.numpy()
@@ -161,7 +161,7 @@ def test_equal_clusters_and_equal_scores_go_to_the_lowest() -> None:
 @every_dtype
 @every_seed
 def test_shared_sets_are_the_union(seed: int, dtype: torch.dtype) -> None:
-    """Paper 000, section 3, step 2: one union for the batch, over which all rows are normalised; alone it is the row's own."""
+    """Amer et al., section 3, step 2: one union for the batch, over which all rows are normalised; alone it is the row's own."""
     weight, bias, hidden = case(seed, dtype, 9)
     screen = random_screen(seed, weight, empty=False)
     shared, own = TorchScreenScorer(screen, weight, bias, shared=True), TorchScreenScorer(screen, weight, bias)

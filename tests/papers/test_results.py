@@ -1,5 +1,6 @@
 """What is committed under results/ is whole, tells how it was made, and says what the documents say of it."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
-from fastdecode_lib.papers import page
+from fastdecode_lib.papers import headlines, page
 from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.combinations.drafts import as_predicted
 from fastdecode_lib.papers.combinations.experiments import LOST
@@ -18,14 +19,16 @@ from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, at_equal_budgets, distinct
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.reading import (
+    absent,
+    beside_paper,
     committed_result,
+    gaps,
     is_noisy,
     not_measured,
     numbers,
     table,
     texts,
     with_paper_curve,
-    with_paper_values,
 )
 from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
 from fastdecode_lib.papers.vocabulary_clusters.printed import TABLE_6
@@ -71,7 +74,7 @@ def test_lossless_decoders_agree():
 
 
 def test_the_window_needs_far_fewer_passes():
-    """The claim of the README: about half of greedy decoding's on joined test sentences, 1.5 times fewer at least."""
+    """The claim of the page: about half of greedy decoding's on joined test sentences, 1.5 times fewer at least."""
     frame = committed("parallel_decoding.table1")
     window = frame[(frame.name == "window:width=5") & (frame.set == "joined") & (frame.protocol == "honest")]
     assert sorted(window.direction) == ["de-en", "en-de", "en-es", "en-fr", "es-en", "fr-en"]
@@ -86,7 +89,7 @@ def _ends(values, digits=1):
     return round(values.min(), digits), round(values.max(), digits)
 
 
-def test_what_the_readme_says_of_clusters_and_screens():
+def test_what_the_conclusions_say_of_clusters_and_screens():
     steps = committed("vocabulary_clusters.table2").set_index("method").speedup
     own, union = steps["each row's own"], steps["union of the batch"]
     assert len(own) == 6 and _ends(own) == (4.3, 6.3) and _ends(union) == (2.6, 4.0)
@@ -210,7 +213,7 @@ def test_the_papers_ratings_in_the_result_are_those_it_prints():
         assert (row.paper_exact, row.paper_clustered, row.paper_mark) == printed
 
 
-def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
+def test_what_the_conclusions_say_of_draft_heads_and_two_tokens_a_step():
     drafts = committed("combinations.drafts")
     assert (drafts["identical"].dropna() == 1).all()
     wide = (
@@ -298,7 +301,7 @@ def test_what_the_readme_says_of_draft_heads_and_two_tokens_a_step():
     assert all(0.45 <= systems.token_ratio["mask_predict_10", which] <= 0.55 for which in ("single", "joined"))
 
 
-def test_what_the_readme_says_of_learned_drafts_in_time():
+def test_what_the_conclusions_say_of_learned_drafts_in_time():
     timed = committed("combinations.draft_time")
     assert (timed["identical"] == 1).all()
     best = as_predicted(timed).set_index(["shape", "precision", "set", "model", "draft"]).sort_index()
@@ -321,7 +324,7 @@ def test_what_the_readme_says_of_learned_drafts_in_time():
     assert (best.loc[("tatoeba-small", "int8"), "speedup"] < 1).all()
 
 
-def test_what_the_readme_says_of_sharp_models():
+def test_what_the_conclusions_say_of_sharp_models():
     ladder = committed("sharp_models.table1").query("name == 'merged states'")
     said = [[round(row[f"factor{end}"], 1) for end in ("", "_low", "_high")] for _, row in ladder.iterrows()]
     assert said == [[4.4, 4.2, 5.3], [2.6, 2.2, 3.2]]
@@ -338,7 +341,7 @@ def test_what_the_readme_says_of_sharp_models():
         assert tuple(round(steps.loc[name, f"ratio{end}"], 1) for end in ("", "_low", "_high")) == wanted
 
 
-def test_what_the_readme_says_of_the_cube():
+def test_what_the_conclusions_say_of_the_cube():
     cube = committed("combinations.cube")
     lost = cube["agreement"] < LOST
     assert lost.sum() == 72
@@ -359,36 +362,93 @@ def test_what_the_readme_says_of_the_cube():
     assert len(several) == 146 and round((several["product"] > several["speedup"]).mean(), 2) == 0.99
 
 
-def test_the_papers_values_stand_beside_ours():
-    wide = with_paper_values(committed("parallel_decoding.table1"), "speedup").set_index(["name", "set", "protocol"])
-    row = wide.loc[("hybrid:block=3", "joined", "honest")]
-    assert row["paper, en-de"] == 1.34 and row["paper mbart, de-en"] == 1.07
-    ours = row[[name for name in wide if not name.startswith("paper") and name != "mean"]]
-    assert len(ours) == 6 and row["mean"] == pytest.approx(ours.mean())
-
-
-def test_the_page_says_what_the_results_say():
-    text = (Path(__file__).parents[2] / page.PAGE).read_text(encoding="utf-8")
-    assert text.partition(page.WRITTEN)[2] == page.written().removeprefix(page.WRITTEN), (
-        f"run python -m {page.__name__}"
+def test_the_papers_values_stand_in_our_rows():
+    columns = ["name", "speedup", "paper_speedup", "kind"]
+    rows = [("a", 2.0, None, "measured"), ("a", None, 3.0, "paper"), ("b", None, 4.0, "paper")]
+    both = beside_paper(pd.DataFrame(rows, columns=columns), "name")
+    assert both[["name", "speedup", "paper_speedup"]].fillna(0).to_numpy().tolist() == [["a", 2, 3], ["b", 0, 4]]
+    experiment = experiments()["parallel_decoding.table2"]
+    wide = experiment.arrange(committed(experiment.name)).set_index("direction")
+    assert wide.loc["fi-en", "paper_jacobi"] == 0.88 and 1 < wide.loc["en-de", "window:width=5"] < 1.3
+    experiment = experiments()["vocabulary_clusters.table1"]
+    sizes = experiment.arrange(committed(experiment.name)).set_index("name")
+    assert sizes.loc["en-es"].drop("kind").notna().all() and sizes.index.is_unique, (
+        "a direction that both have is one row"
     )
 
 
-def test_the_page_is_written_in_place(tmp_path):
-    path = tmp_path / "results.md"
-    path.write_text(f"# Results\n\n{page.WRITTEN}\n\nold\n", encoding="utf-8")
-    for _ in range(2):
-        page.write(path)
-        assert path.read_text(encoding="utf-8") == f"# Results\n\n{page.written()}"
+def shown(experiment):
+    """What the pages and notebooks show of a committed result; None where there is none."""
+    try:
+        frame = committed(experiment.name)
+    except NoResult:
+        return None
+    return texts(experiment.arrange(frame) if experiment.arrange else frame, *experiment.columns)
+
+
+@pytest.mark.parametrize("experiment", [e for e in experiments().values() if e.on_page], ids=lambda e: e.name)
+def test_tables_have_seven_columns_at_most(experiment):
+    rows = shown(experiment)
+    assert rows is None or len(rows.columns) <= 7
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_pages_say_what_the_results_say():
+    folder = ROOT / page.FOLDER
+    for name, text in page.pages().items():
+        assert (folder / name).read_text(encoding="utf-8") == text, "run fastdecode figures --pages"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page.with_headlines(readme) == readme, "run fastdecode figures --pages"
+
+
+def test_charts_are_drawn_from_the_results():
+    folder, names = ROOT / page.FOLDER / page.CHARTS, set()
+    for name, rows, chart in page.charts():
+        key = page.chart_key(rows, chart.settings if chart else {})
+        picture = (folder / f"{name}.svg").read_text(encoding="utf-8")
+        assert picture.startswith("<svg") and picture.endswith(f"<!-- {key} -->\n"), "run fastdecode figures --pages"
+        names.add(f"{name}.svg")
+    assert {path.name for path in folder.iterdir()} == names
+    assert page.chart_key(rows.iloc[1:], {}) != page.chart_key(rows, {})
+
+
+def test_the_first_pages_are_short():
+    readme, landing = ((ROOT / path).read_text(encoding="utf-8") for path in ("README.md", page.FOLDER / "README.md"))
+    assert len(readme.encode()) <= 6_144 and len(readme.splitlines()) <= 120
+    assert len(landing.encode()) <= 6_144 and landing.count("\n| ") <= 2 + 12
+    assert landing.index(".svg)") < landing.index("\n| "), "a picture before the table"
+
+
+def test_links_between_pages_lead_somewhere():
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for link in re.findall(r"\]\(([^)#\s]+)|srcset=\"([^\"]+)|src=\"([^\"]+)", path.read_text(encoding="utf-8")):
+            target = "".join(link)
+            assert target.startswith("https://") or (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_no_reader_meets_the_numbers_of_papers():
+    for path in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "notebooks").glob("*.ipynb")),
+    ):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<![\d,.\"])\b00[0-4]\b(?![\d_])", text), path.name
 
 
 def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
     (paper,) = (paper for paper in papers() if paper.stem == "sharp_models")
-    text = page.section(paper)
-    assert "20 of 20 rows are noisy." in text.partition("### Table 1")[2].partition("### ")[0]
+    text = page.page(paper)
+    assert "20 of 20 rows are noisy." in text.partition("## Table 1")[2].partition("\n## ")[0]
     for experiment in paper.experiments:
-        assert (f"### {experiment.title}\n" in text) == experiment.on_page
+        assert (f"\n## {experiment.title}\n" in text) == bool(experiment.on_page or experiment.chart)
         assert not experiment.on_page or experiment.note in text
+    first, others = text.partition("\n## ")[0], text.partition("\n## ")[2]
+    assert ".svg)" in first and "\n|" not in first and first.count("\n- **") == 5, "the conclusion, then a chart"
+    for part in others.split("\n## "):
+        assert ".svg)" not in part or "\n| " not in part or part.index(".svg)") < part.index("\n| ")
 
 
 def test_every_declared_column_exists():
@@ -400,15 +460,7 @@ def test_every_declared_column_exists():
             continue
         rows = experiment.arrange(frame) if experiment.arrange else frame
         missing = {column.name for column in experiment.columns} - set(rows)
-        assert missing <= {
-            "recorded",
-            "mixed",
-            "calls_ratio_as_paper_counts",
-            "agreement",
-            "bleu",
-            "chrf",
-            "speedup",
-        }, experiment.name
+        assert not missing, experiment.name
         headings = [column.title for column in experiment.columns]
         assert len(set(headings)) == len(headings), experiment.name
 
@@ -422,7 +474,7 @@ def test_numbers_in_notes_follow_from_the_results():
         r"take (\d+) minutes .* and (\d+) in int8 \(CTranslate2: (\d+) and (\d+)\)", notes["sharp_models.throughput"]
     )
     assert [list(found) for found in said] == [wanted]
-    assert f"{paper_000.IDENTICAL:.0%} of their outputs" in notes["vocabulary_clusters.table3"]
+    assert f"{paper_000.IDENTICAL:.0%} of its outputs" in notes["vocabulary_clusters.table3"]
     compared = committed("sharp_models.table1").sentences.dropna().unique()
     assert f"on {compared.item():.0f} sentences" in notes["sharp_models.table1"]
     systems = committed("double_token_decoding.table2")
@@ -469,7 +521,7 @@ def test_a_notebook_says_what_is_not_measured():
         line = next((line for line in told.splitlines() if line.startswith(state)), "")
         assert line.count(";") == max(len(some) - 1, 0) and bool(line) == bool(some)
     for name in partly:
-        assert all(gap in told for gap in committed(name)["gap"].dropna())
+        assert all(reason.partition(" (")[0][:12] in told for reason in gaps(committed(name)))
     assert "Figure 1" not in not_measured("vocabulary_clusters"), "the notebook makes it"
     assert not_measured("nothing") == "All tables and figures are measured."
 
@@ -519,7 +571,10 @@ def test_one_declaration_is_read_everywhere():
     assert list(whole) == ["name", "ratio", "ratio, low", "ratio, high", "active", "BLEU", "good"]
     assert whole["ratio"].tolist() == [1.234, 150.0]
     noisy = frame.assign(noisy_beam_1=[False, True])
-    assert texts(noisy, *declared).iloc[:, -1].tolist() == ["", "noisy"] and is_noisy(noisy).tolist() == [False, True]
+    marked = texts(noisy, *declared)
+    assert list(marked) == list(cells) and is_noisy(noisy).tolist() == [False, True]
+    assert marked["ratio"].tolist() == ["1.23 (1.10–1.50)", "≈ 150"], "a mark at the time, not a column"
+    assert absent(noisy.assign(bleu=None), *declared) == ["BLEU"]
 
 
 def test_screens_over_again_count_once():
@@ -571,3 +626,25 @@ def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
     for name, (_, vocabulary, _) in list(paper_001.SIZES.items())[:3]:
         assert f"{vocabulary / TABLE_2[name]['screened'][0]:,.0f}" in said
     assert paper_001.TABLE_5["large"]["screened"][1:] != TABLE_2["large"]["screened"][1:]
+
+
+def test_models_that_are_not_trained_are_said_once():
+    reasons = [f"not trained: fastdecode train {name} --data DIR" for name in ("a", "b", "a")]
+    assert gaps(pd.DataFrame({"gap": [*reasons, "no corpus", None]})) == [
+        "no corpus",
+        "Not trained: a, b. Each by: fastdecode train NAME --data DIR",
+    ]
+
+
+def test_a_headline_names_one_row():
+    rows = headlines.measured()
+    assert (rows[rows.readme].stem.value_counts() == 1).all() and rows.readme.sum() == 5
+    assert 0 < (rows.command != "").sum() <= 12
+    wrong = dataclasses.replace(headlines.HEADLINES[0], where={"decoder": "greedy"})
+    with pytest.raises(ValueError, match=r"'clusters' needs one row of vocabulary_clusters.end_to_end: got 15"):
+        headlines.measured((wrong,))
+    systems = committed("double_token_decoding.table2").query("set == 'single'").set_index("system").bleu
+    lost = f"{systems['single_token_l2r'] - systems['bidirectional']:.1f} BLEU less"
+    assert any(lost in headline.instead for headline in headlines.HEADLINES)
+    steps = committed("sharp_models.steps").set_index("name")
+    assert f"{steps.ratio['tatoeba-small, hf float32']:.1f} times as fast" in page.landing()

@@ -1,4 +1,4 @@
-"""Learning to screen: every trap that algorithm 1 of paper 001 has for whoever writes it down."""
+"""Learning to screen: every trap that algorithm 1 of Chen et al. (2019) has for whoever writes it down."""
 
 import dataclasses
 from typing import Any

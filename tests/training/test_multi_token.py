@@ -1,4 +1,4 @@
-"""Training paper 002's systems: what the loss sees, what is exported, loaded, translated and bundled."""
+"""Training Imamura and Sumita's systems: what the loss sees, what is exported, loaded, translated and bundled."""
 
 import dataclasses
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Paper 002: double-token bidirectional decoding."""
+"""Imamura and Sumita (2020): double-token bidirectional decoding."""

@@ -1,4 +1,4 @@
-"""Which end of the outputs is right: paper 002's table 3, on joined sentences and on single ones as far as they reach."""
+"""Which end of the outputs is right: Imamura and Sumita's table 3, on joined sentences and on single ones as far as they reach."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

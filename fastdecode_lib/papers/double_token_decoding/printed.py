@@ -1,4 +1,4 @@
-"""Numbers printed in paper 002: Imamura and Sumita (2020), double-token bidirectional decoding; fairseq on one V100, float16."""
+"""Numbers printed in Imamura and Sumita (2020), double-token bidirectional decoding; fairseq on one V100, float16."""
 
 SETS = ("wmt_base", "aspec_base", "wmt_big", "aspec_big")
 """WMT-14 English-German and ASPEC Japanese-English, Transformer base and big."""

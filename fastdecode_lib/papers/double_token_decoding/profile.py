@@ -141,7 +141,7 @@ SETS = 50
 def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """What a screen does to the gain of two tokens a step where vocabularies are large: base geometry, forced lengths.
 
-    Two tokens a step score as many rows as two single ones, which paper 002 holds to eat the gain where vocabularies are large.
+    Two tokens a step score as many rows as two single ones, which is said to eat the gain where vocabularies are large.
     Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over single-token
     decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
     """

@@ -1,4 +1,4 @@
-"""Quality and uses of paper 002's trained systems; one file because all its tables translate the same sentences."""
+"""Quality and uses of Imamura and Sumita's trained systems; one file because all its tables translate the same sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -351,7 +351,7 @@ def screened(
 ) -> "pd.DataFrame":
     """Two tokens a step with a screened vocabulary, whose cost a step is what eats the gain where vocabularies are large.
 
-    Both models have a screen of their own (paper 000), fitted on what they say themselves on training sentences. ``identical``
+    Both models have a screen of their own (Amer et al.), fitted on what they say themselves on training sentences. ``identical``
     is the share of outputs that are the exact projection's under the same decoder.
     """
     import pandas as pd

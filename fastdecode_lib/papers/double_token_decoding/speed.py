@@ -1,4 +1,4 @@
-"""Paper 002's speed at its own geometries: random weights, outputs of a forced length, single- and double-token in turns.
+"""Speed at Imamura and Sumita's geometries: random weights, outputs of a forced length, single- and double-token in turns.
 
 The length is forced by forbidding the end before it and charging nothing for it there, in both systems alike; so the words do
 not matter. One thread of a CPU, the compiled engine. On a CPU a pass costs what it computes: two tokens in one pass save the

@@ -1,4 +1,4 @@
-"""The systems of paper 002, trained or of random weights; one file because both are timed by the same loop."""
+"""The systems of Imamura and Sumita (2020), trained or of random weights; one file because both are timed by the same loop."""
 
 import atexit
 import json
@@ -50,7 +50,7 @@ class Named:
 
 
 SINGLE_BEAM = f"beam:size={BEAM},early_stopping=true"
-"""It stops by the rule of paper 002's systems, at as many finished hypotheses as the beam is wide."""
+"""It stops by the rule of Imamura and Sumita's systems, at as many finished hypotheses as the beam is wide."""
 SYSTEMS = {
     "single_token_l2r": Named("single-l2r", SINGLE_BEAM),
     "single_token_r2l": Named("single-r2l", SINGLE_BEAM),

@@ -1,1 +1,1 @@
-"""Paper 001: learning to screen the softmax (L2S)."""
+"""Chen et al. (2019): learning to screen the softmax (L2S)."""

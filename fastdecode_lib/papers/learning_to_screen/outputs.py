@@ -1,4 +1,4 @@
-"""Paper 001's tables of whole outputs; one file because all choose their screen at the precision of table 2.
+"""Chen et al.'s tables of whole outputs; one file because all choose their screen at the precision of table 2.
 
 Of every method that setting is taken that does least work among those whose precisions on the dev split are those that the paper
 reports in table 2; for perplexity, among those that raise it there by no more than in the paper.

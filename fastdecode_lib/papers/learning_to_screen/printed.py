@@ -1,4 +1,4 @@
-"""Numbers printed in paper 001: Chen et al. (2019), Learning to Screen for Fast Softmax. One thread of an Intel E5-2620."""
+"""Numbers printed in Chen et al. (2019), Learning to Screen for Fast Softmax. One thread of an Intel E5-2620."""
 
 METHODS = {
     "screened": "L2S",

@@ -1,4 +1,4 @@
-"""Paper 001's tables and figures of vectors; one file because most of them are views of one set of runs.
+"""Chen et al.'s tables and figures of vectors; one file because most of them are views of one set of runs.
 
 The paper's data sets cannot be had: novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT. Models
 that are not trained here are named gaps. Settings are chosen on contexts of the dev split and measured on the test split.

@@ -1,1 +1,1 @@
-"""Paper 003: parallel decoding (PJ, PGJ and HGJ)."""
+"""Santilli et al. (2023): parallel decoding (PJ, PGJ and HGJ)."""

@@ -1,4 +1,4 @@
-"""Numbers printed in paper 003: Santilli et al. (2023), Accelerating Transformer Inference for Translation via Parallel Decoding.
+"""Numbers printed in Santilli et al. (2023), Accelerating Transformer Inference for Translation via Parallel Decoding.
 
 Speeds are times, and iterations numbers of decoder calls, both as ratios to greedy decoding on the same machine. OPUS-MT
 ran on a CPU, mBART-50 on a GPU. Rows bear the names of our decoders.

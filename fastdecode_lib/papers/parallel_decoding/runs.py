@@ -1,4 +1,4 @@
-"""The runs behind the tables of paper 003; one file because every table is read off the same runs.
+"""The runs behind the tables of Santilli et al. (2023); one file because every table is read off the same runs.
 
 ``honest``: decoders as anybody would run them, who know nothing of the target. ``paper``: PJ and PGJ are told the true
 length of the target, and HGJ's blocks reach as far as any output may, as in the paper's experiments. There greedy decoding

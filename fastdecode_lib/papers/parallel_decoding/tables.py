@@ -1,4 +1,4 @@
-"""Paper 003's tables and figures, and what it left open; one file because most of them are views of the same runs.
+"""Santilli et al.'s tables and figures, and what they left open; one file because most of them are views of the same runs.
 
 What the paper calls iterations are passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
 ``calls_ratio_as_paper_counts``. The protocols, ``honest`` and ``paper``, are described in `runs`. Rows of ``kind``

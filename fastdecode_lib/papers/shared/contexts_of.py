@@ -1,4 +1,4 @@
-"""The models that papers 000 and 001 are measured on, with contexts to fit on, to choose by, and to measure on."""
+"""The models that screens are measured on, with contexts to fit on, to choose by, and to measure on (Amer et al., Chen et al.)."""
 
 import atexit
 import shutil
@@ -27,7 +27,7 @@ FOLDER = Path("build") / "contexts"
 MOST = 1_000_000
 """Contexts of a recording at most."""
 TOP = 5
-"""Labels of a context (paper 001)."""
+"""Labels of a context (Chen et al., 2019)."""
 MODELS = {
     "small": "novels-small",
     "large": "novels-large",
@@ -36,7 +36,7 @@ MODELS = {
     "cased": "novels-cased",
     "multilingual": "tatoeba-small",
 }
-"""Our models for the data sets of paper 001, in `learning_to_screen.printed.SIZES`, and for paper 000's."""
+"""Our models for the data sets of Chen et al. (2019), in `learning_to_screen.printed.SIZES`, and for Amer et al.'s."""
 STAND_INS = {"translation": "sharp-s4", "second translation": "sharp-s4", "multilingual": "tatoeba-small"}
 """Bundled models that stand for them in a tiny run."""
 LANGUAGE_STAND_IN = "novels-small"

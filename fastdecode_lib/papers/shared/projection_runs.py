@@ -164,7 +164,7 @@ class Screens:
         self.matrices: dict[str, Matrix] = {"float32": situation.matrix}
 
     def learned(self, budget: float, learning: Learning, seed: int = 0) -> Screen:
-        """By algorithm 1 of paper 001."""
+        """By algorithm 1 of Chen et al. (2019)."""
         key = f"{budget} {learning} {seed}"
         if key not in self.fitted:
             points = self._points(learning.clusters, seed)
@@ -174,7 +174,7 @@ class Screens:
         return self.fitted[key]
 
     def clustered(self, clusters: int, top: int, seed: int = 0) -> Screen:
-        """As in paper 000."""
+        """As in Amer et al. (2022)."""
         key = f"{clusters} {top} {seed}"
         if key not in self.fitted:
             self.fitted[key] = fit_clustered(self.situation.fit, clusters=clusters, top=top, seed=seed)
@@ -219,7 +219,7 @@ def exact_settings() -> list[Setting]:
 
 
 def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting]:
-    """Learned screens, spherical k-means with a knapsack, and paper 000's clusters, in every precision."""
+    """Learned screens, spherical k-means with a knapsack, and Amer et al.'s clusters, in every precision."""
 
     def learned(method: str, budget: int, precision: str, **knobs: int) -> Setting:
         def make(situation: Situation) -> Projection:
@@ -246,7 +246,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
 
 
 def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bool = False) -> list[Setting]:
-    """The baselines of paper 001 and clusters of the output's rows, each over its own knob, those that do least work first.
+    """The baselines of Chen et al. and clusters of the output's rows, each over its own knob, those that do least work first.
 
     Adaptive softmax begins as the output layer and stays so: trained further, on the model's best words, it finds fewer of
     them. With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax counts the words that came

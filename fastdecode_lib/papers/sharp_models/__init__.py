@@ -1,1 +1,1 @@
-"""Paper 004: sharp models on dull hardware."""
+"""Devlin (2017): sharp models on dull hardware."""

@@ -1,4 +1,4 @@
-"""How fast paper 004's recurrent models decode; one file because each table adds to one ladder of speed-ups.
+"""How fast Devlin's recurrent models decode; one file because each table adds to one ladder of speed-ups.
 
 Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
 candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something

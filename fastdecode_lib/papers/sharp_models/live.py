@@ -1,4 +1,4 @@
-"""What the notebook of paper 004 measures where it is read: a few sentences, in seconds."""
+"""What the notebook of Devlin (2017) measures where it is read: a few sentences, in seconds."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> "pd.DataFrame":
-    """The stages of paper 004's table 1 on some sentences, with a trained model: the paper's factor beside ours."""
+    """The stages of Devlin's table 1 on some sentences, with a trained model: the paper's factor beside ours."""
     trained = Trained.find(model)
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
     sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
@@ -69,7 +69,7 @@ def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
 
 
 def shared_states(trace: Trace) -> "pd.DataFrame":
-    """How many different states the running hypotheses of a beam have before each pass (paper 004, section 4.5).
+    """How many different states the running hypotheses of a beam have before each pass (Devlin, 2017, section 4.5).
 
     Two hypotheses that differ only in their last word have one state: what both read before it.
     """

@@ -1,4 +1,4 @@
-"""Numbers printed in paper 004: Devlin (2017), Sharp Models on Dull Hardware. One thread of an Intel E5-2660, beam 6."""
+"""Numbers printed in Devlin (2017), Sharp Models on Dull Hardware. One thread of an Intel E5-2660, beam 6."""
 
 TABLE_1 = {
     "baseline": (95, 1.00),

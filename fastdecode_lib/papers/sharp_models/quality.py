@@ -1,4 +1,4 @@
-"""How well paper 004's systems translate at a quarter of its widths: the BLEU column of its table 2."""
+"""How well Devlin's systems translate at a quarter of their widths: the BLEU column of table 2."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,1 +1,1 @@
-"""Paper 000: vocabulary projection by clusters and active sets."""
+"""Amer et al. (2022): vocabulary projection by clusters and active sets."""

@@ -1,4 +1,4 @@
-"""Whole decoding with every projection under every decoder, and what part of a step the projection is (papers 000 and 001)."""
+"""Whole decoding with every projection under every decoder, and what part of a step the projection is."""
 
 import importlib.util
 from collections import Counter
@@ -49,7 +49,7 @@ DECODERS = {
     "HGJ": ("batch 1, beam 1", "hybrid:block=3"),
     "Window": ("batch 1, beam 1", "window:width=5,draft=recycled/pad"),
 }
-"""Protocol of paper 000, and the decoder as the registry names it."""
+"""Protocol of Amer et al. (2022), and the decoder as the registry names it."""
 LEXICAL = "top=20,frequent=500"
 """Candidate lists of the model's draft table: about 500 tokens, as many as the learned screen scores."""
 AT_1, AT_5 = 0.98, 0.97

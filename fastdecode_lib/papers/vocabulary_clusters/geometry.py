@@ -1,4 +1,4 @@
-"""Projections at the size of paper 000's models, and how exact the lossless one is over many vectors.
+"""Projections at the size of Amer et al.'s models, and how exact the lossless one is over many vectors.
 
 Weights of 250,000 x 1,024 cannot be had, and random ones would be easy or hard for reasons of their own. `grown` makes them of a
 trained model's: its output rows repeated, turned into the larger space, with noise that tells repetitions apart. Scores of
@@ -144,7 +144,7 @@ def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
 def zcode(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Time of one vector's five best tokens at the geometry of paper 000's models, at two active shares of its figures.
+    """Time of one vector's five best tokens at the geometry of Amer et al.'s models, at two active shares of its figures.
 
     Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
     400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. What is

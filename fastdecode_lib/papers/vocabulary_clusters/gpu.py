@@ -1,4 +1,4 @@
-"""What a screened projection takes on a GPU (paper 000, table 2); one file because it must run on a machine of its own.
+"""What a screened projection takes on a GPU (Amer et al., 2022, table 2); one file because it must run on a machine of its own.
 
 ``python -m fastdecode_lib.papers.vocabulary_clusters.gpu --json FILE`` measures at the paper's sizes, on the output matrix of the
 bundled model grown to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a

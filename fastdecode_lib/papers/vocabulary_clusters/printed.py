@@ -1,4 +1,4 @@
-"""Numbers printed in paper 000: Amer et al. (2022), vocabulary projection by clusters; ZCode models on one V100, float16."""
+"""Numbers printed in Amer et al. (2022), vocabulary projection by clusters; ZCode models on one V100, float16."""
 
 DIRECTIONS = ("en-es", "en-fr", "en-it", "fr-en", "it-en", "es-en")
 

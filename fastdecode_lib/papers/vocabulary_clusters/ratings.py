@@ -1,4 +1,4 @@
-"""Outputs rated blind, side by side (paper 000, table 6); one file because a study's file, order and tests fit each other.
+"""Outputs rated blind, side by side (Amer et al., 2022, table 6); one file because a study's file, order and tests fit each other.
 
 `sample_pairs` draws pairs whose outputs differ; a `Study` keeps them and their ratings in one SQLite file and compares the
 systems as table 6 does, with a paired test beside the paper's unpaired one.

@@ -1,4 +1,4 @@
-"""Paper 000's tables and figures on the bundled model; one file because all share the fitted clusters and contexts.
+"""Amer et al.'s tables and figures on the bundled model; one file because all share the fitted clusters and contexts.
 
 The paper's models, sentences and ratings cannot be had. Ours knows English, German, French and Spanish; set 1 are single
 sentences of the test split, set 2 the same joined two to four at a time. Sets of tokens are made on contexts of the

@@ -1,4 +1,4 @@
-"""Paper 002's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
+"""Imamura and Sumita's tables and figures at tiny scale: each runs, and shows what must hold whatever the weights."""
 
 import json
 from pathlib import Path

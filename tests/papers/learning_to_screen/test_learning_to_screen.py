@@ -1,4 +1,4 @@
-"""Paper 001's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
+"""Chen et al.'s tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
 from functools import cache
 

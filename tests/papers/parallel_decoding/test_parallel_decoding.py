@@ -1,4 +1,4 @@
-"""Tables and figures of paper 003 at tiny scale: nothing of ours is missing, and what must hold does."""
+"""Tables and figures of Santilli et al. (2023) at tiny scale: nothing of ours is missing, and what must hold does."""
 
 import re
 from dataclasses import replace

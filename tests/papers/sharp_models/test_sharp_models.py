@@ -1,4 +1,4 @@
-"""Paper 004: the recurrent network against its equations written out plainly in numpy, float64, one word at a time."""
+"""Devlin (2017): the recurrent network against its equations written out plainly in numpy, float64, one word at a time."""
 
 from dataclasses import replace
 from typing import Any

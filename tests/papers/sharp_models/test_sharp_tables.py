@@ -1,4 +1,4 @@
-"""Paper 004's tables at tiny scale: nothing of ours is missing, and what must hold does; all can be read."""
+"""Devlin's tables at tiny scale: nothing of ours is missing, and what must hold does; all can be read."""
 
 import json
 import shutil

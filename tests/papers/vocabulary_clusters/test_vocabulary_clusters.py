@@ -1,4 +1,4 @@
-"""Paper 000's tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
+"""Amer et al.'s tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
 import numpy as np
 import pandas as pd

@@ -1,0 +1,144 @@
+"""What pays and what does not, a row for each method: the table of the README, the table and the chart of all results."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fastdecode_lib.papers.outcomes import committed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROWN = "grown to opus-mt's shape"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A method, what to type for it, and the row of a committed result that it is judged by.
+
+    Attributes
+    ----------
+    stem : str
+        Of the paper it belongs to.
+    method : str
+        As the chart and the tables call it.
+    result : str
+        ``STEM.TABLE`` of the row.
+    where : mapping of column to value
+        Which row.
+    command : str
+        What to type for it, in Markdown; a method without one is in the chart alone.
+    speedup, unchanged : str
+        Columns of the row.
+    instead : str
+        What stands in place of the outputs unchanged where there are none to compare with.
+    readme : bool
+        Whether the README shows it: one a paper.
+    """
+
+    stem: str
+    method: str
+    result: str
+    where: Mapping[str, object] = field(default_factory=dict)
+    command: str = ""
+    speedup: str = "speedup"
+    unchanged: str = "identical"
+    instead: str = ""
+    readme: bool = False
+
+
+def _greedy(
+    method: str, projection: str, stem: str = "learning_to_screen", command: str = "", readme: bool = False
+) -> Headline:
+    """Greedy decoding under a projection, English to German, single sentences."""
+    where = {"decoder": "greedy", "method": projection}
+    return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, readme=readme)
+
+
+def _cube(method: str, stem: str, command: str = "", readme: bool = False, **changed: str) -> Headline:
+    """A row of the cube: the bundled model, joined sentences."""
+    where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | changed
+    return Headline(stem, method, "combinations.cube", where, command, unchanged="agreement", readme=readme)
+
+
+def _drafted(method: str, shape: str, draft: str, command: str, readme: bool = False) -> Headline:
+    """A window of three, joined sentences, in float32."""
+    where = {"model": "untouched", "shape": shape, "precision": "float32", "set": "joined", "draft": draft, "width": 3}
+    return Headline("parallel_decoding", method, "combinations.draft_time", where, command, readme=readme)
+
+
+HEADLINES = (
+    _greedy("clusters", "clustered", "vocabulary_clusters", '`projection="clustered"`', readme=True),
+    Headline(
+        "learning_to_screen",
+        "learned screen",
+        "learning_to_screen.table3",
+        {"set": "translation", "method": "screened", "beam": 1},
+        '`projection="screened:file=DIR"`',
+        readme=True,
+    ),
+    Headline(
+        "double_token_decoding",
+        "two tokens a step",
+        "double_token_decoding.table2",
+        {"system": "bidirectional", "set": "single"},
+        '`load("bidirectional")`',
+        speedup="token_ratio",
+        instead="another model, 3.6 BLEU less",
+        readme=True,
+    ),
+    _drafted("draft table", "tatoeba-small", "ngram+lexicon", '`decoder="window:width=3"`', readme=True),
+    _cube("int8", "sharp_models", '`load(name, precision="int8")`', precision="int8", readme=True),
+    _greedy("quantised", "quantised", "learning_to_screen", '`projection="quantised"`'),
+    _greedy("candidate lists", "lexical", "sharp_models", '`projection="lexical"`'),
+    _cube("clusters in int8", "combinations", "both of them", projection="clustered", precision="int8"),
+    _drafted(
+        "draft head, large model",
+        GROWN,
+        "ngram+lexicon+head",
+        "`window:width=3,draft=ngram+lexicon+head`",
+    ),
+    _cube("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
+    _cube("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid"),
+    Headline(
+        "double_token_decoding",
+        "two-token draft",
+        "double_token_decoding.lossless",
+        {"name": "drafted, width 4"},
+        "`window:draft=model,model=NAME`",
+    ),
+    _cube("int16", "sharp_models", precision="int16"),
+    _greedy("adaptive softmax", "adaptive"),
+    _greedy("SVD-softmax", "svd"),
+    _greedy("FGD", "fgd"),
+    _greedy("PCA-MIPS", "pca_mips"),
+    _greedy("ScaNN", "scann"),
+)
+"""In the order of the tables: one a paper first, then what else is worth knowing, then the rivals."""
+
+
+def measured(headlines: tuple[Headline, ...] = HEADLINES) -> "pd.DataFrame":
+    """A row for each method: ``method, command, stem, speedup`` with its interval, ``unchanged``, ``instead`` and ``noisy``.
+
+    Raises
+    ------
+    ValueError
+        If a method names no row of its result, or several.
+    """
+    import pandas as pd
+
+    rows = []
+    for headline in headlines:
+        frame = committed(headline.result)
+        for column, value in headline.where.items():
+            frame = frame[frame[column] == value]
+        if len(frame) != 1:
+            raise ValueError(
+                f"{headline.method!r} needs one row of {headline.result}: got {len(frame)}. Mend its `where`."
+            )
+        row = frame.iloc[0]
+        ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ("", "_low", "_high")}
+        unchanged = None if headline.instead else row[headline.unchanged]
+        kept = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
+        rows.append(kept | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"])})
+    return pd.DataFrame(rows)

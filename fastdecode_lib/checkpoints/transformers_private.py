@@ -1,4 +1,4 @@
-"""All that this library knows of transformers and its documentation does not promise.
+"""All that this library knows of transformers and its documentation does not promise; one file because nothing else may know it.
 
 Names of prepared arguments, the frame of `generate`, class names of processors, layouts of caches, attributes of modules: a
 release may change any of them, so that nothing else here relies on them. What is not known is an error. Whatever changes
@@ -9,6 +9,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -140,6 +141,26 @@ def arguments_of_generate() -> dict[str, Any]:
             "generate(custom_generate=...)."
         )
     return {name: found[name] for name in wanted}
+
+
+def greedy_of_its_own(module: Any, ids: "Tensor", **arguments: Any) -> Any:
+    """What `generate` does itself, without ``custom_generate``, with what it has prepared."""
+    return type(module)._sample(module, ids, **arguments)
+
+
+def origin(module: Any) -> Path | None:
+    """The folder that a module was loaded from: its own, or the hub's snapshot in the cache; nothing is fetched."""
+    name, commit = getattr(module, "name_or_path", None), getattr(module.config, "_commit_hash", None)
+    if not name or Path(name).is_dir():
+        return Path(name) if name else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        file = try_to_load_from_cache(name, "config.json", revision=commit)
+    except HFValidationError:
+        return None
+    return Path(file).parent if isinstance(file, str) else None
 
 
 # --------------------------------------------------------------------------------------------------------------- caches

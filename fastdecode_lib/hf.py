@@ -409,10 +409,11 @@ def _network(
     from fastdecode_lib.models.transformer import Transformer
 
     given = private.prepared(inputs)
-    places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
-    own = LogitsModel(model, places)
     network: Any = _compiled(model, known) if packed else None
     network = network or Transformer.of_module(model)
+    if network is None or network.engine not in known:
+        places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
+        own = LogitsModel(model, places)
     if network is None:
         network = own
 
@@ -422,19 +423,19 @@ def _network(
         def score(vectors: Any) -> "Tensor":
             return vectors.to(ids.device, torch.float32, copy=True)
 
-        first = memory(0)
+        first = memory
     else:
         hidden, mask = given["encoder_outputs"][0], given.get("attention_mask")
         weight = network.outputs[0].weight
         if network.engine == "compiled":
             real = np.ones(hidden.shape[:2], dtype=bool) if mask is None else mask.numpy().astype(bool)
             whole = network.remember(hidden.detach().numpy(), real)
-            first = network.remember(hidden[:1].detach().numpy(), real[:1])
+            first = lambda _: network.remember(hidden[:1].detach().numpy(), real[:1])  # noqa: E731
             score = lambda vectors: torch.from_numpy(weight(vectors))  # noqa: E731
         else:
             real = None if mask is None or bool(mask.all()) else mask.to(network.device, torch.bool)[:, None, None]
             whole, bias = network.remember(hidden, real), network.outputs[0].bias
-            first = whole.gather(torch.zeros(1, dtype=torch.long, device=network.device))
+            first = lambda _: whole.gather(torch.zeros(1, dtype=torch.long, device=network.device))  # noqa: E731
             product = Product.of(
                 weight, weight.new_zeros(len(weight)) if bias is None else bias.reshape(-1), copy=False
             )
@@ -445,7 +446,7 @@ def _network(
 
     if network.engine not in known:
         encoded = {name: _row_of(value, 0, len(ids)) for name, value in given.items()}
-        if check_passes(network, first, score, own, encoded, ids[:1].cpu().numpy()):
+        if check_passes(network, first(0), score, own, encoded, ids[:1].cpu().numpy()):
             known[network.engine] = True
     return network, memory, score
 
@@ -456,15 +457,14 @@ def _compiled(model: Any, known: dict[str, Any]) -> Any:
     `private.notes` sees most changes, but not those of a tensor's ``.data``: these show in products with a fixed vector, if they
     are larger than rounding.
     """
-    if "packed" not in known:
+    network, before = known.get("packed", (None, []))
+    now = [] if network is None else _products(model)
+    if "packed" not in known or any((a != b).any() for a, b in zip(before, now, strict=True)):
         from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 
-        network = CompiledTransformer.of_module(model)
-        known["packed"] = network, None if network is None else _products(model)
-    network, products = known["packed"]
-    if network is not None and any((a != b).any() for a, b in zip(products, _products(model), strict=True)):
         known.clear()
-        return _compiled(model, known)
+        network = CompiledTransformer.of_module(model)
+        known["packed"] = network, [] if network is None else _products(model)
     return network
 
 

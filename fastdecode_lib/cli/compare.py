@@ -132,7 +132,7 @@ def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> in
     from fastdecode_lib.store import write_table
 
     rows = found.table.to_dict("records")
-    print_table(rows)
+    print_table(found.table.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
     print(f"\n{found}")
     if options.json:
         write_table(options.json, rows, found.provenance | chosen)

@@ -19,7 +19,7 @@ DECODERS = (
     *(f"window:width={width},draft=ngram+lexicon" for width in (2, 3, 4, 5)),
     *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 4, 5)),
 )
-LOOKS = 2
+LOOKS = 3
 """Rounds in which all combinations are timed."""
 FINALISTS = 3
 """Combinations of each kind that are timed longer, the fastest at first look."""

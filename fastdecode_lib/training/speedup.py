@@ -32,8 +32,8 @@ MEASURED = 200
 """The most sentences that are measured on."""
 TABLE, HEAD, MEASURING = 0.25, 0.4, 0.3
 """Shares of the minutes."""
-ROUNDS = 120
-"""About so often all sentences are decoded to measure them."""
+LEAST_MEASURED, ROUNDS = 20, 140
+"""Sentences that are measured on at least, and about how often all of them are decoded."""
 HEAD_SENTENCES, HEAD_UPDATES = 6_000, 300
 """What a draft head is trained on at most, and updates at least: with fewer it guesses no better than the table."""
 
@@ -64,6 +64,8 @@ class Speedup:
             parts.append("With next to none: nothing is faster than that.")
         else:
             parts.append(self._told("With next to none", self.near))
+        if self.table["note"].str.contains("noisy").any():
+            parts.append("This machine is noisy now: run it again when it is idle.")
         return "\n\n".join(parts)
 
     def _told(self, what: str, chosen: dict[str, str]) -> str:
@@ -151,7 +153,9 @@ def speedup(
     if batch == 1:
         _make_head(plain, fitted, minutes, notes, seed, progress)
     single = each if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
-    measured = spread_over(held_out, max(8, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single))))
+    measured = spread_over(
+        held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single)))
+    )
     shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
     table, chosen = fastest(models, measured, source=plain.source, target=plain.target, **shared)
     parts = {

@@ -1,4 +1,7 @@
-"""What the engines take on this processor, beside CTranslate2 and Hugging Face: a step, a pass, many sentences, a start."""
+"""What the engines take on this processor, beside CTranslate2 and Hugging Face: a step, a pass, many sentences, a start.
+
+And what `hf.window()`, without arguments, makes of Hugging Face's own `generate`, by the size of the batch.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.report import Row, command_of, options_of, report
+from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.sharp_models.engines import (
     FULL,
     QUICK,
     SIZES,
     SMALL,
+    direction_of,
+    many_sentences,
     pass_costs,
     start_up,
     steps,
@@ -23,6 +29,11 @@ from fastdecode_lib.store import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fastdecode_lib.loading import TranslationModel
+
+GENERATE_BATCHES, GENERATED = (1, 8, 32), 64
+"""Batches within `generate`, and sentences that are decoded in them."""
 
 
 def rows_of(frames: Mapping[str, "pd.DataFrame"]) -> Iterator[Row]:
@@ -49,6 +60,37 @@ def _ratio(row: Mapping[str, Any]) -> Row:
     return Row(name, row["ratio"], "times as long", row["ratio_low"], row["ratio_high"], row["note"])
 
 
+def over_generate(model: "TranslationModel", texts: Sequence[str], runs: int, seed: int) -> Iterator[Row]:
+    """`generate` with ``custom_generate=hf.window()`` over `generate` alone, in turn, on the same inputs and the same tokens."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    from fastdecode_lib import hf
+
+    module = AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder, use_safetensors=True).eval()
+    source, target = direction_of(model)
+    for batch in GENERATE_BATCHES:
+        inputs: list[Any] = []
+        for start in range(0, len(texts), batch):
+            encoded = model.encode(texts[start : start + batch], source, target)
+            real = np.arange(encoded.ids.shape[1]) < encoded.lengths[:, None]
+            ids = np.where(real, encoded.ids, module.config.pad_token_id)
+            inputs.append(
+                {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(real.astype(np.int64))}
+            )
+
+        def decode(one: Any, **custom: Any) -> tuple[int, ...]:
+            return tuple(module.generate(**one, num_beams=1, do_sample=False, **custom).flatten().tolist())
+
+        alone = System("generate", decode)
+        ours = System("hf.window()", lambda one: decode(one, custom_generate=hf.window()))
+        base, own = measure([alone, ours], inputs, runs=runs)
+        low, high = bootstrap_ratio(base.seconds, own.seconds, seed)
+        ratio = float(np.median(base.seconds) / np.median(own.seconds))
+        note = f"{own.agreement(base):.0%} same outputs"
+        yield Row(f"hf.window(), batches of {batch}", ratio, "times generate", low, high, note)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report."""
     from fastdecode_lib.loading import load
@@ -72,7 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "start_up": start_up(scale, **shared),
     }
     command = command_of("cpu", arguments)
-    report(rows_of(frames), command, options, scale=str(scale))
+    texts, _ = many_sentences(scale, options.data, GENERATED if not options.tiny else 8)
+    within = over_generate(measured["model"], texts, 1 if options.tiny else 9, options.seed)
+    report([*rows_of(frames), *within], command, options, scale=str(scale))
     for table, frame in frames.items() if options.results else ():
         about = frame.attrs["provenance"] | {"command": command, "scale": str(scale)}
         write_table(Path(options.results) / f"sharp_models.{table}.{scale}.json", frame.to_dict("records"), about)

@@ -16,6 +16,7 @@ _HOMES = {
     "Translation": "translation",
     "compare": "measuring.comparing",
     "tune": "measuring.widths",
+    "speedup": "training.speedup",
     "runner": "runners",
     "decoder": "registry",
     "Trace": "trace",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fastdecode_lib.registry import decoder as decoder
     from fastdecode_lib.runners import runner as runner
     from fastdecode_lib.trace import Trace as Trace
+    from fastdecode_lib.training.speedup import speedup as speedup
     from fastdecode_lib.translation import Translation as Translation
     from fastdecode_lib.translation import translate as translate
 

@@ -1,14 +1,18 @@
 """Our lossless parallel decoders inside Hugging Face's `generate`; one file because every check guards the one loop.
 
 >>> from fastdecode_lib import hf
->>> model.generate(**inputs, num_beams=1, custom_generate=hf.window(width=8))
+>>> model.generate(**inputs, num_beams=1, custom_generate=hf.window())
 
 `generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
-is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches on the functional
-transformer, built on the module's own tensors; other encoder-decoders, and modules changed in place (adapters, hooks, other
+is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches: in float32 on a CPU on the
+compiled kernels, with a copy of the weights that is kept and made again when they change; elsewhere on the functional
+transformer, on the module's own tensors. Other encoder-decoders, and modules changed in place (adapters, hooks, other
 activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
 compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide
 between the two best tokens, and a warning says where.
+
+Draft tables, heads and what `fastdecode speedup` measured are found by the checkpoint that the module was loaded from. They
+decide nothing but the speed: a module trained on since then has its own tokens.
 
 Logits processors are called at every slot of a pass with that slot's own prefix, so they must not remember earlier calls:
 those of transformers that do not are known here, others are accepted if they say ``stateless = True``. Stopping criteria are
@@ -19,19 +23,25 @@ import dataclasses
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib import registry
+from fastdecode_lib import loading, registry
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Constraints, Hypothesis, Source
 from fastdecode_lib.decoding.choosing import Choice, check_fits
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.decoding.passes import Accepted, Feed, Sentence, passes, row_batches
 from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache, resolve
 from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.translation import drafting as outputs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,33 +53,50 @@ INSTEAD = {
     "assisted_generation": "Leave the assistant out: a window drafts by itself, from the source with draft='prompt/recycled'.",
 }
 
+USUAL = Window(3, "ngram+lexicon")
+"""The decoder of single sentences where there is a draft table and nothing was measured."""
+GREEDY = Window(1, "pad")
+"""Greedy decoding as a parallel decoder."""
 ROUNDINGS = 2
 """Units in the last place of a best score by which a pass may differ from single steps; more are a change of the model."""
 
 
 def window(
-    width: int = 8, draft: str = "auto", candidates: int = 3, table: str | None = None, *, packed: bool = False
+    width: int | None = None,
+    draft: str = "auto",
+    candidates: int = 3,
+    table: str | None = None,
+    model: str | None = None,
+    head: str | None = None,
+    *,
+    packed: bool = True,
 ) -> "CustomGenerate":
-    """`decoding.window.Window`; a draft table is used only where its file is named."""
-    return decoder(Window.of(width, draft, candidates, table), packed=packed)
+    """`decoding.window.Window`, as `Window.of`; without a width, what pays for the model and the size of the batch.
+
+    That is what `fastdecode speedup` measured here; else `USUAL` for single sentences with a draft table; else greedy decoding,
+    which is said once.
+    """
+    if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
+        return CustomGenerate(None, packed)
+    return decoder(Window.of(8 if width is None else width, draft, candidates, table, model, head), packed=packed)
 
 
-def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = False) -> "CustomGenerate":
+def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = True) -> "CustomGenerate":
     """`decoding.jacobi.Jacobi`."""
     return decoder(Jacobi(ratio, extra), packed=packed)
 
 
-def gauss_seidel(block: int = 3, *, packed: bool = False) -> "CustomGenerate":
+def gauss_seidel(block: int = 3, *, packed: bool = True) -> "CustomGenerate":
     """`decoding.jacobi.GaussSeidel`."""
     return decoder(GaussSeidel(block), packed=packed)
 
 
-def hybrid(block: int = 3, length: int | None = None, *, packed: bool = False) -> "CustomGenerate":
+def hybrid(block: int = 3, length: int | None = None, *, packed: bool = True) -> "CustomGenerate":
     """`decoding.jacobi.Hybrid`."""
     return decoder(Hybrid(block, length), packed=packed)
 
 
-def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
+def decoder(spec: registry.Spec, *, packed: bool = True) -> "CustomGenerate":
     """Any lossless parallel decoder of the registry as ``custom_generate``.
 
     Parameters
@@ -77,8 +104,7 @@ def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
     spec : str or Decoder
         As on the command line: ``"window:width=5,draft=prompt/recycled"``.
     packed : bool
-        For the time of each `generate`, lay out a second copy of the weights so that a pass over several slots costs little
-        more than one (`kernels.products`); worth it for several sentences at once. For Marian, mBART, M2M-100 and NLLB.
+        Run on the compiled kernels where they run the module; without it, always on the module's own tensors.
 
     Raises
     ------
@@ -93,11 +119,6 @@ def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
             f"{', '.join(parallel)}; for greedy decoding and for beams leave custom_generate out."
         )
     draft = getattr(chosen, "drafts", None)
-    if draft is not None and (draft.needs_head or draft.needs_model):
-        raise ValueError(
-            f"Draft heads and models that draft are not at hand within generate: got draft={draft.written!r}. Use "
-            "draft=ngram+lexicon with a table, or fastdecode_lib.translate."
-        )
     if draft is not None and isinstance(draft.table, str):
         loaded = dataclasses.replace(draft, table=DraftTable.load(draft.table))
         chosen = dataclasses.replace(chosen, draft=loaded)  # type: ignore[type-var]
@@ -106,10 +127,10 @@ def decoder(spec: registry.Spec, *, packed: bool = False) -> "CustomGenerate":
 
 @dataclass(frozen=True)
 class CustomGenerate:
-    """What `generate` takes as ``custom_generate``: a decoder, driven by what `generate` has prepared."""
+    """What `generate` takes as ``custom_generate``: a decoder, None for what pays, driven by what `generate` has prepared."""
 
     decoder: Any
-    packed: bool = False
+    packed: bool = True
 
     def __call__(
         self,
@@ -136,35 +157,49 @@ class CustomGenerate:
         for problem in _problems(model, generation_config, input_ids, inputs, stopping_criteria, streamer, caller):
             raise ValueError(problem)
         processors = [(processor, private.looks_at(processor)) for processor in logits_processor]
-        network, memory, score = _network(model, inputs, input_ids, self.packed)
-        check_fits(self.decoder, network)
+        padding, ends = private.padding_of(generation_config), private.ends(stopping_criteria)
+        source = _source(inputs_tensor, inputs, padding)
+        known = private.notes(model)
+        network, memory, score = _network(model, known, inputs, input_ids, self.packed)
+        drafting = _Drafting(model, known, network, source, input_ids, generation_config, tuple(ends))
+        chosen = drafting.usual() if self.decoder is None else drafting.resolved(self.decoder)
+        if chosen is None:
+            prepared = {
+                "logits_processor": logits_processor,
+                "stopping_criteria": stopping_criteria,
+                "streamer": streamer,
+            }
+            return private.greedy_of_its_own(
+                model, input_ids, generation_config=generation_config, **prepared, **inputs
+            )
+        check_fits(chosen, network)
 
         prompts, prompt = input_ids.tolist(), input_ids.shape[1]
-        padding, ends = private.padding_of(generation_config), private.ends(stopping_criteria)
         longest = stopping_criteria.max_length or generation_config.max_length
         limit = max(1, min(longest, network.max_target + 1) - prompt)
-        source = _source(inputs_tensor, inputs, padding)
         ids = input_ids.new_full((len(prompts), prompt + limit), padding)
         ids[:, :prompt] = input_ids
         asked = _asked_for(generation_config)
         rows: list[_Row] = []
         for first, part in row_batches(network, source):
             choosing = self.choosing(score, processors, prompts, first, bool(asked))
-            choosing.rounds = network.dtype.itemsize < 4
+            choosing.rounds = model.dtype.itemsize < 4
             for number in range(first, first + len(part)):
                 rules = Constraints(tuple(prompts[number]), tuple(ends) or (-1,), limit, padding)
-                (sentence,) = self.decoder.sentences(network, source.row(number), rules)
+                (sentence,) = chosen.sentences(network, source.row(number), rules)
                 row = _Row(
                     sentence, number, ids[number : number + 1], prompt, choosing, stopping_criteria, streamer, asked
                 )
                 rows.append(row)
             capacity = prompt + limit + max(row.spare for row in rows[first:])
-            state = network.start(memory(first), np.array(prompts[first : first + len(part)]), capacity)
-            for _ in passes(rows[first:], network, state, choosing):
+            remembered = memory(first)
+            state = network.start(remembered, np.array(prompts[first : first + len(part)]), capacity)
+            watchers = drafting.watchers(chosen, rows[first:], remembered)
+            for _ in passes(rows[first:], network, state, choosing, watchers=watchers):
                 pass
         if streamer is not None:
             streamer.end()
-        _warn_of_ties(rows, network.dtype)
+        _warn_of_ties(rows, model.dtype)
         sequences = ids[:, : max(row.length for row in rows)].contiguous()
         return _dictionary(sequences, rows, prompt, asked) if generation_config.return_dict_in_generate else sequences
 
@@ -364,7 +399,7 @@ def _dictionary(sequences: Any, rows: Sequence[_Row], prompt: int, asked: Sequen
 
 
 def _network(
-    model: Any, inputs: dict[str, Any], ids: "Tensor", packed: bool
+    model: Any, known: dict[str, Any], inputs: dict[str, Any], ids: "Tensor", packed: bool
 ) -> tuple[Any, Callable[[int], Any], Callable[[Any], "Tensor"]]:
     """The network, what a batch or row of it starts from, and what makes logits of its hidden vectors."""
     import torch
@@ -374,9 +409,11 @@ def _network(
     from fastdecode_lib.models.transformer import Transformer
 
     given = private.prepared(inputs)
-    places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
-    own = LogitsModel(model, places)
-    network: Any = Transformer.of_module(model, copy=packed)
+    network: Any = _compiled(model, known) if packed else None
+    network = network or Transformer.of_module(model)
+    if network is None or network.engine not in known:
+        places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
+        own = LogitsModel(model, places)
     if network is None:
         network = own
 
@@ -386,27 +423,182 @@ def _network(
         def score(vectors: Any) -> "Tensor":
             return vectors.to(ids.device, torch.float32, copy=True)
 
-        first = memory(0)
+        first = memory
     else:
-        mask = given.get("attention_mask")
-        real = None if mask is None or bool(mask.all()) else mask.to(network.device, torch.bool)[:, None, None]
-        whole = network.remember(given["encoder_outputs"][0], real)
-        weight, bias = network.outputs[0].weight, network.outputs[0].bias
-        product = Product.of(weight, weight.new_zeros(len(weight)) if bias is None else bias.reshape(-1), copy=packed)
+        hidden, mask = given["encoder_outputs"][0], given.get("attention_mask")
+        weight = network.outputs[0].weight
+        if network.engine == "compiled":
+            real = np.ones(hidden.shape[:2], dtype=bool) if mask is None else mask.numpy().astype(bool)
+            whole = network.remember(hidden.detach().numpy(), real)
+            first = lambda _: network.remember(hidden[:1].detach().numpy(), real[:1])  # noqa: E731
+            score = lambda vectors: torch.from_numpy(weight(vectors))  # noqa: E731
+        else:
+            real = None if mask is None or bool(mask.all()) else mask.to(network.device, torch.bool)[:, None, None]
+            whole, bias = network.remember(hidden, real), network.outputs[0].bias
+            first = lambda _: whole.gather(torch.zeros(1, dtype=torch.long, device=network.device))  # noqa: E731
+            product = Product.of(
+                weight, weight.new_zeros(len(weight)) if bias is None else bias.reshape(-1), copy=False
+            )
+            score = lambda vectors: product(vectors).to(ids.device, torch.float32)  # noqa: E731
 
         def memory(row: int) -> Any:
             return whole
 
-        def score(vectors: Any) -> "Tensor":
-            return product(vectors).to(ids.device, torch.float32)
-
-        first = whole.gather(torch.zeros(1, dtype=torch.long, device=network.device))
-    known, what = private.notes(model), f"{network.engine}, packed={packed}"
-    if what not in known:
+    if network.engine not in known:
         encoded = {name: _row_of(value, 0, len(ids)) for name, value in given.items()}
-        if check_passes(network, first, score, own, encoded, ids[:1].cpu().numpy()):
-            known[what] = True
+        if check_passes(network, first(0), score, own, encoded, ids[:1].cpu().numpy()):
+            known[network.engine] = True
     return network, memory, score
+
+
+def _compiled(model: Any, known: dict[str, Any]) -> Any:
+    """The module on the compiled kernels, None where they do not run it; made again when its weights have changed.
+
+    `private.notes` sees most changes, but not those of a tensor's ``.data``: these show in products with a fixed vector, if they
+    are larger than rounding.
+    """
+    network, before = known.get("packed", (None, []))
+    now = [] if network is None else _products(model)
+    if "packed" not in known or any((a != b).any() for a, b in zip(before, now, strict=True)):
+        from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+
+        known.clear()
+        network = CompiledTransformer.of_module(model)
+        known["packed"] = network, [] if network is None else _products(model)
+    return network
+
+
+def _products(model: Any) -> "list[Tensor]":
+    """What is left of each of a module's tensors: vectors as they are, of matrices a product."""
+    import torch
+
+    tensors = [tensor.detach().float() for tensor in (*model.parameters(), *model.buffers())]
+    widest = max(tensor.shape[-1] for tensor in tensors if tensor.ndim)
+    probe = torch.linspace(1, 2, widest)
+    return [t.flatten(0, -2) @ probe[: t.shape[-1]] if t.ndim > 1 else t.clone() for t in tensors]
+
+
+class _Drafting:
+    """What is at hand to draft with for the sentences of a `generate`.
+
+    Attributes
+    ----------
+    loaded : TranslationModel or None
+        The network with the tokenizer and files of the checkpoint that the module comes from.
+    direction : (source, target)
+        As the sources' tags and the forced first token say; None where they do not.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        known: dict[str, Any],
+        network: Any,
+        source: Source,
+        ids: "Tensor",
+        config: Any,
+        ends: tuple[int, ...],
+    ):
+        self.module, self.network, self.rows, self.ends = model, network, len(source), ends
+        self.found: dict[Any, Any] = known.setdefault("found", {})
+        self.vectors = hasattr(network, "source_vectors") and network.engine != "huggingface"
+        self.loaded: TranslationModel | None = None
+        self.direction: tuple[str | None, str | None] = (None, None)
+        if (folder := private.origin(model)) is None:
+            return
+        written = network.engine, *map(_written, (folder, folder / "draft-tables"))
+        if known.get("written") != written:
+            known |= {"written": written, "loaded": loading.around(network, folder)}
+        self.loaded = known["loaded"]
+        if self.loaded is not None:
+            fingerprint = self.loaded.checkpoint.fingerprint
+            self.found = known.setdefault((written, *map(_written, places_in_cache(fingerprint))), {})
+            first = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
+            self.direction = self._direction(self.loaded, source, first)
+
+    def _direction(self, loaded: TranslationModel, source: Source, first: set[int]) -> tuple[str | None, str | None]:
+        """The one direction with a draft table whose tag all sources bear, and whose target all outputs begin with."""
+        fitting = []
+        for pair, (tag, target) in self._frames(loaded).items():
+            tagged = source.ids.shape[1] >= len(tag) and (source.ids[:, : len(tag)] == tag).all()
+            if tagged and (not target or first == set(target)):
+                fitting.append(pair)
+        return fitting[0] if len(fitting) == 1 else (None, None)
+
+    def _frames(self, loaded: TranslationModel) -> dict[Any, tuple[np.ndarray, tuple[int, ...]]]:
+        """By direction with a draft table, what stands in front of a source and of an output."""
+        if "frames" not in self.found:
+            frames = self.found["frames"] = {}
+            for pair in directions_with_tables(Path(loaded.checkpoint.folder), loaded.checkpoint.fingerprint):
+                with suppress(ValueError):  # a table of a direction that the model no longer names
+                    empty = loaded.tokenizer.encode([""], *pair)
+                    frames[pair] = empty.ids[0, : empty.lengths[0] - 1], loaded.tokenizer.forced_language(pair[1])
+        frames_found: dict[Any, tuple[np.ndarray, tuple[int, ...]]] = self.found["frames"]
+        return frames_found
+
+    def usual(self) -> Any:
+        """What pays, resolved; None for `generate` as it is."""
+        key = "usual", self.direction, self.rows == 1
+        if key not in self.found:
+            self.found[key] = self._usual()
+        return self.found[key]
+
+    def _usual(self) -> Any:
+        loaded, batch = self.loaded, self.rows
+        if loaded is not None and (choice := measured_choice(loaded.checkpoint.fingerprint, self.direction, batch)):
+            chosen = registry.decoder(choice[0])
+            if chosen.name == "window":
+                return self.resolved(chosen)
+        elif loaded is not None and batch == 1 and self.direction in self._frames(loaded):
+            return self.resolved(USUAL)
+        what = "single sentences" if batch == 1 else "batches"
+        warnings.warn(
+            f"No drafts are known to pay for {what} of this model here: got {self.module.name_or_path or 'a module'}, which is "
+            "decoded greedily. Run fastdecode speedup, or give a width.",
+            stacklevel=7,
+        )
+        return GREEDY if self.network.engine == "compiled" else None
+
+    def resolved(self, chosen: Any) -> Any:
+        """A decoder with its drafts loaded."""
+        draft = getattr(chosen, "drafts", None)
+        if draft is None or draft.resolved:
+            return chosen
+        if draft.needs_head and not self.vectors:
+            raise ValueError(
+                f"A draft head needs the model's hidden vectors: got {type(self.module).__name__}, which runs through its own "
+                f"forward, with draft={draft.written!r}. Use draft=ngram+lexicon."
+            )
+        files = self._files()
+        key = chosen, self.direction, self.network.engine
+        if key not in self.found:
+            if draft.table is not None:
+                given, draft = draft.table, dataclasses.replace(draft, table=None)
+                files = dataclasses.replace(files, table=lambda: given)
+            self.found[key] = dataclasses.replace(chosen, draft=resolve(draft, self.network, files))
+        return self.found[key]
+
+    def watchers(self, chosen: Any, rows: Sequence["_Row"], memory: Any) -> list[Any]:
+        """What looks at the network's vectors for the rows: the drafters of heads."""
+        draft = getattr(chosen, "drafts", None)
+        if draft is None or not draft.needs_head:
+            return []
+        sentences: list[Any] = [row.sentence for row in rows]
+        drafters = [sentence.drafter for sentence in sentences]
+        for drafter, vectors in zip(drafters, self.network.source_vectors(memory), strict=True):
+            drafter.begin(vectors)
+        return drafters
+
+    def _files(self) -> ModelFiles:
+        if self.loaded is None:
+            return ModelFiles()
+        loaded, (source, target) = self.loaded, self.direction
+        return loaded.files(source, target, self.ends, lambda name: outputs_of(name, loaded, source, target))
+
+
+def _written(folder: Path) -> int:
+    """When a folder was last changed; 0 where there is none."""
+    return folder.stat().st_mtime_ns if folder.is_dir() else 0
 
 
 def _row_of(value: Any, row: int, batch: int) -> Any:

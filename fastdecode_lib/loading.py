@@ -217,6 +217,16 @@ def load(
     return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
 
 
+def around(network: Model, folder: Path) -> TranslationModel | None:
+    """A network of somebody else's making with what the folder of its checkpoint has; None where that cannot be used."""
+    try:
+        checkpoint = find_checkpoint(folder)
+        made: Any = network
+        return TranslationModel(str(folder), made, tokenizer_of(checkpoint), checkpoint, made.engine, "float32", "cpu")
+    except (ValueError, OSError):
+        return None
+
+
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """The tokenizer in a checkpoint's folder."""
     if checkpoint.family == RECURRENT:

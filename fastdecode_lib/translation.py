@@ -1,5 +1,6 @@
 """Text in, text and trace out; one file because all ways to translate go through one session."""
 
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -14,7 +15,7 @@ from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.drafts.finding import places_of, resolve
+from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of, resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.store import times
@@ -60,7 +61,7 @@ def translate(
     source: str | None = ...,
     target: str | None = ...,
     decoder: registry.Spec | None = ...,
-    projection: str | Projection = ...,
+    projection: str | Projection | None = ...,
     verify: bool = ...,
     observe: bool = ...,
     batch: int | None = ...,
@@ -76,7 +77,7 @@ def translate(
     source: str | None = ...,
     target: str | None = ...,
     decoder: registry.Spec | None = ...,
-    projection: str | Projection = ...,
+    projection: str | Projection | None = ...,
     verify: bool = ...,
     observe: bool = ...,
     batch: int | None = ...,
@@ -91,7 +92,7 @@ def translate(
     source: str | None = None,
     target: str | None = None,
     decoder: registry.Spec | None = None,
-    projection: str | Projection = "exact",
+    projection: str | Projection | None = None,
     verify: bool = False,
     observe: bool = True,
     batch: int | None = None,
@@ -111,7 +112,8 @@ def translate(
         Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
     decoder, projection : str or object
         As on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
-        greedy, or what a model of several tokens a step or a masked one needs.
+        greedy, or what a model of several tokens a step or a masked one needs. Where neither is given and `speedup` has measured
+        what decodes this model fastest here without changing an output, that is used.
     verify : bool
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree. It needs a model
         that greedy decoding can drive: a causal one of one token a step.
@@ -139,19 +141,26 @@ def translate(
     """
     text = text if isinstance(text, str) else list(text)
     if target is None and isinstance(model, TranslationModel):
-        target = _typed_target(model, [text] if isinstance(text, str) else text)
-    session = Session.of(model, source, target, decoder, projection, **limits)
+        target = typed_target(model, [text] if isinstance(text, str) else text)
+    single = isinstance(text, str) or batch == 1
+    session = Session.usual(model, source, target, decoder, projection, single=single, **limits)
     if verify and not session.has_greedy:
         raise ValueError(
             f"verify compares with greedy decoding, which cannot drive this model: got verify=True for {model.name}, a model for "
             f"{registry.usual(model.network)}. Leave verify out."
         )
     if isinstance(text, str):
-        return session.translate(text, verify=verify, observe=observe)
-    return session.translate_all(text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress)
+        found = [session.translate(text, verify=verify, observe=observe)]
+    else:
+        found = session.translate_all(
+            text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress
+        )
+    if note := session.cut_short([translation.tokens for translation in found]):
+        warnings.warn(note, stacklevel=2)
+    return found[0] if isinstance(text, str) else found
 
 
-def _typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
+def typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
     """The language whose tag stands in front of every text."""
     typed = getattr(model.tokenizer, "typed_target", None)
     targets = {typed(text) if typed and isinstance(text, str) else None for text in texts}
@@ -211,6 +220,40 @@ class Session:
                 model.sessions.pop(old, None)
             model.sessions[key] = session
         return session
+
+    @classmethod
+    def usual(
+        cls,
+        model: TranslationModel,
+        source: str | None = None,
+        target: str | None = None,
+        decoder: registry.Spec | None = None,
+        projection: str | Projection | None = None,
+        *,
+        single: bool,
+        **limits: Any,
+    ) -> "Session":
+        """As `of`; with neither decoder nor projection, those that `speedup` measured for single sentences, or for batches."""
+        if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
+            direction = model.direction(source, target)
+            choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
+            if choice is not None:
+                try:
+                    return cls.of(model, *direction, *choice, **limits)
+                except ValueError as error:
+                    warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=3)
+        return cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
+
+    def cut_short(self, outputs: Iterable[Sequence[int]]) -> str:
+        """What to say of outputs that ran to the length limit; empty if none did."""
+        limit = self.constraints.limit
+        cut = sum(len(tokens) >= limit for tokens in outputs) if self.constraints.exact_length is None else 0
+        if not cut:
+            return ""
+        return (
+            f"{cut} output(s) reached the longest length, {limit} tokens, and may be cut short. Raise max_length, or split the "
+            "source."
+        )
 
     @classmethod
     def _resolved(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.shape import CheckpointError
 
 FAMILIES = ("marian", "mbart", "m2m_100")
@@ -255,6 +256,26 @@ class Architecture:
             tied = (encoder,) if self.shared_embeddings else ()
             return ("lm_head.weight", decoder, shared, *tied)
         return (name,)
+
+
+def tensors_of_module(module: Any) -> tuple[Architecture, dict[str, Any]] | None:
+    """The architecture of a loaded module of `FAMILIES`, and its own tensors by the names of checkpoints.
+
+    None where its forward does anything else: another class, adapters, hooks, quantised weights, several devices.
+    """
+    if module.config.model_type not in FAMILIES or not private.is_as_made(module):
+        return None
+    try:
+        architecture = Architecture.from_config(module.config.to_dict())
+    except CheckpointError:
+        return None
+    tensors = private.tensors_of(module, architecture.position_offset, architecture.max_positions)
+    if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
+        return None
+    (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
+    if others or device.type == "meta" or not dtype.is_floating_point:
+        return None
+    return architecture, {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -158,6 +159,26 @@ def arguments_of_generate() -> dict[str, Any]:
             "generate(custom_generate=...)."
         )
     return {name: found[name] for name in wanted}
+
+
+def greedy_of_its_own(module: Any, ids: "Tensor", **arguments: Any) -> Any:
+    """What `generate` does itself, without ``custom_generate``, with what it has prepared."""
+    return type(module)._sample(module, ids, **arguments)
+
+
+def origin(module: Any) -> Path | None:
+    """The folder that a module was loaded from: its own, or the hub's snapshot in the cache; nothing is fetched."""
+    name, commit = getattr(module, "name_or_path", None), getattr(module.config, "_commit_hash", None)
+    if not name or Path(name).is_dir():
+        return Path(name) if name else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        file = try_to_load_from_cache(name, "config.json", revision=commit)
+    except HFValidationError:
+        return None
+    return Path(file).parent if isinstance(file, str) else None
 
 
 # --------------------------------------------------------------------------------------------------------------- caches

@@ -1,8 +1,7 @@
-"""The commands that compare decoders on the same sentences, and find the width of the window that pays."""
+"""The commands that measure: decoders on the same sentences, the width that pays, and all that makes a model faster."""
 
 import argparse
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from fastdecode_lib.cli.common import UsageError, limits, load, print_table, read_lines
@@ -26,16 +25,24 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     tune.add_argument(
         "--draft",
         default="auto",
-        help="such as ngram+lexicon+head (default: auto, without a head; --combinations tries both)",
+        help="such as ngram+lexicon+head (default: auto, which tries the table and the head that are at hand)",
     )
     tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
-    tune.add_argument(
-        "--combinations",
-        action="store_true",
-        help="choose among windows, projections and precisions: the fastest without loss, and with next to none",
-    )
-    tune.add_argument("--near", type=float, help="with it: share of outputs that must stay the same (default: 0.95)")
+    tune.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
     tune.set_defaults(run=_tune)
+
+    speedup = commands.add_parser(
+        "speedup",
+        parents=[*parents[:1], *parents[2:]],
+        help="make a model faster on this machine: drafts from your text, every choice measured, output checked",
+    )
+    speedup.add_argument("--source", metavar="FILE", required=True, help="text like yours, one sentence a line")
+    speedup.add_argument("--minutes", type=float, default=5.0, help="about as long as it may take (default: 5)")
+    speedup.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
+    speedup.add_argument(
+        "--near", type=float, default=0.95, help="share of outputs that must stay the same (default: 0.95)"
+    )
+    speedup.set_defaults(run=_speedup)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -73,40 +80,37 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace) -> int:
     from fastdecode_lib.measuring.widths import tune
-    from fastdecode_lib.text.corpus import spread_over
-    from fastdecode_lib.text.sentences import SENTENCES, own_pairs
+    from fastdecode_lib.text.sentences import SENTENCES
 
     if options.source is None and options.source_language not in (None, "en"):
         raise UsageError(
             f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
         )
     given = read_lines(options.source) if options.source else None
-    if options.combinations:
-        own = [english for english, _ in own_pairs("en", "de")]
-        return _choose(options, given if given is not None else spread_over(own, OWN))
-    if options.near is not None:
-        raise UsageError("--near belongs to --combinations: got it alone. Leave it out, or add --combinations.")
     sentences = given if given is not None else [english for english, _ in SENTENCES]
-    found = tune(load(options), sentences, draft=options.draft, **_measuring(options))
+    if options.batch < 1:
+        raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
+    found = tune(load(options), sentences, draft=options.draft, batch=options.batch, **_measuring(options))
     return _tell(options, found, {"decoder": found.decoder})
 
 
-OWN = 40
-"""Sentences of our own that combinations are chosen by where none are given."""
+def _speedup(options: argparse.Namespace) -> int:
+    from fastdecode_lib.training.speedup import speedup
 
-
-def _choose(options: argparse.Namespace, sentences: Sequence[str]) -> int:
-    from fastdecode_lib.loading import PRECISIONS
-    from fastdecode_lib.measuring.combinations import choose
-
-    if (options.engine, options.precision, options.dtype, options.draft) != ("auto", "float32", "float32", "auto"):
-        raise UsageError(
-            "--combinations tries every precision of the compiled engine: got another engine, number or draft."
-        )
-    models = {}
-    for precision in PRECISIONS:
-        models[precision] = load(argparse.Namespace(**vars(options) | {"precision": precision, "engine": "compiled"}))
-    found = choose(models, sentences, near=0.95 if options.near is None else options.near, **_measuring(options))
+    if options.batch < 1:
+        raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
+    if options.device not in ("auto", "cpu"):
+        raise UsageError(f"speedup measures on the CPU: got --device {options.device}. Leave it out.")
+    asked = _measuring(options)
+    del asked["runs"]
+    found = speedup(
+        options.model,
+        read_lines(options.source),
+        minutes=options.minutes,
+        batch=options.batch,
+        near=options.near,
+        **asked | {"progress": True},
+    )
     return _tell(options, found, {"lossless": found.lossless, "near": found.near})
 
 
@@ -116,7 +120,7 @@ def _measuring(options: argparse.Namespace) -> dict[str, Any]:
         "source": options.source_language,
         "target": options.target_language,
         "threads": options.threads or 1,
-        "runs": options.runs,
+        "runs": getattr(options, "runs", None),
         "seed": options.seed,
         "progress": sys.stderr.isatty(),
         **limits(options),
@@ -128,7 +132,7 @@ def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> in
     from fastdecode_lib.store import write_table
 
     rows = found.table.to_dict("records")
-    print_table(rows)
+    print_table(found.table.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
     print(f"\n{found}")
     if options.json:
         write_table(options.json, rows, found.provenance | chosen)

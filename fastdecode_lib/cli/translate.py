@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,15 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         "--file", metavar="FILE", help="translate each line of FILE, empty lines too; - reads standard input"
     )
     translate.add_argument(
-        "--decoder", metavar="NAME:key=value,...", help="default: greedy, or the plainest that fits the model"
+        "--decoder",
+        metavar="NAME:key=value,...",
+        help="default: what speedup found, else greedy, or the plainest for the model",
     )
-    translate.add_argument("--projection", default="exact", metavar="NAME:key=value", help="default: exact")
+    translate.add_argument("--projection", metavar="NAME:key=value", help="default: exact")
+    translate.add_argument("--batch", type=int, help="lines of FILE decoded together (default: up to 64)")
+    translate.add_argument(
+        "--verify", action="store_true", help="also decode greedily, and say how many outputs are the same"
+    )
     for picture in PICTURES:
         translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
     translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
@@ -59,9 +66,10 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 def _translate(options: argparse.Namespace) -> int:
     from fastdecode_lib.batching import cores
+    from fastdecode_lib.core import Hypothesis
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import atomic_file, write_table
-    from fastdecode_lib.translation import Session
+    from fastdecode_lib.translation import Session, typed_target
 
     if (options.text is None) == (options.file is None):
         raise UsageError(
@@ -78,14 +86,17 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError("--theme is a picture's: got it without one. Add --svg FILE.")
     texts = read_lines(options.file) if options.file is not None else [options.text]
     left = 0
+    if options.batch is not None and (options.batch < 1 or options.file is None):
+        raise UsageError(f"--batch is at least 1, and for --file: got {options.batch}. Leave it out.")
     model = load(options)
-    session = Session.of(
-        model, options.source_language, options.target_language, options.decoder, options.projection, **limits(options)
-    )
+    target = options.target_language or typed_target(model, texts)
+    asked = options.source_language, target, options.decoder, options.projection
+    single = options.file is None or options.batch == 1
+    session = Session.usual(model, *asked, single=single, **limits(options))
     if pictures or options.trace:
         result = session.translate(texts[0], verify=True)
         _check_part(options.part, result.trace)
-        tokens, batches = [result.tokens], 1
+        hypotheses, batches = list(result.trace.hypotheses) or [Hypothesis((), None, "end")], 1
         for path in pictures:
             from ddgviz.export import PICTURES as PARTLY
             from ddgviz.export import save
@@ -98,24 +109,53 @@ def _translate(options: argparse.Namespace) -> int:
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
         batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
-        hypotheses = session.decode(texts, threads=batches, progress=progress, keep_done=True)
-        tokens = [h.tokens for h in hypotheses]
-        left = sum(h.stop == "interrupted" for h in hypotheses)
+        hypotheses = session.decode(texts, batch=options.batch, threads=batches, progress=progress, keep_done=True)
+    tokens = [h.tokens for h in hypotheses]
+    left = sum(h.stop == "interrupted" for h in hypotheses)
     outputs = model.texts(texts, tokens)
+    different = _different(session, texts, tokens) if options.verify and not left else []
     if options.json:
         rows = [
-            {"name": str(i + 1), "source": text, "text": output, "tokens": list(ids)}
-            for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True))
+            {
+                "name": str(i),
+                "source": text,
+                "text": output,
+                "tokens": list(ids),
+                "cut_short": bool(session.cut_short([ids])),
+            }
+            | ({"verified": i not in different} if options.verify and not left else {})
+            for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True), 1)
         ]
         threads = max(batches, options.threads or 1)
         write_table(options.json, rows, provenance(model, threads=threads))
     for output in outputs:
         print(output)
-    cut = sum(len(ids) >= session.constraints.max_length for ids in tokens)
-    if cut:
+    if note := session.cut_short(tokens):
+        print(f"fastdecode: {note}", file=sys.stderr)
+    if options.verify and not left:
+        which = (
+            f"; different: {', '.join(map(str, different[:10]))}{' ...' * (len(different) > 10)}" if different else ""
+        )
         print(
-            f"fastdecode: {cut} output(s) reached the longest length, {session.constraints.max_length}", file=sys.stderr
+            f"fastdecode: {len(texts) - len(different)} of {len(texts)} outputs are greedy decoding's{which}",
+            file=sys.stderr,
         )
     if left:
         print(f"fastdecode: interrupted, {left} of {len(texts)} lines not translated", file=sys.stderr)
+    if different and session.decoder.lossless and session.projection_name == "exact":
+        return 1
     return 130 if left else 0
+
+
+def _different(session: Any, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> list[int]:
+    """The lines whose output is not greedy decoding's with the exact projection, from 1."""
+    from fastdecode_lib.translation import Session
+
+    if not session.has_greedy:
+        raise UsageError(
+            f"--verify compares with greedy decoding, which cannot drive this model: got {session.model.name}. Leave it out."
+        )
+    limit = session.constraints.max_length
+    greedy = Session.of(session.model, session.source, session.target, "greedy", max_length=limit)
+    expected = greedy.decode(texts, threads=1)
+    return [i for i, (a, b) in enumerate(zip(tokens, expected, strict=True), 1) if tuple(a) != b.tokens]

@@ -112,8 +112,8 @@ class Beam:
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
         (Devlin, 2017, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     early_stopping : bool, optional
-        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without waiting for an
-        open one that could be better. What the checkpoint's settings say otherwise, or else False.
+        Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without
+        waiting for an open one that could be better. What the checkpoint's settings say otherwise, or else False.
     """
 
     size: int = 5

@@ -1,5 +1,6 @@
-"""What a draft names, found and checked once: tables, heads and models, beside the model's weights or in the cache."""
+"""What was made for a model, found by its fingerprint: draft tables, heads and measured choices, beside it or in the cache."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.drafts.table import FORMAT as TABLE
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError
-from fastdecode_lib.store import ModelFiles, read_note, user_cache
+from fastdecode_lib.kernels.cpu import processor
+from fastdecode_lib.store import ModelFiles, read_json, read_note, user_cache
 
 
 def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
@@ -70,14 +72,56 @@ def _bound(head: DraftHead | BoundHead, model: Model, files: ModelFiles) -> Boun
 
 
 def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, str | None]) -> DraftTable | None:
-    """The draft table of a model and direction: beside its weights, or in the cache."""
-    path = find_table((folder / "draft-tables", cache_folder(fingerprint)), fingerprint, *direction)
+    """The draft table of a model and direction: the user's own in the cache, or the one beside its weights."""
+    path = find_table((cache_folder(fingerprint), folder / "draft-tables"), fingerprint, *direction)
     return None if path is None else DraftTable.load(path)
+
+
+def directions_with_tables(folder: Path, fingerprint: str) -> list[tuple[str | None, str | None]]:
+    """The directions of a model that have a draft table."""
+    places = (cache_folder(fingerprint), folder / "draft-tables")
+    names = {file.stem for place in places for file in place.glob("*-*.safetensors") if file.name != FILE}
+    pairs = [(source, target) for source, _, target in (name.partition("-") for name in sorted(names))]
+    return [(None if a == "any" else a, None if b == "any" else b) for a, b in pairs]
 
 
 def places_of(folder: Path, fingerprint: str) -> tuple[Path, ...]:
     """The places of everything fitted on a model: screens, draft tables and heads."""
     return folder / "projections", folder / "draft-tables", folder / FILE, cache_folder(fingerprint)
+
+
+def speedups_folder(fingerprint: str) -> Path:
+    """Where `fastdecode speedup` keeps what it makes and finds for a model."""
+    return user_cache() / "speedups" / fingerprint
+
+
+def places_in_cache(fingerprint: str) -> tuple[Path, ...]:
+    """The folders of the user's cache that hold what was made and measured for a model."""
+    return cache_folder(fingerprint), speedups_folder(fingerprint)
+
+
+def choice_file(fingerprint: str, direction: tuple[str | None, str | None], batch: int) -> Path:
+    """What was measured for a model and direction on this processor: of single sentences, or of batches."""
+    name = table_name(*direction).removesuffix(".safetensors")
+    machine = hashlib.sha256(processor().encode()).hexdigest()[:8]
+    return speedups_folder(fingerprint) / f"{name}.{'single' if batch == 1 else 'batches'}.{machine}.json"
+
+
+def has_choices() -> bool:
+    """Whether anything was ever measured; no fingerprint is needed to know."""
+    return speedups_folder("").is_dir()
+
+
+def measured_choice(
+    fingerprint: str, direction: tuple[str | None, str | None], batch: int, precision: str = "float32"
+) -> tuple[str, str] | None:
+    """The decoder and projection that were the fastest of those that change no output; None where nothing was measured."""
+    try:
+        content = read_json(choice_file(fingerprint, direction, batch))
+        decoder, projection = content["provenance"]["lossless"][precision]
+        return str(decoder), str(projection)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def cache_folder(fingerprint: str) -> Path:
@@ -106,8 +150,8 @@ def _fingerprint(path: Path, kind: str) -> str | None:
 
 
 def find_head(folder: Path, fingerprint: str) -> Path | None:
-    """The head of a model: beside it, or where `fastdecode draft-head` writes unless told otherwise."""
-    for path in (folder / FILE, default_path(fingerprint)):
+    """The head of a model: where `fastdecode draft-head` writes unless told otherwise, or beside it."""
+    for path in (default_path(fingerprint), folder / FILE):
         if _fingerprint(path, HEAD) == fingerprint:
             return path
     return None

@@ -5,6 +5,7 @@ where they have to be imitated; the integers are the same. numba's own ``NUMBA_C
 """
 
 import os
+import platform
 from functools import cache
 from typing import Any
 
@@ -50,3 +51,18 @@ def layout() -> str:
     if wanted == "auto":
         return VNNI if has_vnni() else PORTABLE
     return wanted
+
+
+@cache
+def processor() -> str:
+    """What the processor calls itself."""
+    return info("model name") or platform.processor() or platform.machine()
+
+
+def info(key: str) -> str:
+    """What the kernel of the system says of the first core, empty where it does not."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
+    except OSError:
+        return ""

@@ -158,7 +158,8 @@ def random_generate_case(seed: int) -> GenerateCase:
     settings |= sometimes(0.1, logits_processor=[PrefixProcessor()])
     settings |= sometimes(0.15, stopping_criteria=[PrefixCriterion()])
     settings |= sometimes(0.3, return_dict_in_generate=True, output_scores=True, output_logits=True)
-    return GenerateCase(seed, kind, random_module(kind, seed), settings)
+    module = random_module(kind, seed)
+    return GenerateCase(seed, kind, module.float() if seed % 2 and kind in FUNCTIONAL else module, settings)
 
 
 def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGenerate:
@@ -172,7 +173,7 @@ def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGener
         fit = [draft for draft in DRAFTS if trees or "|" not in draft]
         draft = replace(drafts, written=str(random.choice(fit)), head=None)
         chosen = replace(chosen, draft=draft, **({} if trees else {"candidates": 1}))  # type: ignore[type-var]
-    return hf.decoder(chosen, packed=random.random() < 0.2)
+    return hf.decoder(chosen, packed=random.random() < 0.8)
 
 
 def custom_generate_equals_generate(custom: Any, case: GenerateCase) -> None:

@@ -1,34 +1,25 @@
-"""Decoders times projections times precisions of a model; one file because refusals, costs and choice go over one list.
+"""Decoders times projections times precisions of a model: which of them run, and what passes cost under each.
 
 A pass over w positions costs what network and projection take for them, and N passes over W positions each, with the encoder,
 make a sentence. So a fast projection and a wide window do not simply multiply: what the projection saves is gone from every
 pass, and what is left of a pass may grow faster with w.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Measurement, Scorer, Source
+from fastdecode_lib.core import Scorer, Source
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
-from fastdecode_lib.measuring.widths import contents
+from fastdecode_lib.measuring.referee import System, measure, synchroniser
 from fastdecode_lib.translation import Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTHS = (1, 2, 3, 5, 8, 12, 20, 32)
 """Positions of the passes whose cost is measured."""
-CHECKED = 3
-"""Combinations of each kind that `choose` times, the best by prediction."""
 EXACT = ("exact", "quantised")
 """Projections that give the full vocabulary's best tokens."""
 
@@ -237,167 +228,6 @@ def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: i
         return tuple(best.ids[:, 0].tolist())
 
     return System(name, decode)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What `choose` found.
-
-    Attributes
-    ----------
-    lossless, near : str or None
-        The fastest combination whose outputs are plain decoding's by law, None where plain decoding is faster; and one that is
-        faster still and agrees often enough, None where there is none.
-    table : DataFrame
-        A row per combination that runs: ``name, decoder, projection, precision, lossless, agreement, passes, positions,
-        predicted`` (speedup), and for those that were checked ``speedup, speedup_low, speedup_high``.
-    provenance : dict
-    """
-
-    lossless: str | None
-    near: str | None
-    table: "pd.DataFrame" = field(repr=False)
-    provenance: dict[str, Any] = field(repr=False)
-
-    def __str__(self) -> str:
-        rows, sentences = self.table.set_index("name"), self.provenance["sentences"]
-        said = "Without any loss: nothing found is faster than greedy decoding in float32."
-        if self.lossless is not None:
-            speedup = rows.loc[self.lossless, "speedup"]
-            said = f"Without any loss: {self.lossless}, {speedup:.2f} times as fast as greedy decoding in float32, measured."
-        if self.near is None:
-            return f"{said}\nWith next to none: nothing found is faster than that."
-        near = rows.loc[self.near]
-        same = f"{round(near.agreement * sentences)} of {sentences} outputs the same"
-        return f"{said}\nWith next to none: {self.near}, {near.speedup:.2f} times, {same}."
-
-
-WINDOWS = (
-    *(f"window:width={width}" for width in (2, 3, 4, 5, 6, 8)),
-    *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 5)),
-)
-
-
-def choose(
-    models: Mapping[str, TranslationModel],
-    sentences: Sequence[str],
-    *,
-    source: str | None = None,
-    target: str | None = None,
-    near: float = 0.95,
-    decoders: Iterable[str] = ("greedy", *WINDOWS),
-    projections: Iterable[str] | None = None,
-    threads: int = 1,
-    runs: int = 5,
-    seed: int = 0,
-    progress: bool = False,
-    **limits: Any,
-) -> Choice:
-    """The fastest combination for a model, a machine and text like some sentences: one without loss, one with next to none.
-
-    All combinations are counted and their time is predicted from what passes cost; the best by prediction are timed, and the
-    fastest of those is timed anew beside greedy decoding in float32, which is what counts.
-
-    Parameters
-    ----------
-    models : mapping of precision to TranslationModel
-        The same weights; ``"float32"`` among them.
-    sentences : sequence of str
-        Text like that to be translated; never what results are reported on.
-    projections : iterable of str, optional
-        Those that need nothing, a lexicon or screens beside the model, unless they are given: not the baselines of Chen et al.
-    near : float
-        Share of outputs that must be greedy decoding's for a loss to be next to none.
-
-    Raises
-    ------
-    ValueError
-        If no sentence has content, the model in float32 is missing, or greedy decoding cannot drive it.
-    """
-    if "float32" not in models:
-        raise ValueError(f"What is lossless is told by the model in float32: got {', '.join(models)}. Load it so too.")
-    if not 0 < near <= 1:
-        raise ValueError(f"near is a share of outputs, above 0 and at most 1: got {near}. Example: 0.95.")
-    plain = Session.of(models["float32"], source, target, "greedy", **limits)
-    texts = contents(plain, sentences)
-    if why := _refusal(plain, texts[0]):
-        raise ValueError(why)
-    projections = registry.needing("nothing", "screens", "lexicon") if projections is None else projections
-    decoders, projections = dict.fromkeys(("greedy", *decoders)), dict.fromkeys(("exact", *projections))
-    found = combinations(models, source, target, decoders, projections, texts[0], **limits)
-    prices = costs(found, texts, runs=runs, threads=threads, progress=progress)
-    running = {c.name: c.session for c in found if c.session is not None and (c.projection, c.precision) in prices}
-    table = _predicted([c for c in found if c.name in running], plain, texts, prices)
-    sources = [plain.model.encode([text], plain.source, plain.target) for text in texts]
-
-    def timed(names: Sequence[str]) -> dict[str, Measurement]:
-        systems = [decoder_system(running[name], name) for name in names]
-        wait = synchroniser(plain.model.device)
-        measured = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
-        return dict(zip(names, measured, strict=True))
-
-    chosen = _fastest(table, near, timed, seed)
-    about = provenance(plain.model, threads=threads, seed=seed) | {"sentences": len(texts), "runs": runs, "near": near}
-    table.attrs["provenance"] = about
-    return Choice(chosen["lossless"], chosen["near"], table, about)
-
-
-def _predicted(
-    running: Sequence[Combination], plain: Session, texts: Sequence[str], prices: Mapping[tuple[str, str], Costs]
-) -> "pd.DataFrame":
-    """What each combination is expected to gain, the best first, and how many outputs are the plain ones."""
-    import pandas as pd
-
-    rows, whole = [], count(plain, texts)
-    for c in running:
-        assert c.session is not None
-        own = count(c.session, texts, batch=32 if c.alone else 1)
-        passes, positions = float(own["passes"].mean()), float(own["positions"].mean())
-        rows.append(
-            {
-                "name": c.name,
-                "decoder": c.decoder,
-                "projection": c.projection,
-                "precision": c.precision,
-                "lossless": c.lossless,
-                "agreement": same_share(own["ids"], whole["ids"]),
-                "passes": passes,
-                "positions": positions,
-                "predicted": 1 / prices[c.projection, c.precision].seconds(passes, positions),
-            }
-        )
-    table = pd.DataFrame(rows)
-    table["predicted"] /= float(table.set_index("name").loc[PLAIN, "predicted"])
-    return table.sort_values("predicted", ascending=False, ignore_index=True)
-
-
-def _fastest(
-    table: "pd.DataFrame", near: float, timed: Callable[[Sequence[str]], Mapping[str, Measurement]], seed: int
-) -> dict[str, str | None]:
-    """Time the best by prediction, and those that come out best anew; their speedups are put into the table."""
-    others = table[table["name"] != PLAIN]
-    kinds = {
-        "lossless": others[others["lossless"]],
-        "near": others[~others["lossless"] & (others["agreement"] >= near)],
-    }
-    contenders = {what: kind["name"][:CHECKED].tolist() for what, kind in kinds.items()}
-    first = timed([name for names in contenders.values() for name in names])
-    winners = {
-        what: min(names, key=lambda name: float(np.median(first[name].seconds)))
-        for what, names in contenders.items()
-        if names
-    }
-    again = timed([PLAIN, *winners.values()])  # what chose them does not speak for them
-    table[["speedup", "speedup_low", "speedup_high"]] = np.nan
-    chosen: dict[str, str | None] = dict.fromkeys(kinds)
-    best = 1.0
-    for what, name in winners.items():
-        ratio = float(np.median(again[PLAIN].seconds) / np.median(again[name].seconds))
-        low, high = bootstrap_ratio(again[PLAIN].seconds, again[name].seconds, seed)
-        table.loc[table["name"] == name, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
-        if ratio > best and not low <= 1:
-            chosen[what], best = name, ratio
-    return chosen
 
 
 def known_projections() -> tuple[str, ...]:

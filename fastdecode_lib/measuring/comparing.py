@@ -44,6 +44,17 @@ def decoder_system(session: Session, name: str | None = None) -> System:
     return System(name or session.decoder_name, lambda source: run(network, source), count if alone else None)
 
 
+def text_system(session: Session, name: str | None = None, *, batch: int = 1, threads: int = 1) -> System:
+    """A session that decodes all rows of one source as `Session.decode` does; its one output has -1 behind each row's."""
+
+    def decode(source: Source) -> tuple[int, ...]:
+        hypotheses = session.decode_ids(source, source.lengths, batch=batch, threads=threads)
+        outputs = [until_end(list(hypothesis.tokens), session.constraints) for hypothesis in hypotheses]
+        return tuple(token for output in outputs for token in (*output, -1))
+
+    return System(name or session.decoder_name, decode)
+
+
 def compare(
     model: TranslationModel,
     sentences: Sequence[str],

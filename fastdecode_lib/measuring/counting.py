@@ -1,5 +1,6 @@
 """Counting: passes, positions and time of what a model and a projection are asked."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,8 @@ class Counted(_Proxy):
     def __init__(self, inner: Model):
         super().__init__(inner)
         self.usage = Usage()
+        self.passes_of: Counter[int] = Counter()
+        """How many passes had so many rows."""
 
     def encode(self, source: Source) -> Any:
         """Count one encoder call."""
@@ -179,5 +182,6 @@ class Counted(_Proxy):
     def _count(self, tokens: np.ndarray) -> None:
         feeding = tokens >= 0
         self.usage.passes += 1
+        self.passes_of[int(feeding.any(1).sum())] += 1
         self.usage.positions += int(feeding.sum())
         self.usage.rows += int(feeding.any(1).sum())

@@ -5,6 +5,7 @@ import platform
 import sys
 from typing import Any
 
+from fastdecode_lib.kernels.cpu import info, processor
 from fastdecode_lib.loading import TranslationModel
 
 
@@ -14,7 +15,7 @@ def provenance(
     """How a number was made: machine, versions, command, and the model if there is one."""
     about: dict[str, Any] = {
         "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cpu_flags": cpu_features(),
         "cores": os.cpu_count(),
         "threads": threads,
@@ -74,17 +75,5 @@ def cpu_features() -> list[str]:
         "asimd",
         "bf16",
     )
-    flags = _cpu_info("flags") or _cpu_info("Features")
+    flags = info("flags") or info("Features")
     return [flag for flag in wanted if flag in flags.split()]
-
-
-def _cpu() -> str:
-    return _cpu_info("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_info(key: str) -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
-    except OSError:
-        return ""

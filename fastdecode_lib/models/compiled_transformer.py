@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.checkpoints.transformer import Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture, tensors_of_module
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
@@ -182,7 +182,9 @@ class _Side:
         self._point()
         self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
         first = architecture.first_position(side)
-        table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
+        table = tensors.get(f"{prefix}.embed_positions.rows")
+        if table is None:
+            table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
         self.positions = np.ascontiguousarray(table, dtype=np.float32)
         self.heads, self.widest = heads, max(3 * width, inner)
         self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
@@ -236,6 +238,31 @@ class CompiledTransformer:
         self.lengths = Matrix.of(tensors["length.weight"], None, "float32") if architecture.masked else None
         output = Matrix.of(tensors["lm_head.weight"], tensors.get("final_logits_bias"), precision, name="lm_head")
         self.outputs: tuple[Output, ...] = (Output(output),)
+
+    @classmethod
+    def of_module(cls, module: Any) -> "CompiledTransformer | None":
+        """The compiled form, with copies of the weights, of a transformers module in float32 on the CPU.
+
+        None where it is not, and where `tensors_of_module` finds that the module does anything else.
+        """
+        found = tensors_of_module(module)
+        if found is None:
+            return None
+        architecture, tensors = found
+        if any((tensor.device.type, str(tensor.dtype)) != ("cpu", "torch.float32") for tensor in tensors.values()):
+            return None
+        return cls(architecture, {name: tensor.numpy() for name, tensor in tensors.items()})
+
+    def remember(self, hidden: np.ndarray, real: np.ndarray) -> CompiledMemory:
+        """What cross-attention reads of an encoder's hidden vectors (B, S, D), of which those count that are `real` (B, S)."""
+        heads, layers, lengths = self.decoder.heads, len(self.decoder.matrices), real.sum(1)
+        rows, places = np.nonzero(np.arange(int(lengths.max())) < lengths[:, None])
+        shape = (2, layers, len(hidden), heads, int(lengths.max()), hidden.shape[2] // heads)
+        memory = np.zeros(shape, dtype=np.float32)
+        for layer in range(layers):
+            both = self.decoder.packed[layer, kernels.CROSS_MEMORY](hidden[real])
+            memory[:, layer, rows, :, places] = both.reshape(len(rows), 2, heads, -1)
+        return CompiledMemory(memory[0], memory[1], lengths)
 
     def encode(self, source: Source) -> CompiledMemory:
         """Run the encoder over a batch (B, S)."""

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fastdecode_lib.checkpoints import transformers_private as private
-from fastdecode_lib.checkpoints.shape import CheckpointError
-from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
+from fastdecode_lib.checkpoints.transformer import Architecture, tensors_of_module
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.models.positions import sinusoids
@@ -248,14 +246,12 @@ class Transformer:
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
 
     @classmethod
-    def of_module(cls, module: Any, *, copy: bool = False) -> "Transformer | None":
-        """The functional form of a loaded transformers module, on the module's own tensors unless they are copied.
+    def of_module(cls, module: Any) -> "Transformer | None":
+        """The functional form of a loaded transformers module, on the module's own tensors.
 
         Parameters
         ----------
         module : MarianMTModel, MBartForConditionalGeneration or M2M100ForConditionalGeneration
-        copy : bool
-            As for the class.
 
         Returns
         -------
@@ -263,20 +259,12 @@ class Transformer:
             None where the module's own forward does anything else: another class, adapters, hooks, quantised weights,
             several devices.
         """
-        config = module.config
-        if config.model_type not in FAMILIES or not private.is_as_made(module):
+        found = tensors_of_module(module)
+        if found is None:
             return None
-        try:
-            architecture = Architecture.from_config(config.to_dict())
-        except CheckpointError:
-            return None
-        tensors = private.tensors_of(module, architecture.position_offset, architecture.max_positions)
-        if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
-            return None
-        (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
-        if others or device.type == "meta" or not dtype.is_floating_point:
-            return None
-        return cls(architecture, tensors, device, dtype, copy=copy)
+        architecture, tensors = found
+        some = next(iter(tensors.values()))
+        return cls(architecture, tensors, some.device, some.dtype, copy=False)
 
     # -- reading the weights
 

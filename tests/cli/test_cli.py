@@ -580,6 +580,40 @@ def test_the_reader_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["check"]) == 0
 
 
+def test_outputs_are_verified(
+    capsys: pytest.CaptureFixture[str], model: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = tmp_path / "lines.txt", tmp_path / "out.json"
+    file.write_text("\n".join(SENTENCES["en"][:2]), encoding="utf-8")
+    told = ["translate", "--file", str(file), *model, *DIRECTION, "--max-length", "5", "--verify", "--batch", "1"]
+    window = ["--decoder", "window:width=3,draft=recycled/pad", "--json", str(out)]
+    assert cli.main([*told, *window]) == 0
+    said = capsys.readouterr().err
+    assert "2 of 2 outputs are greedy decoding's" in said and "reached the longest length, 5 tokens" in said
+    assert all(row["verified"] and row["cut_short"] for row in table(out)["rows"])
+    from fastdecode_lib.decoding.window import WindowRow
+
+    take = WindowRow.take
+    monkeypatch.setattr(WindowRow, "take", lambda self, tokens: take(self, tokens * 0 + 5))
+    assert cli.main([*told, *window]) == 1, "a lossless decoder that is not is an error"
+    assert "0 of 2 outputs are greedy decoding's; different: 1, 2" in capsys.readouterr().err
+    assert not any(row["verified"] for row in table(out)["rows"])
+    assert "--batch is at least 1, and for --file" in fail(capsys, "translate", "a b", *model, "--batch", "2")
+
+
+def test_an_output_that_is_cut_is_said() -> None:
+    from fastdecode_lib import load, translate
+
+    with pytest.warns(UserWarning, match=r"1 output\(s\) reached the longest length, 3 tokens, .* Raise max_length"):
+        translate(load("tatoeba-small", device="cpu"), "The train is late.", source="en", target="de", max_length=3)
+
+
+def test_the_target_may_be_a_tag_in_front(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "tatoeba-small", "--device", "cpu")
+    typed = succeed(capsys, "translate", ">>deu<< The train is late.", *asked)
+    assert typed == succeed(capsys, "translate", "The train is late.", *asked, *DIRECTION)
+
+
 # -------------------------------------------------------------------------------------------------- as a real process
 
 
@@ -593,7 +627,8 @@ def run(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]
 def test_process_translates_a_pipe(model: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     text = SENTENCES["de"][0]
     done = run("translate", "--file", "-", *model, "--from", "de", "--to", "en", input=f"{text}\n\n")
-    assert done.returncode == 0 and done.stderr in ("", "fastdecode: 1 output(s) reached the longest length, 23\n")
+    note = "fastdecode: 1 output(s) reached the longest length, 23 tokens, and may be cut short."
+    assert done.returncode == 0 and (not done.stderr or (note in done.stderr and done.stderr.count("\n") == 1))
     assert done.stdout == succeed(capsys, "translate", text, *model, "--from", "de", "--to", "en") + "\n"
 
 

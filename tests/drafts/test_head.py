@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fastdecode_lib import cli, hf, load, translate
+from fastdecode_lib import cli, load, translate
 from fastdecode_lib.core import Output, drain
 from fastdecode_lib.drafts import scores as constants
 from fastdecode_lib.drafts.finding import find_head
@@ -244,8 +244,6 @@ def test_a_head_of_another_model_or_language_is_refused(model: Any, tmp_path: Pa
         Session.of(model, "en", "fr", f"window:draft=head,head={path}")
     with pytest.raises(ValueError, match="A head is used by the draft head only: got draft='recycled'"):
         Session.of(model, "en", "de", f"window:draft=recycled,head={path}")
-    with pytest.raises(ValueError, match="not at hand within generate"):
-        hf.window(draft="head")
     assert find_head(tmp_path, "missing") is None
 
 

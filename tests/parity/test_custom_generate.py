@@ -1,7 +1,9 @@
 """Our decoders inside `generate`: the same tokens as without them, whatever `generate` is asked for, or a clear refusal."""
 
 import copy
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -436,8 +438,16 @@ def test_decoders_by_name() -> None:
         hf.window(0)
     with pytest.raises(ValueError, match="draft table cannot be read: nowhere"):
         hf.window(table="nowhere")
-    with pytest.raises(ValueError, match="not at hand within generate: got draft='model'. Use draft=ngram"):
-        hf.decoder("window:draft=model,model=bidirectional")
+    for draft, problem in (
+        ("model,model=single-l2r", "needs a model that drafts, got none"),
+        ("head", "a draft head, got none"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            random_module("marian", 0).generate(
+                input_ids=ONE, max_new_tokens=4, custom_generate=hf.decoder(f"window:draft={draft}")
+            )
+    with pytest.raises(ValueError, match="needs the model's hidden vectors: got T5.*Use draft=ngram"):
+        random_module("t5", 0).generate(input_ids=ONE, max_new_tokens=4, custom_generate=hf.window(draft="head"))
 
 
 def test_every_processor_of_transformers_is_known_or_refused() -> None:
@@ -486,3 +496,80 @@ def test_the_bundled_model() -> None:
     table = str(folder / "draft-tables" / "en-de.safetensors")
     for custom in (hf.window(width=8), hf.window(width=5, table=table), hf.gauss_seidel(block=3, packed=True)):
         assert torch.equal(module.generate(**inputs, custom_generate=custom), expected)
+
+
+@pytest.fixture
+def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The bundled model in float32 with some sentences, and the decoders that it is decoded with, as they are resolved."""
+    import fakes
+    from transformers import AutoTokenizer
+
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = find_checkpoint("tatoeba-small").folder
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    texts = [f">>deu<< {text}" for text in fakes.own_sentences()["en"][:3]]
+    chosen: list[Any] = []
+    check = hf.check_fits
+    monkeypatch.setattr(hf, "check_fits", lambda decoder, network: (chosen.append(decoder), check(decoder, network)))
+    return MarianMTModel.from_pretrained(folder), tokenizer(texts, return_tensors="pt", padding=True), chosen
+
+
+def test_what_pays_is_found(bundled: Any) -> None:
+    """Without arguments: the table of the sources' direction for single sentences, greedy decoding for batches, said once."""
+    module, inputs, chosen = bundled
+    one = {name: tensor[:1] for name, tensor in inputs.items()}
+    expected, first = module.generate(**inputs), module.generate(**one)
+    for _ in range(2):
+        assert torch.equal(module.generate(**one, custom_generate=hf.window()), first)
+    assert chosen[0] is chosen[1] and chosen[0].width == hf.USUAL.width
+    assert (chosen[0].drafts.table.about["source"], chosen[0].drafts.table.about["target"]) == ("en", "de")
+    with pytest.warns(
+        UserWarning, match="No drafts are known to pay for batches.* got .*tatoeba-small.* Run fastdecode"
+    ):
+        assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
+    assert chosen[-1] == hf.GREEDY
+    assert torch.equal(module.generate(**inputs, custom_generate=hf.window(4, "ngram+lexicon+head")), expected)
+    assert chosen[-1].drafts.head is not None
+
+
+def test_what_was_measured_is_found(bundled: Any) -> None:
+    from fastdecode_lib.checkpoints.hub import find_checkpoint
+    from fastdecode_lib.drafts.finding import choice_file
+    from fastdecode_lib.store import write_table
+
+    module, inputs, chosen = bundled
+    expected = module.generate(**inputs)
+    file = choice_file(find_checkpoint("tatoeba-small").fingerprint, ("en", "de"), 8)
+    write_table(file, [], {"lossless": {"float32": ["window:width=2,draft=ngram", "quantised"]}})
+    assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
+    assert chosen[-1].width == 2 and chosen[-1].drafts.written == "ngram"
+
+
+def test_without_a_network_of_ours_nothing_is_slower() -> None:
+    module = random_module("t5", 0)
+    with pytest.warns(UserWarning, match="got a module, which is decoded greedily"):
+        found = module.generate(input_ids=TWO, max_new_tokens=6, custom_generate=hf.window())
+    assert torch.equal(found, module.generate(input_ids=TWO, max_new_tokens=6))
+
+
+def test_packed_weights_follow_the_module() -> None:
+    """Also where a change leaves no trace: through ``.data``."""
+    module, ids = random_module("marian", 0).float(), random_generate_case(0).settings["input_ids"]
+    seen = set()
+    for name in (
+        "layers.0.fc1.weight",
+        "layers.1.fc2.bias",
+        "layers.1.encoder_attn.v_proj.weight",
+        "layers.0.self_attn_layer_norm.weight",
+    ):
+        module.get_parameter(f"model.decoder.{name}").data.neg_()
+        found = module.generate(input_ids=ids, max_new_tokens=12, custom_generate=hf.window(4))
+        assert torch.equal(found, module.generate(input_ids=ids, max_new_tokens=12))
+        assert private.notes(module)["packed"][0] is not None
+        seen.add(tuple(found.flatten().tolist()))
+    assert len(seen) > 1

@@ -1,0 +1,271 @@
+"""One call from a model and some text to what decodes it fastest: a draft table, a draft head, all of it measured and kept."""
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib.checkpoints.transformer import FAMILIES
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.finding import choice_file, find_head, speedups_folder
+from fastdecode_lib.drafts.finding import default_path as head_path
+from fastdecode_lib.drafts.sources import Draft
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.speedups import fastest, seconds_each
+from fastdecode_lib.store import write_table
+from fastdecode_lib.text.corpus import spread_over
+from fastdecode_lib.training.draft_tables import default_path, fitting, make_table
+from fastdecode_lib.translation import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST = 50
+"""Sentences that there must be: a fifth of them is measured on, the others are counted."""
+MEASURED = 200
+"""The most sentences that are measured on."""
+TABLE, HEAD, MEASURING = 0.25, 0.4, 0.3
+"""Shares of the minutes."""
+LEAST_MEASURED, ROUNDS = 20, 140
+"""Sentences that are measured on at least, and about how often all of them are decoded."""
+HEAD_SENTENCES, HEAD_UPDATES = 6_000, 300
+"""What a draft head is trained on at most, and updates at least: with fewer it guesses no better than the table."""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """What `speedup` found.
+
+    Attributes
+    ----------
+    table : DataFrame
+        As `measuring.speedups.fastest` gives it.
+    lossless, near : dict or None
+        ``decoder, projection, precision`` of the fastest combination whose outputs are greedy decoding's in float32, and of a
+        faster one whose outputs nearly all are, None if there is none.
+    provenance : dict
+        How it was measured, and notes on what was made.
+    """
+
+    table: "pd.DataFrame" = field(repr=False)
+    lossless: dict[str, str]
+    near: dict[str, str] | None
+    provenance: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        parts = [self._told("Without any loss", self.lossless)]
+        if self.near is None:
+            parts.append("With next to none: nothing is faster than that.")
+        else:
+            parts.append(self._told("With next to none", self.near))
+        if self.table["note"].str.contains("noisy").any():
+            parts.append("This machine is noisy now: run it again when it is idle.")
+        return "\n\n".join(parts)
+
+    def _told(self, what: str, chosen: dict[str, str]) -> str:
+        row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(chosen.values())]
+        sentences = self.provenance["sentences"]
+        interval = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low == row.speedup_low else ""
+        return (
+            f"{what}: {row['name']}, {row.speedup:.2f} times greedy decoding{interval}, "
+            f"{round(row.unchanged * sentences)} of {sentences} outputs unchanged.\n" + "\n".join(self.lines(chosen))
+        )
+
+    def lines(self, chosen: dict[str, str]) -> list[str]:
+        """How a combination is used: on the command line, from Python, and inside `generate` where it can be."""
+        about, precision = self.provenance, chosen["precision"]
+        direction = "".join(
+            f" --{name} {about[key]}" for name, key in (("from", "source"), ("to", "target")) if about[key]
+        )
+        rounded = "" if precision == "float32" else precision
+        command = (
+            f"fastdecode translate --model {shlex.quote(about['model'])}{direction}"
+            + f" --precision {rounded}" * bool(rounded)
+        )
+        command += (
+            f" --decoder {chosen['decoder']} --projection {chosen['projection']} --batch {about['batch']} --file FILE"
+        )
+        languages = "".join(f", {key}={about[key]!r}" for key in ("source", "target") if about[key])
+        loading = f"model = fastdecode_lib.load({about['model']!r}" + f", precision={rounded!r}" * bool(rounded) + ")"
+        call = (
+            f"fastdecode_lib.translate(model, sentences{languages}, decoder={chosen['decoder']!r}, "
+            f"projection={chosen['projection']!r}, batch={about['batch']})"
+        )
+        lines = [f"  {command}", f"  {loading}", f"  {call}"]
+        if chosen == self.lossless and about["family"] in FAMILIES:
+            lines.append("  module.generate(**inputs, num_beams=1, custom_generate=fastdecode_lib.hf.window())")
+        return lines
+
+
+def speedup(
+    model: str | TranslationModel,
+    sentences: Sequence[str],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    minutes: float = 5.0,
+    batch: int = 1,
+    threads: int = 1,
+    near: float = 0.95,
+    seed: int = 0,
+    progress: bool = False,
+    **limits: Any,
+) -> Speedup:
+    """Find what decodes text like some sentences fastest, with the same output and with almost the same.
+
+    A draft table is counted from the model's own translations of the sentences; a draft head is trained where the minutes
+    allow it and single sentences are decoded, which is where one pays. Then combinations of decoder, projection and precision
+    are timed as they are to be used, on sentences that were left out before. What was made is kept in the user's cache and
+    used again by later calls. `translate` and `hf.window` use the lossless choice unless they are told otherwise.
+
+    Parameters
+    ----------
+    model : str or TranslationModel
+        As `load` takes it, or from it.
+    sentences : sequence of str
+        Unlabelled text like that to be translated, some thousand sentences if possible.
+    minutes : float
+        About as long as it may take. Half an hour is enough for a head.
+    batch, threads : int
+        Sentences decoded together, 1 for single ones, and batches in flight.
+    near : float
+        Share of outputs that must be unchanged for a loss to be next to none.
+
+    Raises
+    ------
+    ValueError
+        If there are too few sentences, or the model cannot be decoded greedily in that direction.
+    """
+    if not 0 < near <= 1 or not minutes > 0:
+        raise ValueError(f"near is a share, and minutes are above 0: got {near} and {minutes}. Leave them out.")
+    models = _models(model if isinstance(model, str) else str(model.checkpoint.folder), model)
+    plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
+    fitted, held_out = _split(plain, sentences)
+    notes: list[str] = []
+    each = seconds_each(plain, held_out[:64], 64, threads)
+    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / each, notes, progress)
+    if batch == 1:
+        _make_head(plain, fitted, minutes, notes, seed, progress)
+    single = each if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
+    measured = spread_over(
+        held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single)))
+    )
+    shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
+    table, chosen = fastest(models, measured, source=plain.source, target=plain.target, **shared)
+    parts = {
+        row["name"]: {key: row[key] for key in ("decoder", "projection", "precision")}
+        for row in table.to_dict("records")
+    }
+    by_precision = {p: [parts[str(chosen[p])][key] for key in ("decoder", "projection")] for p in models}
+    about = provenance(plain.model, threads=threads, seed=seed) | {
+        "source": plain.source, "target": plain.target, "batch": batch, "near": near, "sentences": len(measured),
+        "family": plain.model.checkpoint.family, "notes": notes, "lossless": by_precision,
+    }  # fmt: skip
+    fingerprint = plain.model.checkpoint.fingerprint
+    write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), about)
+    nearest = None if chosen["near"] is None else parts[chosen["near"]]
+    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about)
+
+
+def _models(name: str, given: str | TranslationModel) -> dict[str, TranslationModel]:
+    """The model in the precisions that are tried: float32 and int8 where the compiled engine runs it."""
+    first = load(name, device="cpu")
+    if isinstance(given, TranslationModel):
+        first = replace(first, name=given.name)
+    if first.engine != "compiled":
+        return {"float32": first}
+    return {"float32": first, "int8": replace(load(name, precision="int8"), name=first.name)}
+
+
+def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The sentences that drafts are fitted on, and those that are measured on; no text is in both."""
+    if isinstance(sentences, str):
+        raise ValueError(f"speedup needs many sentences: got one text, {sentences[:40]!r}. Give a list of them.")
+    texts = list(dict.fromkeys(fitting(session, sentences)))
+    if len(texts) < LEAST:
+        raise ValueError(
+            f"speedup needs text like that to be translated: got {len(texts)} different sentences with content that fit the "
+            f"model. Give at least {LEAST}, better some thousand."
+        )
+    held_out = spread_over(texts, min(MEASURED, len(texts) // 5))
+    left_out = set(held_out)
+    return [text for text in texts if text not in left_out], held_out
+
+
+def _say(notes: list[str], note: str, progress: bool) -> None:
+    notes.append(note)
+    if progress:
+        print(f"fastdecode: {note}", file=sys.stderr)
+
+
+def _make_table(
+    session: Session, fitted: Sequence[str], held_out: Sequence[str], most: float, notes: list[str], progress: bool
+) -> None:
+    """Count a draft table of as many sentences as there is time for; keep it if it guesses better than the one at hand."""
+    texts = spread_over(
+        fitted, 2 ** max(8, int(np.log2(max(most, 1))))
+    )  # a power, so that a rerun finds its translations
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    fingerprint = session.model.checkpoint.fingerprint
+    at_hand = session.model.files(session.source, session.target, session.constraints.end, lambda name: None).table()
+    if at_hand is not None and at_hand.about.get("text") == digest:
+        _say(notes, "the draft table of this text is at hand", progress)
+        return
+    least = 3 if len(texts) >= 1_000 else 2
+    folder = speedups_folder(fingerprint) / "translations"
+    made = make_table(session, texts, least=least, folder=folder, progress=progress)
+    made = replace(made, about=made.about | {"text": digest})
+
+    def passes(table: Any) -> int:
+        windowed = replace(session, decoder=Window(4, Draft("ngram+lexicon", table, resolved=True)))
+        return int(count(windowed, held_out)["passes"].sum())
+
+    ours, theirs = passes(made), passes(at_hand) if at_hand is not None else None
+    if theirs is not None and theirs <= ours:
+        _say(
+            notes,
+            f"the draft table at hand is better than one of {len(texts)} sentences: {theirs} passes, {ours}",
+            progress,
+        )
+        return
+    made.save(default_path(session))
+    _say(notes, f"a draft table of {len(texts)} sentences: {default_path(session)}", progress)
+
+
+def _make_head(
+    session: Session, fitted: Sequence[str], minutes: float, notes: list[str], seed: int, progress: bool
+) -> None:
+    """Train a draft head where there is none and the minutes are enough for one."""
+    from fastdecode_lib.training.draft_heads import RECIPE, make_head
+
+    model = session.model
+    fingerprint = model.checkpoint.fingerprint
+    if model.engine != "compiled" or find_head(model.checkpoint.folder, fingerprint) is not None:
+        return
+    texts = spread_over(fitted, HEAD_SENTENCES)
+    if len(texts) < 20 * RECIPE.held_out:
+        _say(
+            notes,
+            f"no draft head: it needs {20 * RECIPE.held_out} sentences to learn from, {len(texts)} are left",
+            progress,
+        )
+        return
+    folder, shared = speedups_folder(fingerprint) / "head", {"seed": seed, "progress": progress}
+    trial = make_head(
+        [session], [texts[: 20 * RECIPE.held_out]], replace(RECIPE, updates=2), folder=folder / "trial", **shared
+    )
+    each = float(trial.about["seconds"]) / 2
+    updates = int(HEAD * 60 * minutes / each) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
+    if updates < HEAD_UPDATES:
+        needed = HEAD_UPDATES * each / HEAD / 60
+        _say(notes, f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}", progress)
+        return
+    head = make_head([session], [texts], replace(RECIPE, updates=min(updates, RECIPE.updates)), folder=folder, **shared)
+    head.save(head_path(fingerprint))
+    _say(notes, f"a draft head of {min(updates, RECIPE.updates)} updates: {head_path(fingerprint)}", progress)

@@ -410,6 +410,7 @@ def _network(
 
     given = private.prepared(inputs)
     network: Any = _compiled(model, known) if packed else None
+    first: Any
     network = network or Transformer.of_module(model)
     if network is None or network.engine not in known:
         places = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize
@@ -469,10 +470,13 @@ def _compiled(model: Any, known: dict[str, Any]) -> Any:
 
 
 def _products(model: Any) -> "list[Tensor]":
-    """What is left of each of a module's tensors: vectors as they are, of matrices a product."""
+    """What is left of each tensor that a module decodes with: vectors as they are, of matrices a product."""
     import torch
 
-    tensors = [tensor.detach().float() for tensor in (*model.parameters(), *model.buffers())]
+    head, bias = private.head_of(model, called=False)
+    found = [t for part in (model.get_decoder(), head) for t in (*part.parameters(), *part.buffers())]
+    found += [] if bias is None else [bias]
+    tensors = [tensor.detach().float() for tensor in {id(tensor): tensor for tensor in found}.values()]
     widest = max(tensor.shape[-1] for tensor in tensors if tensor.ndim)
     probe = torch.linspace(1, 2, widest)
     return [t.flatten(0, -2) @ probe[: t.shape[-1]] if t.ndim > 1 else t.clone() for t in tensors]
@@ -512,7 +516,10 @@ class _Drafting:
         self.loaded = known["loaded"]
         if self.loaded is not None:
             fingerprint = self.loaded.checkpoint.fingerprint
-            self.found = known.setdefault((written, *map(_written, places_in_cache(fingerprint))), {})
+            made = written, *map(_written, places_in_cache(fingerprint))
+            if known.get("made") != made:
+                known |= {"made": made, "found": {}}
+            self.found = known["found"]
             first = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
             self.direction = self._direction(self.loaded, source, first)
 

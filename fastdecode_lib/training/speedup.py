@@ -256,9 +256,14 @@ def _make_head(
             progress,
         )
         return
-    folder, shared = speedups_folder(fingerprint) / "head", {"seed": seed, "progress": progress}
+    folder = speedups_folder(fingerprint) / "head"
     trial = make_head(
-        [session], [texts[: 20 * RECIPE.held_out]], replace(RECIPE, updates=2), folder=folder / "trial", **shared
+        [session],
+        [texts[: 20 * RECIPE.held_out]],
+        replace(RECIPE, updates=2),
+        folder=folder / "trial",
+        seed=seed,
+        progress=progress,
     )
     each = float(trial.about["seconds"]) / 2
     updates = int(HEAD * 60 * minutes / each) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
@@ -266,6 +271,13 @@ def _make_head(
         needed = HEAD_UPDATES * each / HEAD / 60
         _say(notes, f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}", progress)
         return
-    head = make_head([session], [texts], replace(RECIPE, updates=min(updates, RECIPE.updates)), folder=folder, **shared)
+    head = make_head(
+        [session],
+        [texts],
+        replace(RECIPE, updates=min(updates, RECIPE.updates)),
+        folder=folder,
+        seed=seed,
+        progress=progress,
+    )
     head.save(head_path(fingerprint))
     _say(notes, f"a draft head of {min(updates, RECIPE.updates)} updates: {head_path(fingerprint)}", progress)

@@ -78,7 +78,7 @@ def test_translate_a_file_line_by_line(
         assert found.split("\n") == [*expected, ""]
         rows = table(out)["rows"]
         assert [row["source"] for row in rows] == texts and [row["text"] for row in rows] == expected
-        assert all(row.keys() == {"name", "source", "text", "tokens"} for row in rows)
+        assert all(row.keys() == {"name", "source", "text", "tokens", "cut_short"} for row in rows)
         assert [row["name"] for row in rows] == ["1", "2", "3", "4", "5"]
         assert rows[1]["tokens"] == [] and all(isinstance(i, int) for i in rows[0]["tokens"])
     file.write_bytes(b"")

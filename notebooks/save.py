@@ -12,6 +12,8 @@ from typing import Any
 FOLDER = Path(__file__).parent
 WIDGET, CHART, SVG = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json", "image/svg+xml"
 PICTURE = re.compile(r'src="data:image/svg\+xml;base64,([^"]+)"')
+PROGRESS = "%|"
+"""What the text of a progress bar has."""
 LARGEST = 1_500_000
 TIMEOUT = 1_200
 
@@ -66,6 +68,8 @@ def _still(output: Any, source: str) -> list[Any]:
         if output.output_type in ("display_data", "execute_result"):
             output.metadata = {}
         return [output]
+    if PROGRESS in output.data["text/plain"]:
+        return []
     pictures = PICTURE.findall(output.data.get("text/html", ""))
     if not pictures:
         raise ValueError(f"A saved widget needs a picture: got none of the cell {source!r}. Run it before it is shown.")

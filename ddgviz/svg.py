@@ -53,7 +53,7 @@ def svg(
 def draw(
     model: TraceModel, theme: str, upto: int | None, window: Window | None, graph: str = "auto", steady: bool = False
 ) -> str:
-    """`svg` of a trace that has been read; a `steady` one keeps the room of passes to come, as frames of one film do."""
+    """`svg` of a trace that has been read; a `steady` one, a frame of a film, keeps the room of passes to come and speaks of its own."""
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
     held = len(_window(model, model.rows, window)[0]) if steady else len(rows)
@@ -66,7 +66,7 @@ def draw(
     y = lattice(page, y) if model.beam else grid(page, y)
     if model.grouped:
         y = active_sets(page, y + 24)
-    y = _caption(page, y + 30)
+    y = _caption(page, y + 30, steady)
     y = _legend(page, y + 30)
     return _document(page, y + 26)
 
@@ -166,10 +166,11 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
 
 
-def _caption(page: Page, y: float) -> float:
+def _caption(page: Page, y: float, own: bool) -> float:
+    """The sentence below the grid: of the last pass drawn in an unfinished picture or as its `own`, else of the whole run."""
     model, theme = page.model, page.theme
     part = page.rows.start > 0 or len(page.placed) < model.columns
-    if page.upto < model.rows and not (part and page.rows):
+    if own or (page.upto < model.rows and not (part and page.rows)):
         name = words.pass_name(model, page.upto - 1) if page.upto else ""
         said = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
     else:

@@ -26,7 +26,9 @@ def page_of(names: tuple[str, ...], width: int = 900) -> str:
     for name in names:
         model = read(kept.either(name))
         given = json.dumps([json.loads(model.to_json()), words.spoken(model, range(model.rows))])
-        boot = f'{{ const [trace, words] = {given}; mount(document.getElementById("{name}")).load(trace, {{ words }}); }}'
+        boot = (
+            f'{{ const [trace, words] = {given}; mount(document.getElementById("{name}")).load(trace, {{ words }}); }}'
+        )
         parts.append(f'<div id="{name}"></div><script type="module">{code}{boot}</script>')
     return "".join(parts)
 
@@ -38,15 +40,6 @@ def test_no_picture_is_cut_or_coloured_by_another(browser: Any) -> None:
     ids = page.evaluate("() => [...document.querySelectorAll('.ddgviz [id]')].map((element) => element.id)")
     assert len(ids) == 3 * len(NAMES) and len(set(ids)) == len(ids)
     heights = page.evaluate(HEIGHTS)
-    assert all(float(clip) == float(stage.removesuffix("px")) for clip, stage in heights)
+    assert all(abs(float(clip) - float(stage.removesuffix("px"))) < 0.1 for clip, stage in heights)
     assert len({stage for _, stage in heights}) >= 4, "of unlike height"
-    page.close()
-
-
-def test_pictures_of_one_script_have_their_own_ids_too(browser: Any) -> None:
-    page = browser.new_page(reduced_motion="reduce")
-    page.set_content(page_of(("garden",)).replace("mount(", "mount(document.body);mount("))
-    page.wait_for_selector(".ddg-token")
-    ids = page.evaluate("() => [...document.querySelectorAll('.ddgviz [id]')].map((element) => element.id)")
-    assert len(ids) == 6 == len(set(ids))
     page.close()

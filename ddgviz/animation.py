@@ -20,6 +20,7 @@ MAX_BYTES = 8_000_000
 
 _SCALE = 1.25
 _COLORS = 128
+_NEAR = 8
 _SIZE = re.compile(r' width="([0-9.]+)" height="([0-9.]+)" viewBox="[^"]*"')
 
 
@@ -88,9 +89,12 @@ def _palette(images: list["Image.Image"], theme: Theme) -> "Image.Image":
         strip.paste(image, (0, top))
         top += image.height
     exact = [bytes.fromhex(color[1:]) for color in (theme.paper, theme.ink, theme.muted, theme.settled, theme.accent)]
-    mixed = strip.quantize(_COLORS - len(exact), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    found = strip.quantize(_COLORS - len(exact), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    mixed = [bytes(found[at : at + 3]) for at in range(0, len(found), 3)]
+    # Pillow takes one near a colour for the colour itself: none may stand beside those that are to be exact
+    apart = [one for one in mixed if all(max(map(abs, map(int.__sub__, one, known))) > _NEAR for known in exact)]
     palette = Image.new("P", (1, 1))
-    palette.putpalette([*b"".join(exact), *mixed])
+    palette.putpalette(b"".join([*exact, *apart]))
     return palette
 
 

@@ -53,7 +53,7 @@ def svg(
 def draw(
     model: TraceModel, theme: str, upto: int | None, window: Window | None, graph: str = "auto", steady: bool = False
 ) -> str:
-    """`svg` of a trace that has been read; a `steady` one, a frame of a film, keeps the room of passes to come and speaks of its own."""
+    """`svg` of a trace that has been read; a `steady` one is a frame: it keeps the room of passes to come and tells its last."""
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
     held = len(_window(model, model.rows, window)[0]) if steady else len(rows)

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.browser
 NAMES = ("greedy", "long_block", "garden", "both_ends", "station")
 DRAWN = f"() => document.querySelectorAll('.ddg-scroll:has(.ddg-token)').length === {len(NAMES)}"
 HEIGHTS = """() => [...document.querySelectorAll(".ddgviz")].map((root) => [
-  document.getElementById(root.querySelector("g[clip-path]").getAttribute("clip-path").slice(5, -1)).firstChild.getAttribute("height"),
+  document
+    .querySelector(`${root.querySelector("g[clip-path]").getAttribute("clip-path").slice(4, -1)} rect`).getAttribute("height"),
   root.querySelector(".ddg-stage").style.height,
 ])"""
 

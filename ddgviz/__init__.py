@@ -5,8 +5,10 @@ Reads traces as docs/trace.md specifies them, and knows nothing of the library t
 
 from typing import Any
 
+from ddgviz.address import link
 from ddgviz.export import save
 from ddgviz.graph import to_networkx
+from ddgviz.recording import record
 from ddgviz.schema import optional
 from ddgviz.svg import svg
 from ddgviz.trace import read
@@ -20,8 +22,10 @@ __all__ = [
     "explore",
     "frontier",
     "gif",
+    "link",
     "rate",
     "read",
+    "record",
     "save",
     "save_chart",
     "show",

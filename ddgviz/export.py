@@ -10,9 +10,10 @@ from ddgviz.graph import to_networkx
 from ddgviz.latex import tikz
 from ddgviz.page import html
 from ddgviz.schema import fail, optional
-from ddgviz.svg import Window, svg
+from ddgviz.svg import Window, pair, svg
 from ddgviz.theme import theme_named
 from ddgviz.trace import read
+from ddgviz.verdict import judge, pair_of
 
 PICTURES = (".svg", ".pdf", ".png", ".gif", ".tex")
 """Still or moving pictures, in one theme and of a part where that is asked for; the others hold all."""
@@ -27,6 +28,7 @@ def save(
     Parameters
     ----------
     trace : anything that `ddgviz.read` takes
+        Or a comparison, of `compare` or anything with ``a`` and ``b``, as ``.html``, ``.svg``, ``.pdf`` or ``.png``.
     path : str or Path
         Its suffix chooses: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves, ``.tex`` for the
         dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data, ``.json`` for
@@ -62,6 +64,7 @@ def save(
 
 
 def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate: bool) -> bytes:
+    two = pair_of(trace) if suffix in (".svg", ".pdf", ".png") and not animate else None
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
@@ -76,7 +79,7 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
         if suffix == ".gif":
             return gif(trace, theme=theme, window=window)
         return animated_svg(trace, theme=theme, window=window).encode()
-    drawn = svg(trace, theme=theme, window=window)
+    drawn = svg(trace, theme=theme, window=window) if two is None else pair(two, judge(*two).text, theme, window)
     if suffix == ".svg":
         return drawn.encode()
     from ddgviz.browser import convert

@@ -76,9 +76,11 @@ _NUMBERS = {int, float, type(None)}
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: arrays as lists, numbers that are not finite as None."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, bool, int)):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (str, int)):
+        return str(value) if isinstance(value, str) else int(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

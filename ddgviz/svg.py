@@ -1,5 +1,6 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from ddgviz.trace import TraceModel, read
 from ddgviz.views import active_sets, grid, lattice
 
 MAX_CELLS = 20_000
+TOP = 36.0
 
 Window = tuple[tuple[int, int], tuple[int, int]]
 
@@ -48,6 +50,26 @@ def svg(
         If the trace is damaged or larger than a picture holds, or an argument is out of range.
     """
     return draw(read(trace), theme, upto, window, graph)
+
+
+def pair(
+    traces: tuple[TraceModel, TraceModel], verdict: str, theme: str = "light", window: Window | None = None
+) -> str:
+    """Two traces as one drawing, one above the other under what came of comparing them."""
+    colors = theme_named(theme)
+    drawn = [draw(model, theme, None, window) for model in traces]
+    sizes = [[float(side) for side in re.findall(r' (?:width|height)="([0-9.]+)"', part)[:2]] for part in drawn]
+    wide, high = max(size[0] for size in sizes), sum(size[1] for size in sizes) + TOP
+    text = fit(verdict, wide - 2 * MARGIN, 14)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(wide)}" height="{number(high)}"'
+        f' viewBox="0 0 {number(wide)} {number(high)}" font-family="{FONT}" role="img" aria-label="{escape(verdict)}">',
+        f'<rect width="{number(wide)}" height="{number(high)}" fill="{colors.paper}"/>',
+        f'<text x="{MARGIN}" y="32" font-size="14" fill="{colors.ink}"><title>{escape(verdict)}</title>{escape(text)}</text>',
+    ]
+    tops = (TOP, TOP + sizes[0][1])
+    parts += [part.replace("<svg ", f'<svg y="{number(top)}" ', 1) for part, top in zip(drawn, tops, strict=True)]
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def draw(

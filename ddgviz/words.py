@@ -26,6 +26,9 @@ _DECODERS = {
     "window": "sliding window",
     "double_token": "double-token",
     "mask_predict": "mask-predict",
+    "prompt_lookup": "prompt lookup",
+    "assisted": "assisted generation",
+    "custom": "custom generation",
 }
 _OPTIONS = {
     ("gauss_seidel", "block"): "blocks of {}",

@@ -75,7 +75,7 @@ function arc(state, edge) {
   const from = geo.places[edge.source];
   const to = geo.places[edge.target];
   const foot = geo.pill - 1;
-  const lift = foot - (arcHeight(from, to) * 4) / 3;
+  const lift = foot - (arcHeight(from, to, geo.arch) * 4) / 3;
   const measured = edgeKind(model, state.graph) === "measured";
   const weight = measured ? 0.8 + 2 * edge.strength : 1.6;
   const alpha = measured ? 0.3 + 0.5 * edge.strength : 0.65;

@@ -26,17 +26,15 @@ class Pass:
         Positions that were cached before it.
     fed : list of int
         Ids it was given, at the positions from `past` on.
-    best, probabilities, margins : list
-        The likeliest token after each of the last positions fed, how likely it is, and its logit minus the runner-up's.
+    best : list of (int, float, float)
+        The likeliest token after each of the last positions fed, its probability, and its logit minus the runner-up's.
     seconds : float
         Since the call before had ended.
     """
 
     past: int
     fed: list[int]
-    best: list[int]
-    probabilities: list[float]
-    margins: list[float]
+    best: list[tuple[int, float, float]]
     seconds: float
 
 
@@ -98,10 +96,9 @@ class Recording:
         logits = output.logits[0].float()
         top = logits.topk(2)
         likely = (top.values[:, 0] - logits.logsumexp(-1)).exp()
-        margins = top.values[:, 0] - top.values[:, 1]
-        now = time.perf_counter()
-        numbers = top.indices[:, 0].tolist(), likely.tolist(), margins.tolist()
-        self.passes.append(Pass(self._past, fed[0].tolist(), *numbers, now - self._clock))
+        margins = (top.values[:, 0] - top.values[:, 1]).tolist()
+        best = list(zip(top.indices[:, 0].tolist(), likely.tolist(), margins, strict=True))
+        self.passes.append(Pass(self._past, fed[0].tolist(), best, time.perf_counter() - self._clock))
         self._clock = time.perf_counter()
 
     @property
@@ -204,34 +201,28 @@ def _row(number: int, each: Pass, start: int, tokens: list[int], settled: int, o
         Where drafts come from.
     """
     end = each.past + len(each.fed)
-    slots = [slot for slot in range(end - len(each.best) + 1 - start, end + 1 - start) if slot >= settled]
-    best = dict(
-        zip(
-            slots,
-            zip(each.best[-len(slots) :], each.probabilities[-len(slots) :], each.margins[-len(slots) :], strict=True),
-            strict=True,
-        )
-    )
+    first = end - len(each.best) + 1 - start
+    best = {slot: found for slot, found in enumerate(each.best, first) if slot >= settled}
+    slots = list(best)
     drafts = [each.fed[slot + start - each.past] if slot + start < end else -1 for slot in slots]
     kept = 0
     while kept < len(slots) - 1 and settled + kept < len(tokens) and drafts[kept] == tokens[settled + kept]:
         kept += 1
     done = min(kept + 1, len(tokens) - settled) if slots[:1] == [settled] else 0
     chosen = [tokens[slot] if slot < settled + done else best[slot][0] for slot in slots]
-    same = [best[slot][0] == token for slot, token in zip(slots, chosen, strict=True)]
-    status = [
-        "settled" if n < done else "draft" if d in (-1, t) else "changed"
-        for n, (d, t) in enumerate(zip(drafts, chosen, strict=True))
+    known = [
+        best[slot] if best[slot][0] == token else (token, None, None) for slot, token in zip(slots, chosen, strict=True)
     ]
+    drafted = ["draft" if draft in (-1, token) else "changed" for draft, token in zip(drafts, chosen, strict=True)]
     return {
         "call": number,
         "slots": slots,
         "drafts": drafts,
         "origins": [origin or "draft" if draft >= 0 else "" for draft in drafts],
         "tokens": chosen,
-        "status": status,
-        "probabilities": [best[slot][1] if same[n] else None for n, slot in enumerate(slots)],
-        "margins": [best[slot][2] if same[n] else None for n, slot in enumerate(slots)],
+        "status": ["settled"] * done + drafted[done:],
+        "probabilities": [probability for _, probability, _ in known],
+        "margins": [margin for _, _, margin in known],
         "num_active": None,
         "cluster": None,
         "lanes": None,

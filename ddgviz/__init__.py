@@ -23,6 +23,7 @@ __all__ = [
     "frontier",
     "gif",
     "link",
+    "race",
     "rate",
     "read",
     "record",
@@ -34,12 +35,15 @@ __all__ = [
     "tikz",
     "to_networkx",
     "together",
+    "tour",
 ]
 
 _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
     "compare": "ddgviz.comparison",
+    "race": "ddgviz.racing",
+    "tour": "ddgviz.touring",
     "rate": "ddgviz.rating",
     "Rating": "ddgviz.rating",
     "explore": "ddgviz.panel",

@@ -14,6 +14,8 @@ _PARTS = {
     "widget": (*_PICTURE, "packing", "kernel"),
     "page": (*_PICTURE, "copy", "page"),
     "plain": ("copy", "plain"),
+    "race": (*_PICTURE, "race"),
+    "tour": (*_PICTURE, "tour"),
 }
 
 
@@ -23,8 +25,9 @@ def script(name: str = "widget") -> str:
 
     Parameters
     ----------
-    name : {"widget", "page", "plain"}
-        The picture as anywidget asks for it, as its default export; the page that stands alone; text in a panel.
+    name : {"widget", "page", "plain", "race", "tour"}
+        The picture as anywidget asks for it, as its default export; the page that stands alone; text in a panel; two decoders
+        against the clock; a guided walk.
     """
     parts = [(_WEB / f"{part}.js").read_text(encoding="utf-8") for part in _PARTS[name]]
     joined = "\n".join(re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", part, flags=re.MULTILINE) for part in parts)
@@ -54,5 +57,5 @@ _LITERAL = re.compile(
 
 @cache
 def styles(name: str = "widget") -> str:
-    """All styles of a ``widget``, the themes' colours included, or of a ``panel`` around it."""
+    """All styles of a ``widget``, the themes' colours included, or of a ``panel`` around it, or of a ``race`` or ``tour``."""
     return (stylesheet() if name == "widget" else "") + (_WEB / f"{name}.css").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from typing import Any
 import ipywidgets
 
 from ddgviz.plain import Plain
+from ddgviz.schema import check_boxes
 from ddgviz.verdict import judge
 from ddgviz.widget import Picture, still
 
@@ -80,5 +81,11 @@ def compare(a: Any, b: Any) -> Comparison:
     -------
     Comparison
         Shown where it is the last value of a notebook cell.
+
+    Raises
+    ------
+    ValueError
+        If a trace is damaged, or in a marimo notebook.
     """
+    check_boxes("A comparison")
     return Comparison(a, b)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddgviz.graph import to_networkx
 from ddgviz.latex import tikz
-from ddgviz.page import html
+from ddgviz.page import html, race_html, tour_html
 from ddgviz.schema import fail, optional
 from ddgviz.svg import Window, pair, svg
 from ddgviz.theme import theme_named
@@ -28,7 +28,8 @@ def save(
     Parameters
     ----------
     trace : anything that `ddgviz.read` takes
-        Or a comparison, of `compare` or anything with ``a`` and ``b``, as ``.html``, ``.svg``, ``.pdf`` or ``.png``.
+        Or a race or a tour, as ``.html``; or a comparison, of `compare` or anything with ``a`` and ``b``, as ``.html``,
+        ``.svg``, ``.pdf`` or ``.png``.
     path : str or Path
         Its suffix chooses: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves, ``.tex`` for the
         dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data, ``.json`` for
@@ -68,7 +69,7 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
-        return html(trace).encode()
+        return _html(trace).encode()
     if suffix in (".graphml", ".gexf"):
         return _graph(trace, suffix).encode()
     if suffix == ".tex":
@@ -86,6 +87,13 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
 
     kind = suffix.removeprefix(".")
     return convert(drawn, (kind,))[kind]
+
+
+def _html(trace: Any) -> str:
+    """The page of a trace, a comparison, a race or a tour."""
+    if hasattr(trace, "race"):
+        return race_html(trace.race)
+    return tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)
 
 
 def _graph(trace: Any, suffix: str) -> str:

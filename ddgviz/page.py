@@ -36,9 +36,25 @@ def html(trace: Any) -> str:
     data = contents(trace)
     packed = pack_text(data)
     data["link"] = packed if len(packed) <= LONGEST else ""
-    title = data["pictures"][0]["words"]["title"] or "Decoding"
-    code = script("page")
-    style = styles() + _STYLE
+    return _page(data["pictures"][0]["words"]["title"], data, script("page"), styles())
+
+
+def race_html(race: dict[str, Any]) -> str:
+    """A whole page of two decoders against the clock; `race` as `ddgviz.racing.Race` has it."""
+    boot = 'mountRace(document.getElementById("picture"), JSON.parse(document.getElementById("trace").textContent));'
+    code = script("race").removesuffix("export default{render};") + boot
+    return _page(race["title"], race, code, styles() + styles("race"))
+
+
+def tour_html(tour: dict[str, Any]) -> str:
+    """A whole page of a guided walk; `tour` as `ddgviz.touring.Tour` has it."""
+    boot = 'mountTour(document.getElementById("picture"), JSON.parse(document.getElementById("trace").textContent));'
+    code = script("tour").removesuffix("export default{render};") + boot
+    return _page(tour["words"]["title"], tour, code, styles() + styles("tour"))
+
+
+def _page(title: str, data: dict[str, Any], code: str, styles: str) -> str:
+    style = styles + _STYLE
     policy = f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; base-uri 'none'"
     return "\n".join(
         [
@@ -48,7 +64,7 @@ def html(trace: Any) -> str:
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(title or 'Decoding')}</title>",
             f"<style>{style}</style>",
             "</head>",
             "<body>",

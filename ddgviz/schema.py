@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -59,6 +60,19 @@ def optional(module: str, what: str) -> Any:
         raise ImportError(
             f"{what} needs the package {error.name}, which is not installed. Install it with: pip install 'fastdecode[viz]'"
         ) from error
+
+
+def check_boxes(what: str) -> None:
+    """Refuse what consists of several widgets in a marimo notebook, which draws single ones.
+
+    Raises
+    ------
+    ValueError
+    """
+    marimo = sys.modules.get("marimo")
+    if marimo is not None and marimo.running_in_notebook():
+        remedy = "Show single pictures: mo.ui.anywidget(ddgviz.show(trace)); or save a page with ddgviz.save."
+        raise fail(f"{what} is made of ipywidgets' boxes, which marimo does not draw", "a marimo notebook", remedy)
 
 
 def short(value: object) -> str:

@@ -5,8 +5,10 @@ Reads traces as docs/trace.md specifies them, and knows nothing of the library t
 
 from typing import Any
 
+from ddgviz.address import link
 from ddgviz.export import save
 from ddgviz.graph import to_networkx
+from ddgviz.recording import record
 from ddgviz.schema import optional
 from ddgviz.svg import svg
 from ddgviz.trace import read
@@ -20,8 +22,11 @@ __all__ = [
     "explore",
     "frontier",
     "gif",
+    "link",
+    "race",
     "rate",
     "read",
+    "record",
     "save",
     "save_chart",
     "show",
@@ -30,12 +35,15 @@ __all__ = [
     "tikz",
     "to_networkx",
     "together",
+    "tour",
 ]
 
 _LATER = {
     "Picture": "ddgviz.widget",
     "show": "ddgviz.widget",
     "compare": "ddgviz.comparison",
+    "race": "ddgviz.racing",
+    "tour": "ddgviz.touring",
     "rate": "ddgviz.rating",
     "Rating": "ddgviz.rating",
     "explore": "ddgviz.panel",

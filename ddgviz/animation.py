@@ -2,13 +2,16 @@
 
 import io
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddgviz.browser import pngs
 from ddgviz.schema import fail
 from ddgviz.svg import Window, draw
-from ddgviz.theme import theme_named
+from ddgviz.theme import Theme, theme_named
 from ddgviz.trace import read
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SECONDS = 1.0
 """How long a pass is shown; the last stays for `HOLD`, then all begins again."""
@@ -16,7 +19,8 @@ HOLD = 3.0
 MAX_BYTES = 8_000_000
 
 _SCALE = 1.25
-_COLORS = 32
+_COLORS = 128
+_NEAR = 8
 _SIZE = re.compile(r' width="([0-9.]+)" height="([0-9.]+)" viewBox="[^"]*"')
 
 
@@ -67,18 +71,31 @@ def gif(trace: Any, *, theme: str = "light", window: Window | None = None) -> by
     head, bodies = _frames(trace, theme, window)
     drawn = pngs([f"{head}\n{body}</svg>" for body in bodies], _SCALE)
     images = [Image.open(io.BytesIO(file)).convert("RGB") for file in drawn]
-    sample = images[-1].quantize(_COLORS)
-    first, *others = (image.quantize(palette=sample, dither=Image.Dither.NONE) for image in images)
-    palette = sample.getpalette() or []
-    corner = (0, 0, 1, 1)
-    ground = 3 * first.crop(corner).tobytes()[0]  # what the paper became, made equal to it
-    palette[ground : ground + 3] = images[0].crop(corner).tobytes()
-    for image in (first, *others):
-        image.putpalette(palette)
+    palette = _palette(images, theme_named(theme))
+    first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     milliseconds = [int(1000 * SECONDS)] * len(others) + [int(1000 * HOLD)]
     out = io.BytesIO()
     first.save(out, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
     return out.getvalue()
+
+
+def _palette(images: list["Image.Image"], theme: Theme) -> "Image.Image":
+    """Colours for all frames: those of the theme as they are, then what the frames hold most of beside them."""
+    from PIL import Image
+
+    strip = Image.new("RGB", (max(image.width for image in images), sum(image.height for image in images)))
+    top = 0
+    for image in images:
+        strip.paste(image, (0, top))
+        top += image.height
+    exact = [bytes.fromhex(color[1:]) for color in (theme.paper, theme.ink, theme.muted, theme.settled, theme.accent)]
+    found = strip.quantize(_COLORS - len(exact), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    mixed = [bytes(found[at : at + 3]) for at in range(0, len(found), 3)]
+    # Pillow takes one near a colour for the colour itself: none may stand beside those that are to be exact
+    apart = [one for one in mixed if all(max(map(abs, map(int.__sub__, one, known))) > _NEAR for known in exact)]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(b"".join([*exact, *apart]))
+    return palette
 
 
 def _styles(count: int, total: float) -> str:

@@ -9,19 +9,30 @@ from ddgviz.cells import SHAPES
 from ddgviz.theme import stylesheet
 
 _WEB = Path(__file__).parent / "web"
-_ORDER = ("model", "layout", "paint", "scene", "frame", "theme", "link", "widget", "packing", "kernel")
+_PICTURE = ("model", "layout", "paint", "scene", "frame", "theme", "link", "widget")
+_PARTS = {
+    "widget": (*_PICTURE, "packing", "kernel"),
+    "page": (*_PICTURE, "copy", "page"),
+    "plain": ("copy", "plain"),
+    "race": (*_PICTURE, "race"),
+    "tour": (*_PICTURE, "tour"),
+}
 
 
 @cache
-def script() -> str:
-    """One module with everything, comments and indents left out; its default export is what anywidget asks for.
+def script(name: str = "widget") -> str:
+    """One module of several joined, comments and indents left out.
 
-    `mount` is in scope, and so are the `SHAPES` of marks, which Python draws too.
+    Parameters
+    ----------
+    name : {"widget", "page", "plain", "race", "tour"}
+        The picture as anywidget asks for it, as its default export; the page that stands alone; text in a panel; two decoders
+        against the clock; a guided walk.
     """
-    parts = [(_WEB / f"{name}.js").read_text(encoding="utf-8") for name in _ORDER]
+    parts = [(_WEB / f"{part}.js").read_text(encoding="utf-8") for part in _PARTS[name]]
     joined = "\n".join(re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", part, flags=re.MULTILINE) for part in parts)
-    plain = re.sub(r"^export (?!default)", "", joined, flags=re.MULTILINE)
-    return f"const SHAPES={json.dumps(SHAPES, separators=(',', ':'))};{_tight(plain)}"
+    plain = _tight(re.sub(r"^export (?!default)", "", joined, flags=re.MULTILINE))
+    return plain if name == "plain" else f"const SHAPES={json.dumps(SHAPES, separators=(',', ':'))};{plain}"
 
 
 def _tight(code: str) -> str:
@@ -45,6 +56,6 @@ _LITERAL = re.compile(
 
 
 @cache
-def styles() -> str:
-    """All styles, the themes' colours included."""
-    return stylesheet() + (_WEB / "widget.css").read_text(encoding="utf-8")
+def styles(name: str = "widget") -> str:
+    """All styles of a ``widget``, the themes' colours included, or of a ``panel`` around it, or of a ``race`` or ``tour``."""
+    return (stylesheet() if name == "widget" else "") + (_WEB / f"{name}.css").read_text(encoding="utf-8")

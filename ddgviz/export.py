@@ -8,11 +8,12 @@ from typing import Any
 
 from ddgviz.graph import to_networkx
 from ddgviz.latex import tikz
-from ddgviz.page import html
+from ddgviz.page import html, race_html, tour_html
 from ddgviz.schema import fail, optional
-from ddgviz.svg import Window, svg
+from ddgviz.svg import Window, pair, svg
 from ddgviz.theme import theme_named
 from ddgviz.trace import read
+from ddgviz.verdict import judge, pair_of
 
 PICTURES = (".svg", ".pdf", ".png", ".gif", ".tex")
 """Still or moving pictures, in one theme and of a part where that is asked for; the others hold all."""
@@ -27,6 +28,8 @@ def save(
     Parameters
     ----------
     trace : anything that `ddgviz.read` takes
+        Or a race or a tour, as ``.html``; or a comparison, of `compare` or anything with ``a`` and ``b``, as ``.html``,
+        ``.svg``, ``.pdf`` or ``.png``.
     path : str or Path
         Its suffix chooses: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves, ``.tex`` for the
         dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data, ``.json`` for
@@ -62,10 +65,11 @@ def save(
 
 
 def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate: bool) -> bytes:
+    two = pair_of(trace) if suffix in (".svg", ".pdf", ".png") and not animate else None
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
-        return html(trace).encode()
+        return _html(trace).encode()
     if suffix in (".graphml", ".gexf"):
         return _graph(trace, suffix).encode()
     if suffix == ".tex":
@@ -76,13 +80,20 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
         if suffix == ".gif":
             return gif(trace, theme=theme, window=window)
         return animated_svg(trace, theme=theme, window=window).encode()
-    drawn = svg(trace, theme=theme, window=window)
+    drawn = svg(trace, theme=theme, window=window) if two is None else pair(two, judge(*two).text, theme, window)
     if suffix == ".svg":
         return drawn.encode()
     from ddgviz.browser import convert
 
     kind = suffix.removeprefix(".")
     return convert(drawn, (kind,))[kind]
+
+
+def _html(trace: Any) -> str:
+    """The page of a trace, a comparison, a race or a tour."""
+    if hasattr(trace, "race"):
+        return race_html(trace.race)
+    return tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)
 
 
 def _graph(trace: Any, suffix: str) -> str:

@@ -13,7 +13,7 @@ from ddgviz import labels
 from ddgviz.browser import find_browser
 from ddgviz.export import write
 from ddgviz.schema import fail
-from ddgviz.text import visible
+from ddgviz.text import visible, width
 from ddgviz.theme import EITHER, FONT, LIGHT, Theme, theme_named
 
 _NEEDED = ("name", "agreement", "calls", "speedup", "speedup_low", "speedup_high")
@@ -140,7 +140,43 @@ def curves(
     else:
         figure.update_xaxes(**_whole_steps(row[x] for row in rows))
     figure.update_yaxes(rangemode="tozero" if from_zero else "normal", **_whole_steps(row[y] for row in rows))
+    if len(figure.data) > LEGEND:
+        _name_ends(figure, 0.0 if from_zero else min(row[y] for row in rows))
     return figure
+
+
+LEGEND = 6
+"""Curves that a legend explains, at most; the names of more stand where the curves end."""
+_APART = 15.0
+
+
+def _name_ends(figure: go.Figure, low: float) -> None:
+    """Write each curve's name at its end, in its colour, in place of a legend; names that would overlap stand apart."""
+    ends = sorted(((trace.y[-1], trace.name, trace.line.color) for trace in figure.data), key=lambda end: end[0])
+    high = max(value for trace in figure.data for value in trace.y)
+    high += 0.06 * (high - low or 1)
+    room = max(280.0, _APART * len(ends))
+    heights = [room * (value - low) / (high - low) for value, _, _ in ends]
+    for place in range(1, len(heights)):
+        heights[place] = max(heights[place], heights[place - 1] + _APART)
+    heights[-1] = min(heights[-1], room)
+    for place in range(len(heights) - 2, -1, -1):
+        heights[place] = min(heights[place], heights[place + 1] - _APART)
+    margin = 24 + max(width(visible(name), 11) for _, name, _ in ends)
+    for height, (_, name, color) in zip(heights, ends, strict=True):
+        where = {
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "xshift": 8,
+            "y": height / room,
+            "yref": "paper",
+            "yanchor": "middle",
+        }
+        figure.add_annotation(text=name, showarrow=False, font={"color": color, "size": 11}, **where)
+    sides = figure.layout.margin
+    figure.update_yaxes(range=[low, high])
+    figure.update_layout(showlegend=False, margin={"r": margin, "t": 20}, height=room + 20 + sides.b)
 
 
 def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, colors: Theme) -> go.Scatter:

@@ -13,7 +13,8 @@ from ddgviz.controls import menu
 from ddgviz.figures import curves
 from ddgviz.panel import FIRST
 from ddgviz.plain import Plain
-from ddgviz.schema import fail
+from ddgviz.runs import stop_at_exit
+from ddgviz.schema import check_boxes, fail
 
 WIDE = 960
 """Pixels of the chart, which does not know how wide its page is."""
@@ -84,6 +85,7 @@ class Together(ipywidgets.VBox):
         self._quiet = False
         for one in self.choice.values():
             one.observe(lambda _: self._draw(), "value")
+        stop_at_exit(self)
         if start and text.strip():
             self.start()
 
@@ -110,6 +112,8 @@ class Together(ipywidgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
         return with_pictures(super()._repr_mimebundle_(**kwargs), self.comparison)
+
+    end = stop
 
     def run(self, text: str) -> list[dict[str, Any]]:
         """Measure `text` and wait for it; the rows, none if it failed."""
@@ -237,4 +241,5 @@ def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Toget
     if not all(callable(getattr(runner, name, None)) for name in ("weigh", "run")):
         wanted = "Linked pictures drive a runner: an object with weigh() and run()"
         raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
+    check_boxes("The chart with its pictures")
     return Together(runner, text, start)

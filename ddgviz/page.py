@@ -5,52 +5,56 @@ import hashlib
 import json
 from typing import Any
 
-from ddgviz import words
+from ddgviz.address import LONGEST, contents, pack_text
 from ddgviz.assets import script, styles
 from ddgviz.drawing import escape
-from ddgviz.trace import read
 
-_BOOT = """
-const data = JSON.parse(document.getElementById("trace").textContent);
-const asked = () => {
-  const view = {};
-  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
-    try {
-      view[key] = JSON.parse(value);
-    } catch {
-      continue;
-    }
-  }
-  return view;
-};
-let later = 0;
-const onView = (view) => {
-  const said = Object.entries(view).map(([key, value]) => [key, JSON.stringify(value)]);
-  clearTimeout(later);
-  later = setTimeout(() => history.replaceState(null, "", "#" + new URLSearchParams(said)), 100);
-};
-const picture = mount(document.getElementById("picture"), { onView });
-picture.load(data.trace, { words: data.words, view: asked() });
-addEventListener("hashchange", () => picture.setView(asked()));
-"""
 _STYLE = """
 body { margin: 0; padding: 24px; background: #ffffff; }
 @media (prefers-color-scheme: dark) { body { background: #111417; } }
-#picture { max-width: 1600px; margin: 0 auto; }
+@media (max-width: 620px) { body { padding: 4px; } }
+#picture, #tools { max-width: 1600px; margin: 0 auto; }
+#tools { display: flex; gap: 8px; padding: 12px 20px; }
+.ddg-judgement { margin: 0; padding: 0 20px; font: 14px/1.4 system-ui, sans-serif; color: #1b1f24; }
+.ddg-judgement:empty { display: none; }
+.ddg-copy { padding: 5px 12px; border: 1px solid #9aa3ad66; border-radius: 6px; background: none; font: 12px system-ui, sans-serif;
+  color: #57606a; cursor: pointer; }
+@media (prefers-color-scheme: dark) { .ddg-judgement { color: #e8eaed; } .ddg-copy { color: #9aa3ad; } }
+@media print { #tools { display: none; } }
 """
 
 
 def html(trace: Any) -> str:
-    """A whole page that plays a trace, light or dark as the reader's system is.
+    """A whole page that plays a trace or a comparison of two, light or dark as the reader's system is.
+
+    Another trace in its address, as `ddgviz.link` writes it, is drawn in place of its own.
 
     Parameters
     ----------
-    trace : anything that `read` takes
+    trace : anything that `read` takes, or a comparison
     """
-    model = read(trace)
-    data = {"trace": json.loads(model.to_json()), "words": words.spoken(model, range(model.rows))}
-    code = script().removesuffix("export default{render};") + _BOOT
-    style = styles() + _STYLE
+    data = contents(trace)
+    packed = pack_text(data)
+    data["link"] = packed if len(packed) <= LONGEST else ""
+    return _page(data["pictures"][0]["words"]["title"], data, script("page"), styles())
+
+
+def race_html(race: dict[str, Any]) -> str:
+    """A whole page of two decoders against the clock; `race` as `ddgviz.racing.Race` has it."""
+    boot = 'mountRace(document.getElementById("picture"), JSON.parse(document.getElementById("trace").textContent));'
+    code = script("race").removesuffix("export default{render};") + boot
+    return _page(race["title"], race, code, styles() + styles("race"))
+
+
+def tour_html(tour: dict[str, Any]) -> str:
+    """A whole page of a guided walk; `tour` as `ddgviz.touring.Tour` has it."""
+    boot = 'mountTour(document.getElementById("picture"), JSON.parse(document.getElementById("trace").textContent));'
+    code = script("tour").removesuffix("export default{render};") + boot
+    return _page(tour["words"]["title"], tour, code, styles() + styles("tour"))
+
+
+def _page(title: str, data: dict[str, Any], code: str, styles: str) -> str:
+    style = styles + _STYLE
     policy = f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; base-uri 'none'"
     return "\n".join(
         [
@@ -60,11 +64,12 @@ def html(trace: Any) -> str:
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(words.title(model) or 'Decoding')}</title>",
+            f"<title>{escape(title or 'Decoding')}</title>",
             f"<style>{style}</style>",
             "</head>",
             "<body>",
             '<main id="picture"></main>',
+            '<footer id="tools"></footer>',
             f'<script type="application/json" id="trace">{_data(data)}</script>',
             f'<script type="module">{code}</script>',
             "</body>",

@@ -11,13 +11,14 @@ import ipywidgets
 from ddgviz.comparison import Comparison, with_pictures
 from ddgviz.controls import Controls, menu
 from ddgviz.plain import Plain
-from ddgviz.runs import Pace, Run
-from ddgviz.schema import fail
+from ddgviz.runs import Pace, Run, stop_at_exit
+from ddgviz.schema import check_boxes, fail
 from ddgviz.text import visible
 from ddgviz.widget import Picture
 
 FIRST = "The children are playing in the garden behind the school."
 KEPT = 20
+PATIENCE = 10.0
 
 
 class Runner(Protocol):
@@ -94,6 +95,7 @@ class Panel(ipywidgets.VBox):
         self.add_class("ddg-panel")
         self._listen()
         self._refresh()
+        stop_at_exit(self)
         if start and text.strip():
             self.start()
 
@@ -123,17 +125,19 @@ class Panel(ipywidgets.VBox):
         """Why the last run failed; empty if it did not."""
         return str(self.comparison.a.notice or self.comparison.b.notice)
 
-    def start(self, passes: int | None = None) -> None:
+    def start(self, passes: int | None = None, by_menu: bool = False) -> None:
         """Decode the sentence in the background; a run under way is stopped first.
 
         Parameters
         ----------
         passes : int, optional
             As many, then pause.
+        by_menu : bool
+            Whether a menu started it: the history keeps only the last of such runs in a row.
         """
         with self._lock:
             self.stop()
-            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes))
+            run = self._run = Run(self._box.value, self.controls.settings(), Pace(passes), by_menu=by_menu)
             self._worker = threading.Thread(target=self._work, args=(run, self._worker), name="ddgviz-run", daemon=True)
             self._busy = True
             self._clear(run)
@@ -145,6 +149,12 @@ class Panel(ipywidgets.VBox):
         with self._lock:
             if self._run is not None:
                 self._run.pace.stop()
+
+    def end(self) -> None:
+        """Stop, and wait for the pass under way."""
+        self.stop()
+        if self._worker is not None and self._worker is not threading.current_thread():
+            self._worker.join(PATIENCE)
 
     def pause(self) -> None:
         """Take no further pass, or go on where none is taken."""
@@ -198,7 +208,7 @@ class Panel(ipywidgets.VBox):
                 self.controls.adjust(change["owner"])
             self._write_code()
             if self._run is not None and self._run.settings != self.controls.settings():
-                self.start()
+                self.start(by_menu=True)
 
     def _recall(self, index: int | None) -> None:
         """Draw a run of the past and put its settings back."""
@@ -256,8 +266,14 @@ class Panel(ipywidgets.VBox):
                         picture.flush()
                     finally:
                         if run.traces:
-                            self._past.appendleft(run)
+                            self._remember(run)
                         self._settle(run)
+
+    def _remember(self, run: Run) -> None:
+        """Put a run first in the history, in place of one before it that a menu started too."""
+        if run.by_menu and self._past and self._past[0].by_menu and self._past[0].text == run.text:
+            self._past.popleft()
+        self._past.appendleft(run)
 
     def _decode(self, run: Run, settings: dict[str, Any], picture: Picture) -> None:
         for event in self.runner.run(run.text, settings, run.pace.stopped):
@@ -331,9 +347,10 @@ def explore(runner: Runner, text: str = FIRST, *, start: bool = True) -> Panel:
     Raises
     ------
     ValueError
-        If `runner` is none.
+        If `runner` is none, or in a marimo notebook.
     """
     if not all(callable(getattr(runner, name, None)) for name in ("choices", "run", "code")):
         wanted = "A panel drives a runner: an object with choices(), run() and code()"
         raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
+    check_boxes("A panel")
     return Panel(runner, text, start)

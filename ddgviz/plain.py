@@ -1,11 +1,9 @@
 """Text as text: what a panel says, and the code that it shows."""
 
-from pathlib import Path
-
 import anywidget
 import traitlets
 
-_HERE = Path(__file__).parent
+from ddgviz.assets import script, styles
 
 
 class Plain(anywidget.AnyWidget):
@@ -19,8 +17,8 @@ class Plain(anywidget.AnyWidget):
         What it is: ``result``, ``verdict``, ``name``; or ``code``, which is folded and has a button that copies it.
     """
 
-    _esm = (_HERE / "plain.js").read_text(encoding="utf-8")
-    _css = (_HERE / "panel.css").read_text(encoding="utf-8")
+    _esm = script("plain")
+    _css = styles("panel")
     value = traitlets.Unicode("").tag(sync=True)
     kind = traitlets.Unicode("").tag(sync=True)
 

@@ -1,6 +1,8 @@
 """A run in the background, which its reader may pause, step and stop, and what is kept of it."""
 
+import atexit
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +10,18 @@ from ddgviz import words
 from ddgviz.text import ELLIPSIS, visible
 
 START = 28
+_OPEN: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def stop_at_exit(panel: Any) -> None:
+    """End `panel` when its script ends: compiled code that still runs while Python goes away would abort."""
+    _OPEN.add(panel)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for panel in list(_OPEN):
+        panel.end()
 
 
 class Pace:
@@ -77,12 +91,15 @@ class Run:
     pace : Pace
     traces : list of dict
         Of those that have come to an end, as docs/trace.md describes them.
+    by_menu : bool
+        Whether the choice in a menu started it.
     """
 
     text: str
     settings: list[dict[str, Any]]
     pace: Pace = field(default_factory=Pace)
     traces: list[dict[str, Any]] = field(default_factory=list)
+    by_menu: bool = False
 
     def __str__(self) -> str:
         text = visible(" ".join(self.text.split()))

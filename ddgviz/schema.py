@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -61,6 +62,19 @@ def optional(module: str, what: str) -> Any:
         ) from error
 
 
+def check_boxes(what: str) -> None:
+    """Refuse what consists of several widgets in a marimo notebook, which draws single ones.
+
+    Raises
+    ------
+    ValueError
+    """
+    marimo = sys.modules.get("marimo")
+    if marimo is not None and marimo.running_in_notebook():
+        remedy = "Show single pictures: mo.ui.anywidget(ddgviz.show(trace)); or save a page with ddgviz.save."
+        raise fail(f"{what} is made of ipywidgets' boxes, which marimo does not draw", "a marimo notebook", remedy)
+
+
 def short(value: object) -> str:
     """`value` for a message: its kind if it is large, else itself."""
     if isinstance(value, (list, tuple, dict)) and len(value) > 6:
@@ -76,9 +90,11 @@ _NUMBERS = {int, float, type(None)}
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: arrays as lists, numbers that are not finite as None."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, bool, int)):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (str, int)):
+        return str(value) if isinstance(value, str) else int(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

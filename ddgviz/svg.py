@@ -1,5 +1,6 @@
 """Writes the picture as SVG: the same bytes for the same trace, and no browser needed."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from ddgviz.trace import TraceModel, read
 from ddgviz.views import active_sets, grid, lattice
 
 MAX_CELLS = 20_000
+TOP = 36.0
 
 Window = tuple[tuple[int, int], tuple[int, int]]
 
@@ -50,10 +52,30 @@ def svg(
     return draw(read(trace), theme, upto, window, graph)
 
 
+def pair(
+    traces: tuple[TraceModel, TraceModel], verdict: str, theme: str = "light", window: Window | None = None
+) -> str:
+    """Two traces as one drawing, one above the other under what came of comparing them."""
+    colors = theme_named(theme)
+    drawn = [draw(model, theme, None, window) for model in traces]
+    sizes = [[float(side) for side in re.findall(r' (?:width|height)="([0-9.]+)"', part)[:2]] for part in drawn]
+    wide, high = max(size[0] for size in sizes), sum(size[1] for size in sizes) + TOP
+    text = fit(verdict, wide - 2 * MARGIN, 14)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(wide)}" height="{number(high)}"'
+        f' viewBox="0 0 {number(wide)} {number(high)}" font-family="{FONT}" role="img" aria-label="{escape(verdict)}">',
+        f'<rect width="{number(wide)}" height="{number(high)}" fill="{colors.paper}"/>',
+        f'<text x="{MARGIN}" y="32" font-size="14" fill="{colors.ink}"><title>{escape(verdict)}</title>{escape(text)}</text>',
+    ]
+    tops = (TOP, TOP + sizes[0][1])
+    parts += [part.replace("<svg ", f'<svg y="{number(top)}" ', 1) for part, top in zip(drawn, tops, strict=True)]
+    return "\n".join([*parts, "</svg>", ""])
+
+
 def draw(
     model: TraceModel, theme: str, upto: int | None, window: Window | None, graph: str = "auto", steady: bool = False
 ) -> str:
-    """`svg` of a trace that has been read; a `steady` one keeps the room of passes to come, as frames of one film do."""
+    """`svg` of a trace that has been read; a `steady` one is a frame: it keeps the room of passes to come and tells its last."""
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
     held = len(_window(model, model.rows, window)[0]) if steady else len(rows)
@@ -66,7 +88,7 @@ def draw(
     y = lattice(page, y) if model.beam else grid(page, y)
     if model.grouped:
         y = active_sets(page, y + 24)
-    y = _caption(page, y + 30)
+    y = _caption(page, y + 30, steady)
     y = _legend(page, y + 30)
     return _document(page, y + 26)
 
@@ -166,10 +188,11 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
 
 
-def _caption(page: Page, y: float) -> float:
+def _caption(page: Page, y: float, own: bool) -> float:
+    """The sentence below the grid: of the last pass drawn in an unfinished picture or as its `own`, else of the whole run."""
     model, theme = page.model, page.theme
     part = page.rows.start > 0 or len(page.placed) < model.columns
-    if page.upto < model.rows and not (part and page.rows):
+    if own or (page.upto < model.rows and not (part and page.rows)):
         name = words.pass_name(model, page.upto - 1) if page.upto else ""
         said = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
     else:

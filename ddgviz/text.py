@@ -109,9 +109,13 @@ def join(labels: list[Label]) -> str:
     """The labels as running text: a space before each word and none before what continues it or is punctuation."""
     text = ""
     for item in labels:
-        glued = item.continues or not any(c.isalnum() for c in item.text)
-        text += item.text if glued or not text else " " + item.text
+        text += item.text if glued(item) or not text else " " + item.text
     return text
+
+
+def glued(item: Label) -> bool:
+    """Whether no space stands before it."""
+    return item.continues or not any(c.isalnum() for c in item.text)
 
 
 def width(text: str, size: float, bold: bool = False) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ddgviz.consistency import check_ends, check_output, check_row
 from ddgviz.schema import (
     AGAIN,
     Iteration,
@@ -171,18 +172,19 @@ class TraceModel:
         if not self.header or self.finished:
             state = "after the end" if self.finished else "before the start"
             raise fail("A run is a start, its passes, and one end", f'"{kind}" {state}', "Send the start event first.")
-        pieces = check_pieces(body.pop("pieces", {}))
+        pieces = self.pieces | check_pieces(body.pop("pieces", {}))
         if kind == "iteration":
-            self._append_row(body)
+            self._append_row(body, pieces)
         else:
-            self._finish(body)
-        self.pieces |= pieces
+            self._finish(body, pieces)
+        self.pieces = pieces
 
-    def _append_row(self, body: dict[str, Any]) -> None:
+    def _append_row(self, body: dict[str, Any], pieces: Collection[int]) -> None:
         row = len(self.iterations)
         iteration = check_iteration(body, row)
         if self.iterations and iteration.call <= self.iterations[-1].call:
             raise fail(f"Passes come in order, after {self.iterations[-1].call}", f'"call": {iteration.call}')
+        check_row(iteration, row, self.iterations[-1].lanes if self.iterations else (), pieces)
         found: dict[int, tuple[int, int]] = {}
         for index, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
             known = self.settled.get(slot)
@@ -202,7 +204,7 @@ class TraceModel:
         self.grouped = self.grouped or any(cluster is not None for cluster in iteration.cluster)
         self.origins.update(iteration.origins)
 
-    def _finish(self, body: dict[str, Any]) -> None:
+    def _finish(self, body: dict[str, Any], pieces: Collection[int]) -> None:
         hypotheses = check_hypotheses(body.get("hypotheses"))
         edges, clusters = check_edges(body.get("edges")), check_clusters(body.get("clusters"))
         greedy = body.get("greedy")
@@ -210,6 +212,9 @@ class TraceModel:
             raise fail('"greedy" is null, or has "calls" and "identical"', greedy)
         if hypotheses and hypotheses[0].get("stop") != "interrupted":
             self._check_ends(len(hypotheses[0]["tokens"]))
+            check_ends(edges, len(hypotheses[0]["tokens"]))
+        settled = ((slot, self.iterations[row].tokens[index]) for slot, (row, index) in self.settled.items())
+        check_output(hypotheses, settled, pieces)
         self.hypotheses, self.edges, self.clusters, self.greedy = hypotheses, edges, clusters, greedy
         target = body.get("target")
         if isinstance(target, dict):
@@ -233,6 +238,13 @@ class TraceModel:
     def complete(self) -> bool:
         """Whether the run came to its own end, so that the output's length is known."""
         return bool(self.hypotheses) and self.hypotheses[0].get("stop") != "interrupted"
+
+    @property
+    def seconds(self) -> float | None:
+        """What the passes took together; None where that of one is unknown."""
+        times = [row.get("seconds") for row in self._rows]
+        known = [time for time in times if isinstance(time, (int, float)) and time > 0]
+        return sum(known) if known and len(known) == len(times) else None
 
     @property
     def late(self) -> bool:

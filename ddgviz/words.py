@@ -26,6 +26,9 @@ _DECODERS = {
     "window": "sliding window",
     "double_token": "double-token",
     "mask_predict": "mask-predict",
+    "prompt_lookup": "prompt lookup",
+    "assisted": "assisted generation",
+    "custom": "custom generation",
 }
 _OPTIONS = {
     ("gauss_seidel", "block"): "blocks of {}",
@@ -37,6 +40,8 @@ _OPTIONS = {
     ("beam", "width"): "{} hypotheses",
 }
 QUOTED = 48
+UNKNOWN = frozenset({"<unk>", "[UNK]"})
+"""How vocabularies spell what they do not hold."""
 
 
 def language(code: object) -> str:
@@ -61,7 +66,8 @@ def subtitle(model: TraceModel) -> str:
     if not model.header:
         return ""
     source, target, settings = (model.header[key] for key in ("source", "target", "settings"))
-    parts = [f"{language(source.get('language'))} → {language(target.get('language'))}"]
+    languages = [one.get("language") for one in (source, target)]
+    parts = [" → ".join(map(language, languages))] if any(languages) else []
     if settings.get("decoder"):
         parts.append(decoder(settings["decoder"]))
     if settings.get("projection") not in (None, "", "exact"):
@@ -85,7 +91,7 @@ def headline(model: TraceModel) -> str:
         return "no passes"
     said = f"{_count(model.rows, 'pass', 'es')} for {_count(count, 'token', 's')}"
     if model.complete:
-        return said
+        return said + (", cut at the limit" if model.hypotheses[0].get("stop") == "length" else "")
     return said + (", stopped" if model.finished else " so far")
 
 
@@ -97,11 +103,16 @@ def nothing(model: TraceModel) -> str:
 
 
 def comparison(model: TraceModel) -> str:
-    """Greedy's passes and whether the output is the same; empty if greedy was not run."""
-    if model.greedy is None:
-        return ""
-    same = "identical output" if model.greedy["identical"] else "output differs from greedy's"
-    return f"greedy needs {model.greedy['calls']} · {same}"
+    """Greedy's passes, whether the output is the same, and how much of the source the model could not read."""
+    said = []
+    if model.greedy is not None:
+        same = "identical output" if model.greedy["identical"] else "output differs from greedy's"
+        said += [f"greedy needs {model.greedy['calls']}", same]
+    pieces = model.header.get("source", {}).get("pieces") if model.header else None
+    unknown = sum(piece in UNKNOWN for piece in pieces if isinstance(piece, str)) if isinstance(pieces, list) else 0
+    return " · ".join(
+        [*said, f"{_count(unknown, 'piece', 's')} of the source unknown to the model"] if unknown else said
+    )
 
 
 def pass_name(model: TraceModel, row: int) -> str:

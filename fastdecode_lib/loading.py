@@ -19,7 +19,8 @@ from fastdecode_lib.checkpoints.transformer import TRANSFORMERS
 from fastdecode_lib.core import Constraints, Model, Projection, Source
 from fastdecode_lib.drafts.finding import table_beside
 from fastdecode_lib.store import ModelFiles, tensor_names
-from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer, check_direction
+from fastdecode_lib.text.languages import check_direction
+from fastdecode_lib.text.tokenizers import HuggingFaceText, MarianText, Tokenizer
 
 LIMITS = ("max_length", "min_length", "exact_length")
 """The constraints a caller may change."""

@@ -17,6 +17,7 @@ from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, synchroniser
 from fastdecode_lib.projections.screens import screens_path
+from fastdecode_lib.text.languages import from_english
 from fastdecode_lib.trace import Trace, iteration_to_dict
 from fastdecode_lib.translation import Session
 
@@ -91,7 +92,8 @@ class Runner:
             Lists for ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; under ``directions``
             the pairs that exist, as ``en-de``; under ``width`` the usual width of each decoder that has one.
         """
-        directions = self.model.directions
+        tokenizer = self.model.tokenizer
+        directions = self.model.directions if tokenizer.ordered else from_english(self.model.directions)
         widths = {name: _width(name) for name in _decoders(self.model)}
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),

@@ -1,5 +1,7 @@
 """The runner: what it offers, that it does what was chosen, and that its code does the same."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import fakes
@@ -29,6 +31,13 @@ def test_it_offers_what_the_model_and_the_registry_have(run: Runner) -> None:
     assert choices["projection"] == ["exact", "quantised"]
     assert choices["precision"] == ["float64", "float32", "int16", "int8"]
     assert choices["engine"] == ["auto", "compiled", "torch"]
+
+
+def test_english_is_chosen_where_a_model_puts_no_direction_first(run: Runner) -> None:
+    codes = ("af", "am", "de", "en")
+    tokenizer = SimpleNamespace(ordered=False, directions=tuple((a, b) for a in codes for b in codes if a != b))
+    choices = runner(replace(run.model, tokenizer=tokenizer)).choices()
+    assert (choices["from"][0], choices["directions"][0]) == ("en", "en-de")
 
 
 def test_what_the_registry_gains_is_offered(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from fastdecode_lib.decoding.jacobi import GaussSeidel
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.runners import events as run_events
-from fastdecode_lib.text.tokenizers import UnknownLanguage
+from fastdecode_lib.text.languages import UnknownLanguage
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.training import draft_tables
 from fastdecode_lib.translation import SESSIONS, Session, Translation

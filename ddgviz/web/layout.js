@@ -7,7 +7,6 @@ import {
 export const GAP = 4;
 export const STRIP = 34;
 export const CLUSTER = 20;
-export const TALLEST = 760;
 const LINK = 22;
 const NARROWEST = 36;
 const WIDEST = 150;
@@ -80,7 +79,7 @@ function leastWidth(widths, room) {
   return floor;
 }
 
-export const arcHeight = (from, to) => Math.min(18 + 0.15 * Math.abs(to.middle - from.middle), 84);
+export const arcHeight = (from, to, most) => Math.min(18 + 0.15 * Math.abs(to.middle - from.middle), most);
 
 export function geometry(model, size, natural, options) {
   const narrow = size.width < 620;
@@ -89,8 +88,9 @@ export function geometry(model, size, natural, options) {
   const room = Math.max(200, size.width - left - bars);
   const { places, scale } = placeColumns(model, natural, room, options);
   const passes = model.rows.length;
+  const arch = options.group ? 30 : 84;
   const arcs = edges(model, passes, options.graph).reduce(
-    (high, { source, target }) => Math.max(high, arcHeight(places[source], places[target])), 0);
+    (high, { source, target }) => Math.max(high, arcHeight(places[source], places[target], arch)), 0);
   const several = layers(model, passes).some((layer) => pills(model, layer.columns).length < layer.columns.length);
   const pill = arcs + 6;
   const known = model.beam || model.rows.some((row) => row.probabilities && row.probabilities.some((p) => p !== null));
@@ -99,12 +99,12 @@ export function geometry(model, size, natural, options) {
   const clusters = model.grouped ? clusterRows(model) : [];
   const below = clusters.length ? 28 + STRIP + clusters.length * CLUSTER : 0;
   const full = known ? 44 : 32;
-  const fit = Math.floor((TALLEST - top - below) / lines);
-  const pitch = options.zoom ? Math.max(3, Math.round(full * options.zoom)) : Math.max(Math.min(full, fit), 30);
+  const fit = Math.floor((options.tallest - top - below) / lines);
+  const pitch = options.zoom ? Math.max(3, Math.round(full * options.zoom)) : Math.max(Math.min(full, fit), options.group ? 20 : 30);
   const grid = places.length ? places.at(-1).right : 0;
   const most = Math.max(1, ...model.rows.map((_, row) => newColumns(model, row).length));
   return {
-    left, bars, places, pill, top, pitch, grid, lines, clusters,
+    left, bars, places, pill, top, arch, pitch, grid, lines, clusters,
     type: Math.max(TIGHTEST, Math.min(1.4, scale)), readable: scale >= 0.5 && pitch >= 16, quiet: pitch < 40 * Math.min(1, scale),
     gap: pitch < 24 ? 1 : GAP, unit: Math.min(22, (bars - 60) / most), active: top + lines * pitch + 20,
     width: left + grid + bars, height: top + lines * pitch + below,

@@ -7,7 +7,6 @@ import {
 import { fitted, useFont } from "./paint.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-let scenes = 0;
 
 export function node(tag, attributes = {}, children = []) {
   const made = document.createElementNS(SVG, tag);
@@ -17,8 +16,8 @@ export function node(tag, attributes = {}, children = []) {
 }
 
 export function createScene() {
-  scenes += 1;
-  const id = `ddg-clip-${scenes}`;
+  // random, as each picture of a notebook evaluates its own copy of this module and ids are the page's
+  const id = `ddg${Math.random().toString(36).slice(2)}`;
   const clip = node("rect");
   const columns = node("g");
   const rows = node("g");
@@ -76,7 +75,7 @@ function arc(state, edge) {
   const from = geo.places[edge.source];
   const to = geo.places[edge.target];
   const foot = geo.pill - 1;
-  const lift = foot - (arcHeight(from, to) * 4) / 3;
+  const lift = foot - (arcHeight(from, to, geo.arch) * 4) / 3;
   const measured = edgeKind(model, state.graph) === "measured";
   const weight = measured ? 0.8 + 2 * edge.strength : 1.6;
   const alpha = measured ? 0.3 + 0.5 * edge.strength : 0.65;

@@ -1,7 +1,7 @@
 // The picture on a page: holds the state, draws on the next frame, and listens to reader and kernel.
 
 import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable, writeWords } from "./frame.js";
-import { columnAt, geometry, hit, survey, TALLEST } from "./layout.js";
+import { columnAt, geometry, hit, survey } from "./layout.js";
 import { link } from "./link.js";
 import { append, cell, edgeKind, edges, emptyModel, fromTrace, lattice, newColumns, teach } from "./model.js";
 import { paint, useFont } from "./paint.js";
@@ -14,6 +14,7 @@ const REST = 1400;
 const FADE = 160;
 const QUIET = 250;
 const EDGE = 40;
+const TALLEST = 760;
 const SPEEDS = [1, 2, 4, 0.5];
 const ZOOMS = [0.07, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 0.85, 1, 1.25, 1.5];
 const FRESH = { focus: null, hot: null, over: null };
@@ -53,6 +54,11 @@ class View {
   // Passes shown. The clock may run on for a longer picture of the group.
   get shown() {
     return Math.min(this.clock, this.model.rows.length);
+  }
+
+  // Two that are compared are both to be in view.
+  get tallest() {
+    return this.group ? Math.max(200, Math.min(TALLEST, innerHeight / 2 - 210)) : TALLEST;
   }
 
   get total() {
@@ -119,7 +125,7 @@ class View {
     if (this.group) this.link.say({ group: this.group, twin: this.twin, total: this.model.rows.length, playing: this.playing, ...more });
   }
 
-  hear({ id, group, total, playing, hot, pass, natural, twin }) {
+  hear({ id, group, total, playing, hot, pass, natural, twin, over }) {
     if (group !== this.group || !group) return;
     this.peer.total = total;
     if (natural && this.match.every((column, index) => column === index)) Object.assign(this.peer, { natural });
@@ -131,6 +137,8 @@ class View {
       if (this.playing) this.halt();
       this.clock = pass;
       this.held = true;
+      if (over) this.rest();
+      else if (this.shown) this.followNewest();
       if (!playing) this.tell();
     }
     this.draw(natural !== undefined);
@@ -196,10 +204,16 @@ class View {
       this.timer = setTimeout(() => (over ? this.restart() : this.tick()), over ? REST : this.interval);
     } else {
       this.setPlaying(false);
-      if (this.model.finished) this.tell();
+      if (this.model.finished) this.rest();
     }
-    this.share({ pass: this.clock });
+    this.share({ pass: this.clock, over: over && !again });
     this.draw();
+  }
+
+  // Played to the end, a picture that scrolls is seen from its beginning again.
+  rest() {
+    this.part.scroll.scrollTo({ left: 0, top: 0, behavior: calm() ? "instant" : "smooth" });
+    this.tell();
   }
 
   restart() {
@@ -490,7 +504,7 @@ class View {
     // for one frame: the view, and what was measured for it
     return {
       __proto__: this, sizes: this.words.clusters || {}, fade: Math.min(1, (performance.now() - this.born) / FADE),
-      ratio: devicePixelRatio || 1, size: { width, height: Math.min(TALLEST, this.geo.height) },
+      ratio: devicePixelRatio || 1, size: { width, height: Math.min(this.tallest, this.geo.height) },
       scroll: { left: scroll.scrollLeft, top: scroll.scrollTop },
     };
   }
@@ -500,6 +514,7 @@ class View {
     const state = this.state();
     const { part } = this;
     const { geo, size, ratio } = state;
+    part.scroll.style.maxHeight = `${this.tallest}px`;
     part.spread.style.width = `${Math.max(size.width, geo.width)}px`;
     part.spread.style.height = `${geo.height}px`;
     part.stage.style.width = `${size.width}px`;

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def _figures(options: argparse.Namespace) -> int:
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     traces: dict[str, Any] = {}
+    written: list[Path] = []
     browser, known = has_browser(), experiments()
     for number, (name, e) in enumerate(known.items(), 1):
         print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
@@ -55,6 +57,7 @@ def _figures(options: argparse.Namespace) -> int:
         _write_tables(e, frame, stem)
         write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
         print(f"{stem}.csv .tex .json")
+        written += [Path(f"{stem}.{suffix}") for suffix in ("csv", "tex", "json")]
         traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
         if e.chart and (drawn := _curves(frame, e.chart)) is not None:
             figures[stem] = drawn
@@ -70,6 +73,7 @@ def _figures(options: argparse.Namespace) -> int:
                     raise
                 paths = [Path(f"{path}.html")]
             print(*paths, sep="\n")
+            written += map(Path, paths)
     model = load()
     sentence = SENTENCES[-1][0]
     for decoder in DECODERS:
@@ -77,8 +81,40 @@ def _figures(options: argparse.Namespace) -> int:
         traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
     for label, trace in traces.items():
         for suffix in ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ())):
-            print(ddgviz.save(trace, folder / f"{label}.{suffix}"))
+            written.append(ddgviz.save(trace, folder / f"{label}.{suffix}"))
+            print(written[-1])
+    print(_write_index(folder, written))
     return 0
+
+
+def _write_index(folder: Path, written: Sequence[Path]) -> Path:
+    """A page that shows each picture and links every form of it; what has no picture is a line."""
+    from html import escape
+    from urllib.parse import quote
+
+    from fastdecode_lib.store import atomic_file
+
+    forms: dict[str, list[str]] = {}
+    for path in written:
+        name, _, suffix = path.relative_to(folder).as_posix().rpartition(".")
+        forms.setdefault(name, []).append(suffix)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><meta charset="utf-8">',
+        f"<title>{len(forms)} figures and tables</title>",
+    ]
+    parts += [
+        "<style>body{font:14px system-ui;max-width:900px;margin:24px auto;padding:0 16px}img{max-width:100%}</style>"
+    ]
+    for name, suffixes in sorted(forms.items()):
+        links = " ".join(f'<a href="{quote(name)}.{suffix}">.{suffix}</a>' for suffix in sorted(set(suffixes)))
+        parts.append(f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{links}</p>')
+        if "svg" in suffixes:
+            parts.append(f'<img loading="lazy" alt="{escape(name)}" src="{quote(name)}.svg">')
+    path = folder / "index.html"
+    with atomic_file(path) as temporary:
+        Path(temporary).write_text("\n".join([*parts, "</html>", ""]), encoding="utf-8")
+    return path
 
 
 def _result(e: Any, scale: Any, *, make: bool) -> Any:

@@ -72,6 +72,7 @@ def measure(
     ):
         for number in range(warm_up + runs):
             for i, system in enumerate(systems):
+                rounds.set_postfix_str(system.name)
                 taken, decoded = (
                     system.timed(sources) if system.timed else stopwatch(system.decode, sources, synchronise)
                 )

@@ -1,6 +1,5 @@
 """Text to ids and back, for Marian and all others; one file because both kinds meet the same protocol."""
 
-import difflib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,25 +15,18 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import OWN
 from fastdecode_lib.core import Source
 from fastdecode_lib.store import read_json
-
-Direction = tuple[str, str]
-
-# Marian's tags carry three letters where people type two.
-THREE_LETTERS = {
-    "ar": "ara", "bg": "bul", "ca": "cat", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa",
-    "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita",
-    "ja": "jpn", "ko": "kor", "lt": "lit", "lv": "lav", "nl": "nld", "no": "nor", "pl": "pol", "pt": "por", "ro": "ron",
-    "ru": "rus", "sk": "slk", "sl": "slv", "sv": "swe", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
-}  # fmt: skip
-TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
-
+from fastdecode_lib.text.languages import (
+    TWO_LETTERS,
+    Direction,
+    UnknownLanguage,
+    check_direction,
+    known_as,
+    listed,
+    short_code,
+)
 
 NOTE = "fastdecode.json"
 """The file in which a model of ours lists its directions and tags."""
-
-
-class UnknownLanguage(ValueError):
-    """A direction the model does not translate."""
 
 
 class Tokenizer(Protocol):
@@ -89,40 +81,6 @@ def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | N
     return Source(ids, lengths, languages)
 
 
-def check_direction(
-    directions: Sequence[Direction], source: str | None, target: str | None, *, ordered: bool = True
-) -> Direction:
-    """Complete and check a direction; a language left out is filled in where only one choice remains.
-
-    Parameters
-    ----------
-    ordered : bool
-        Whether the first choice is taken where there are several, instead of being refused.
-
-    Raises
-    ------
-    UnknownLanguage
-        If the model does not translate in that direction, or several remain.
-    """
-    directions = [(source or a, b) if a == "any" else (a, b) for a, b in directions]
-    source = _known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
-    target = _known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))
-    fitting = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
-    if not fitting:
-        known_pairs = [f"{a}-{b}" for a, b in directions]
-        raise UnknownLanguage(f"This model does not translate {source}-{target}. It knows {_listed(known_pairs)}.")
-    if not ordered:
-        for which, given, languages in (
-            ("target", target, list(dict.fromkeys(b for _, b in fitting))),
-            ("source", source, list(dict.fromkeys(a for a, _ in fitting))),
-        ):
-            if given is None and len(languages) > 1:
-                raise UnknownLanguage(
-                    f"This model has several {which} languages: got none. Pass one of {_listed(languages)}."
-                )
-    return fitting[0]
-
-
 def check_texts(texts: Sequence[str]) -> None:
     """Refuse what no tokenizer can read: something else than text, or half a character from badly decoded bytes."""
     for number, text in enumerate(texts, 1):
@@ -132,29 +90,6 @@ def check_texts(texts: Sequence[str]) -> None:
             raise ValueError(
                 f"Sentence {number} is no valid Unicode: got {text[:40]!a}. Decode the bytes it came from as UTF-8."
             )
-
-
-def short_code(code: str) -> str:
-    """Two letters where there are two: ``de`` for ``de_DE``, ``deu_Latn`` and ``deu``."""
-    head = code.partition("_")[0]
-    return TWO_LETTERS.get(head, head)
-
-
-def _known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
-    """A language as the model's directions spell it."""
-    if code is None or code in known:
-        return code
-    if short_code(code) in known:
-        return short_code(code)
-    if several := [name for name in known if code in (short_code(name), name.partition("_")[0])]:
-        raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {', '.join(several)}.")
-    near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {_listed(known)}.")
-
-
-def _listed(names: Sequence[str], most: int = 120) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)
@@ -218,7 +153,7 @@ class MarianText:
         if added := sorted(_added_tokens(folder) - vocabulary.keys() - target_vocabulary.keys()):
             raise CheckpointError(
                 f"The tokenizer in {folder} has tokens that were added to its vocabulary, which would be spelt out here: got "
-                f"{_listed(added, 5)}. Train without added tokens, or add pieces to the SentencePiece models and to vocab.json."
+                f"{listed(added, 5)}. Train without added tokens, or add pieces to the SentencePiece models and to vocab.json."
             )
         tags, directions = _languages(folder, vocabulary)
         backwards = checkpoint.architecture.order == "right_to_left"
@@ -401,9 +336,9 @@ class HuggingFaceText:
             return None
         if code is None:
             raise UnknownLanguage(
-                f"This model needs a {which} language: got none. Pass one of {_listed(list(self.codes))}."
+                f"This model needs a {which} language: got none. Pass one of {listed(list(self.codes))}."
             )
-        return self.codes[str(_known_as(code, which, list(self.codes)))]
+        return self.codes[str(known_as(code, which, list(self.codes)))]
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""

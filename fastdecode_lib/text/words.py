@@ -20,7 +20,8 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Source
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.store import read_json, read_tensors
-from fastdecode_lib.text.tokenizers import Direction, check_direction, check_texts, padded
+from fastdecode_lib.text.languages import Direction, check_direction
+from fastdecode_lib.text.tokenizers import check_texts, padded
 
 END, UNKNOWN, START = range(3)
 SPECIAL = ("</s>", "<unk>", "<s>")

@@ -58,7 +58,9 @@ def test_what_trained_on_from_other_weights_names_them(folder: Path) -> None:
     wanted = "fastdecode train large --updates 300 --seed 2"
     assert bundling._command("large", chosen, 2, None, folder) == wanted
     assert bundling._command("large", chosen, 2, base.fingerprint, folder) == f"{wanted} --begin-with tiny"
-    assert bundling._command("large", chosen, 2, "0123456789abcdef", folder) == f"{wanted} --begin-with 0123456789abcdef"
+    assert (
+        bundling._command("large", chosen, 2, "0123456789abcdef", folder) == f"{wanted} --begin-with 0123456789abcdef"
+    )
 
 
 def test_a_result_of_unknown_weights_is_found(tmp_path: Path) -> None:

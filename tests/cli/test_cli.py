@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -238,9 +239,13 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
     charts = [f"{stem}.html" for stem in (*tabled, "start_here.comparison.tiny.frontier")]
     passes = [f"passes.jacobi.{kind}" for kind in ("svg", "html", "tex", "json")]
     written = [f"{stem}.{kind}" for stem in tabled for kind in ("csv", "tex", "json")]
-    assert sorted(os.listdir(tmp_path)) == sorted(charts + passes + written)
+    assert sorted(os.listdir(tmp_path)) == sorted([*charts, *passes, *written, "index.html"])
     said = captured.out.replace(" .tex .json", "").splitlines()
-    assert sorted(said) == sorted(str(tmp_path / name) for name in [f"{s}.csv" for s in tabled] + charts + passes)
+    stems = [f"{s}.csv" for s in tabled]
+    assert sorted(said) == sorted(str(tmp_path / name) for name in [*stems, *charts, *passes, "index.html"])
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert sorted(re.findall(r'href="([^"]+)"', index)) == sorted(charts + passes + written)
+    assert re.findall(r'src="([^"]+)"', index) == ["passes.jacobi.svg"]
 
 
 def test_figures_starts_no_long_run_unasked() -> None:

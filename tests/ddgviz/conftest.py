@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import kept
 import simulate
 
+import ddgviz
+
 FIXTURES = Path(__file__).parent / "fixtures"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", "--no-first-run"]
+Opener = Callable[..., Any]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -65,6 +68,38 @@ def browser(chromium: str) -> Iterator[Any]:
         started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield started
         started.close()
+
+
+def page_of(url: str) -> str:
+    """An address without the view that its hash tells."""
+    return url.partition("#")[0]
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Opens a trace's page; afterwards, nothing was fetched and nothing complained."""
+    contexts, requests, complaints = [], [], []
+
+    def open_page(trace: dict[str, Any], view: str = "", **options: Any) -> Any:
+        path = ddgviz.save(trace, tmp_path / "picture.html")
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        contexts.append(context)
+        context.route(
+            "**/*", lambda route: route.continue_() if page_of(route.request.url) == path.as_uri() else route.abort()
+        )
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path.as_uri() + view)
+        page.wait_for_selector(".ddgviz[data-passes]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert set(map(page_of, requests)) == {(tmp_path / "picture.html").as_uri()}
+    assert complaints == []
 
 
 @pytest.fixture(scope="session")

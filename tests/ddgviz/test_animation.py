@@ -12,8 +12,11 @@ import pytest
 import simulate
 
 import ddgviz
-from ddgviz import animation
+from ddgviz import animation, words
 from ddgviz.animation import animated_svg, gif
+from ddgviz.svg import draw
+from ddgviz.theme import theme_named
+from ddgviz.trace import read
 
 
 def size(drawn: str) -> tuple[float, float]:
@@ -31,9 +34,13 @@ def test_every_pass_is_a_group(name: str) -> None:
     assert [group.get("visibility") for group in groups] == ["hidden"] * len(trace["iterations"]) + [None]
     delays = [re.findall(r"animation-delay:([0-9.]+)s", group.get("style") or "") for group in groups[:-1]]
     assert delays == [[f"{number}"] for number in range(len(delays))]
+    model = read(trace)
     for upto, group in enumerate(groups):
-        still = ElementTree.fromstring(ddgviz.svg(trace, upto=upto))
-        assert "".join(group.itertext()).split() == "".join(still.itertext()).split()
+        drawn = ElementTree.fromstring(draw(model, "light", upto, None, steady=True))
+        assert "".join(group.itertext()).split() == "".join(drawn.itertext()).split()
+        said = " ".join("".join(group.itertext()).split())
+        caption = words.caption(model, upto - 1) if upto else words.nothing(model)
+        assert " ".join(caption.split())[:40] in said, "each frame speaks of its own pass, the last too"
 
 
 @pytest.mark.parametrize("name", ["garden", "beam", "greedy"])
@@ -113,6 +120,10 @@ def test_a_gif_plays_every_pass(chromium: str, monkeypatch: pytest.MonkeyPatch, 
     assert times == [1000] * len(trace["iterations"]) + [3000]
     assert all(picture.getpixel((2, 2)) == (0x11, 0x14, 0x17) for picture in seen), "the paper is exact"
     assert len({picture.tobytes() for picture in seen}) == len(seen), "every pass looks different"
+    for name in ("ink", "settled", "accent"):
+        color = bytes.fromhex(getattr(theme_named("dark"), name)[1:])
+        near = min(max(map(abs, map(int.__sub__, color, found))) for _, found in seen[-1].getcolors(1 << 20))
+        assert near <= 12, f"{name} has kept its colour, but for smoothed edges"
 
 
 @pytest.mark.browser

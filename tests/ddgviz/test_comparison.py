@@ -1,18 +1,23 @@
 """Two pictures: what is the same, what is not, and the sentence that says so."""
 
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import simulate
 
 import ddgviz
+from ddgviz.verdict import pace
 
 
 def changed(trace: dict[str, Any], tokens: list[int], **pieces: str) -> dict[str, Any]:
     """The trace with another output, as if by another decoder."""
     (best,) = trace["hypotheses"]
     texts = trace["pieces"] | {name.lstrip("t"): piece for name, piece in pieces.items()}
-    return trace | {"hypotheses": [best | {"tokens": tokens}], "pieces": texts, "iterations": trace["iterations"][:1]}
+    slots = list(range(len(tokens)))
+    row = simulate.row_of_pass(0, slots, [(0, "pad")] * len(slots), tokens, len(slots), known=False) | {"seconds": 0}
+    return trace | {"hypotheses": [best | {"tokens": tokens}], "pieces": texts, "iterations": [row]}
 
 
 @pytest.fixture
@@ -26,11 +31,50 @@ def test_the_same_output(garden: dict[str, Any]) -> None:
     )
     assert ddgviz.compare(garden, other).verdict.endswith("B in 10. They translate different sentences.")
     comparison = ddgviz.compare(garden, other | {"source": garden["source"]})
-    assert comparison.verdict == "Same output: A in 6 passes, B in 10."
+    paces = "In this run A took 24 ms and B 40 ms: A was 1.7 times as fast."
+    assert comparison.verdict == f"Same output: A in 6 passes, B in 10. {paces}"
     assert comparison.agreement == 1
     assert comparison.a.match == comparison.b.match == list(range(10))
     assert comparison.a.group == comparison.b.group and comparison.a.group.startswith("ddgviz-")
     assert ddgviz.compare(garden, other).a.group != comparison.a.group
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        (0.0063, 0.0127, "In this run A took 6.3 ms and B 13 ms: B was"),
+        (2.0, 1.0, "In this run A took 2,000 ms and B 1,000 ms: B was 2.0 times as fast."),
+        (1.0, 1.02, "In this run A took 1,000 ms and B 1,020 ms: about as fast as each other."),
+        (None, 1.0, ""),
+        (1.0, 0.0, ""),
+    ],
+)
+def test_times_and_their_ratio_are_told(one: float | None, two: float | None, said: str) -> None:
+    assert pace(one, two).startswith(said.replace("B was", "A was") if (one or 9) < (two or 0) else said)
+
+
+def test_a_comparison_is_saved_as_a_page_and_as_a_picture(garden: dict[str, Any], tmp_path: Path) -> None:
+    comparison = ddgviz.compare(garden, simulate.other_words(garden))
+    page = ddgviz.save(comparison, tmp_path / "pair.html").read_text(encoding="utf-8")
+    assert page.count('"format":"fastdecode-trace"') == 2 and "Outputs differ at 1 of 10 positions" in page
+    drawn = ElementTree.fromstring(ddgviz.save(comparison, tmp_path / "pair.svg").read_text(encoding="utf-8"))
+    inner = [part for part in drawn if part.tag.endswith("}svg")]
+    assert len(inner) == 2 and float(inner[1].get("y")) >= float(inner[0].get("y")) + float(inner[0].get("height"))
+    said = "".join(drawn.itertext())
+    assert "Outputs differ at 1 of 10 positions" in said and "Garten" in said and "Hof" in said
+    for suffix in (".json", ".tex", ".graphml", ".gif"):
+        with pytest.raises(ValueError, match=r"One trace is drawn, got 'a comparison of two'\. Pass its a or its b"):
+            ddgviz.save(comparison, tmp_path / f"pair{suffix}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pair.html", "pair.svg"]
+
+
+def test_one_picture_alone_is_not_drawn_as_half_of_two(garden: dict[str, Any]) -> None:
+    comparison = ddgviz.compare(garden, garden)
+    comparison.reset(two=False)
+    assert comparison.a.group == "" and "ddg-upper" not in comparison.a._dom_classes
+    comparison.reset(two=True)
+    assert comparison.a.group == comparison.b.group != ""
+    assert ("ddg-upper" in comparison.a._dom_classes) and ("ddg-lower" in comparison.b._dom_classes)
 
 
 def test_one_pass(garden: dict[str, Any], tokens: list[int]) -> None:

@@ -371,3 +371,17 @@ def test_one_system_is_a_front() -> None:
 def test_bad_frontiers(table: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         figures.frontier(table)
+
+
+def test_many_curves_are_named_where_they_end() -> None:
+    rows = [{"name": f"way {n}", "threads": t, "speed": 1 + 0.01 * n * t} for n in range(14) for t in (1, 2, 4)]
+    figure = ddgviz.curves(pd.DataFrame(rows), "threads", "speed")
+    assert figure.layout.showlegend is False
+    named = figure.layout.annotations
+    assert [note.text for note in named] == [f"way {n}" for n in range(14)], "from below, as the curves end"
+    room = figure.layout.height - 20 - figure.layout.margin.b
+    gaps = [room * (b.y - a.y) for a, b in itertools.pairwise(named)]
+    assert min(gaps) >= 14.9 and all(0 <= note.y <= 1 for note in named)
+    assert {note.font.color for note in named} == {trace.line.color for trace in figure.data}
+    few = ddgviz.curves(pd.DataFrame(rows[: 6 * 3]), "threads", "speed")
+    assert few.layout.showlegend is not False and not few.layout.annotations

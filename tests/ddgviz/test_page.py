@@ -3,17 +3,14 @@
 import itertools
 import json
 import urllib.parse
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import kept
 import pytest
 import simulate
+from conftest import Opener
 from hostile import TOKENS
 from hostile import shown as to_be_seen
-
-import ddgviz
 
 pytestmark = pytest.mark.browser
 PAINTED = """() => {
@@ -21,39 +18,6 @@ PAINTED = """() => {
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   return data.filter((value, index) => index % 4 === 3 && value > 0).length;
 }"""
-Opener = Callable[..., Any]
-
-
-def page_of(url: str) -> str:
-    """An address without the view that its hash tells."""
-    return url.partition("#")[0]
-
-
-@pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Opens a trace's page; afterwards, nothing was fetched and nothing complained."""
-    contexts, requests, complaints = [], [], []
-
-    def open_page(trace: dict[str, Any], view: str = "", **options: Any) -> Any:
-        path = ddgviz.save(trace, tmp_path / "picture.html")
-        context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
-        contexts.append(context)
-        context.route(
-            "**/*", lambda route: route.continue_() if page_of(route.request.url) == path.as_uri() else route.abort()
-        )
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(path.as_uri() + view)
-        page.wait_for_selector(".ddgviz[data-passes]")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert set(map(page_of, requests)) == {(tmp_path / "picture.html").as_uri()}
-    assert complaints == []
 
 
 def shown(page: Any) -> int:
@@ -221,7 +185,7 @@ def test_a_drag_looks_at_a_part(opened: Opener, garden: dict[str, Any]) -> None:
     page.mouse.up()
     assert record(page) == {"pass": 6, "brush": [2, 5]}
     assert page.locator(".ddg-token").all_text_contents() == ["spielen", "im", "Garten", "hinter"]
-    page.keyboard.press("Tab")
+    page.locator(".ddgviz").focus()
     page.keyboard.press("Escape")
     assert record(page) == {"pass": 6}
     assert page.locator(".ddg-token").count() == 10

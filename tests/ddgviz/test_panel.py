@@ -1,8 +1,10 @@
 """The panel: runs, pauses, steps, stops, compares, remembers, and says what went wrong."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ipywidgets
@@ -11,6 +13,7 @@ import simulate
 
 import ddgviz
 import fastdecode_lib
+from ddgviz import runs
 from ddgviz.panel import Panel
 
 WINDOW = {"from": "en", "to": "de", "decoder": "window", "width": 5}
@@ -315,6 +318,36 @@ def test_history_draws_a_run_again_without_running(panel: Panel, runner: Runner)
     time.sleep(0.05)
     assert len(runner.asked) == count and not panel.busy
     assert buttons(panel)[0] == ("Translate", False)
+
+
+def test_history_keeps_runs_and_not_each_menu_on_the_way(panel: Panel) -> None:
+    panel.run("A sentence.")
+    for decoder in ("gauss_seidel", "jacobi", "gauss_seidel"):
+        panel.controls.choice["decoder"].value = decoder
+        finish(panel)
+    assert len(panel.history.options) == 2, "what was typed, and where the menus ended"
+    panel.run("A sentence.")
+    assert len(panel.history.options) == 3
+
+
+def test_a_script_that_ends_stops_what_it_decodes(runner: Runner) -> None:
+    runner.allowed = threading.Semaphore(1)
+    panel = ddgviz.explore(runner)
+    until(lambda: runner.made == 1)
+    threading.Timer(0.05, runner.allowed.release).start()
+    runs._stop_all()
+    assert panel._worker is not None and not panel._worker.is_alive() and runner.stopped == 1
+
+
+def test_marimo_is_told_what_it_can_draw(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "marimo", SimpleNamespace(running_in_notebook=lambda: True))
+    with pytest.raises(
+        ValueError, match=r"A panel is made of .* got 'a marimo notebook'\. Show single pictures: mo\.ui"
+    ):
+        ddgviz.explore(runner)
+    with pytest.raises(ValueError, match="A comparison is made of"):
+        ddgviz.compare(simulate.garden(), simulate.garden())
+    assert ddgviz.show(simulate.garden()).model.rows == 6
 
 
 def test_history_keeps_twenty(panel: Panel) -> None:

@@ -37,6 +37,23 @@ def test_subtitle_and_headline(small: dict[str, Any]) -> None:
     assert words.beyond(model) == "In the whole run, 1 position beyond the end was drafted too."
 
 
+def test_languages_that_nobody_knows_are_left_out(small: dict[str, Any]) -> None:
+    small["source"].pop("language"), small["target"].update(language=None)
+    assert words.subtitle(read(small)) == "sliding window, 3 wide · float32"
+
+
+def test_an_output_that_ran_to_the_limit_says_so(small: dict[str, Any]) -> None:
+    small["hypotheses"][0]["stop"] = "length"
+    assert words.headline(read(small)) == "4 passes for 6 tokens, cut at the limit"
+
+
+def test_what_the_model_could_not_read_is_said_beside_identical_output(small: dict[str, Any]) -> None:
+    small["source"]["pieces"][1:3] = ["<unk>", "<unk>"]
+    assert words.comparison(read(small)).endswith("identical output · 2 pieces of the source unknown to the model")
+    small["greedy"], small["source"]["pieces"][2] = None, "▁is"
+    assert words.comparison(read(small)) == "1 piece of the source unknown to the model"
+
+
 def test_a_differing_output_is_said(small: dict[str, Any]) -> None:
     small["greedy"]["identical"] = False
     assert words.comparison(read(small)) == "greedy needs 6 · output differs from greedy's"

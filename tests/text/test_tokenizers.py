@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
+from fastdecode_lib.text.languages import UnknownLanguage
 from fastdecode_lib.text.tokenizers import (
     HuggingFaceText,
     MarianText,
-    UnknownLanguage,
-    check_direction,
     padded,
-    short_code,
 )
 from fastdecode_lib.training.presets import LANGUAGE_TAGS
 
@@ -174,58 +172,6 @@ def test_separate_target_vocabulary(broken_marian: Path) -> None:
     assert text.pieces([2]) == ["▁only"] != text.source_tokens([2])
 
 
-# -------------------------------------------------------------------------------------------------------- directions
-
-
-KNOWN = (("en", "de"), ("de", "en"), ("en", "fr"))
-
-
-def test_a_direction_is_completed() -> None:
-    assert check_direction(KNOWN, "en", "de") == ("en", "de")
-    assert check_direction(KNOWN, None, None) == ("en", "de")
-    assert check_direction(KNOWN, "de", None) == ("de", "en")
-    assert check_direction(KNOWN, None, "fr") == ("en", "fr")
-    assert check_direction(KNOWN, "eng_Latn", "de_DE") == ("en", "de")
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("eng", "xx", r"Unknown target language: got 'xx'\. This model knows de, en, fr\."),
-        ("e", None, r"Unknown source language: got 'e'\. Did you mean 'en'\? This model knows en, de\."),
-        ("fr", "en", r"Unknown source language: got 'fr'\..* This model knows en, de\."),
-        ("de", "fra", r"This model does not translate de-fr\. It knows en-de, de-en, en-fr\."),
-        ("en", "dd", r"Unknown target language: got 'dd'\. Did you mean 'de'\?"),
-        ("en", "", r"Unknown target language: got ''\."),
-    ],
-)
-def test_unknown_directions(source: str, target: str | None, message: str) -> None:
-    with pytest.raises(UnknownLanguage, match=message):
-        check_direction(KNOWN, source, target)
-
-
-def test_what_is_left_open_is_refused_where_no_direction_comes_first() -> None:
-    assert check_direction(KNOWN, "de", None, ordered=False) == ("de", "en")
-    assert check_direction(KNOWN, None, "fr", ordered=False) == ("en", "fr")
-    with pytest.raises(UnknownLanguage, match=r"several target languages: got none\. Pass one of de, fr\."):
-        check_direction(KNOWN, "en", None, ordered=False)
-    with pytest.raises(UnknownLanguage, match=r"several source languages: got none\. Pass one of en, fr\."):
-        check_direction([("en", "de"), ("fr", "de")], None, "de", ordered=False)
-
-
-def test_a_message_does_not_list_thousands_of_pairs() -> None:
-    codes = [a + b for a in "abcdefghijklmnop" for b in "abcdefghijklmnop"]
-    with pytest.raises(UnknownLanguage, match="and 65160 more") as caught:
-        check_direction([(a, b) for a in codes for b in codes if a != b], "aa", "aa")
-    assert len(str(caught.value)) < 2000
-
-
-def test_short_codes() -> None:
-    assert [short_code(c) for c in ("de", "de_DE", "deu_Latn", "deu", "ast", "zho_Hans")] == [
-        "de", "de", "de", "de", "ast", "zh",
-    ]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------- tokenizers of transformers
 
 
@@ -267,7 +213,9 @@ def test_multilingual_tokenizers_do_what_transformers_does(
 def test_a_language_of_two_scripts_keeps_its_whole_code(multilingual: Callable[[str], Path]) -> None:
     ours = HuggingFaceText(find_checkpoint(multilingual("nllb")))
     assert {"zho_Hans", "zho_Hant", "de"} <= ours.codes.keys() and "zh" not in ours.codes
-    with pytest.raises(UnknownLanguage, match="Several target languages of this model are 'zh'. Say which: zho_Hans, zho_Hant"):
+    with pytest.raises(
+        UnknownLanguage, match="Several target languages of this model are 'zh'. Say which: zho_Hans, zho_Hant"
+    ):
         ours.forced_language("zh")
     assert ours.pieces(ours.forced_language("zho_Hant")) == ["zho_Hant"]
     assert len(set(ours.directions)) == len(ours.directions)

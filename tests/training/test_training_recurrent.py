@@ -234,7 +234,11 @@ def test_the_bundle_is_small_scored_and_described(
     ]
     assert {t.dtype.name for n, t in load_file(folder / "model.safetensors").items() if t.ndim == 2} == {"int8"}
     card = (folder / "README.md").read_text()
-    assert re.search(rf"`fastdecode train {NAME} --updates \d+ --seed 1`", card) and "CC BY 2.0 FR" in card and "| joined |" in card
+    assert (
+        re.search(rf"`fastdecode train {NAME} --updates \d+ --seed 1`", card)
+        and "CC BY 2.0 FR" in card
+        and "| joined |" in card
+    )
     assert (tmp_path / "results" / f"{NAME}.scores.laptop.json").exists()
 
 

@@ -1,5 +1,7 @@
 // Text as text: a line that says something, and a fold with code and a button that copies it.
 
+import { copyButton } from "./copy.js";
+
 function made(tag, name, text = "") {
   const element = document.createElement(tag);
   element.className = name;
@@ -7,29 +9,9 @@ function made(tag, name, text = "") {
   return element;
 }
 
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = made("textarea", "");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    if (!done) throw new Error("the browser does not let this page copy");
-  }
-}
-
 function fold(text) {
   const body = made("details", "ddg-code");
-  const button = made("button", "ddg-copy", "Copy");
-  button.type = "button";
-  button.addEventListener("click", async () => {
-    const said = await copy(text.textContent).then(() => "Copied", () => "Select the text to copy it");
-    button.textContent = said;
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  });
+  const button = copyButton("Copy", () => text.textContent);
   const block = made("div", "ddg-block");
   block.append(button, text);
   body.append(made("summary", "", "Python for this view"), block);

@@ -1,0 +1,95 @@
+"""What cannot be true of a run, however well formed: each complaint names its pass and place."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ddgviz.schema import Iteration, Lane, fail
+
+
+def check_row(iteration: Iteration, row: int, before: Sequence[Lane], known: Collection[int]) -> None:
+    """Refuse a pass that no decoder can have made.
+
+    Parameters
+    ----------
+    iteration : Iteration
+    row : int
+        Its place among the passes, from 0.
+    before : sequence of Lane
+        The beam's hypotheses after the pass before.
+    known : collection of int
+        Ids of which the trace tells the text.
+
+    Raises
+    ------
+    ValueError
+        If a token has no text, a probability is none, a status contradicts its tokens, or a hypothesis has no parent.
+    """
+    where = f"pass {row + 1}"
+    for place, slot in enumerate(iteration.slots):
+        at = f"slot {slot} of {where}"
+        draft, token, status = iteration.drafts[place], iteration.tokens[place], iteration.status[place]
+        for name, value in (("draft", draft), ("token", token)):
+            if value >= 0 and value not in known:
+                raise fail(f'"pieces" has no text for the {name} at {at}', value)
+        probability = iteration.probabilities[place]
+        if probability is not None and not 0 <= probability <= 1.0001:
+            raise fail(f'"probabilities" are from 0 to 1, at {at} too', probability)
+        if status == "changed" and token == draft:
+            raise fail(
+                f'Status "changed" says that the token at {at} differs from its draft', f"token {token} for both"
+            )
+        if status == "settled" and token < 0:
+            raise fail(f"A settled slot has a token, {at} too", token)
+    _check_lanes(iteration.lanes, row, before, known)
+
+
+def _check_lanes(lanes: Sequence[Lane], row: int, before: Sequence[Lane], known: Collection[int]) -> None:
+    """A hypothesis grows by a token a pass from an open one, or stays once it is finished."""
+    grown = {lane.tokens for lane in before if not lane.finished} or {()}
+    done = {lane.tokens for lane in before if lane.finished}
+    for number, lane in enumerate(lanes, 1):
+        where = f"lane {number} of pass {row + 1}"
+        if missing := [token for token in lane.tokens if token not in known]:
+            raise fail(f'"pieces" has no text for a token of {where}', missing[0])
+        parentless = row > 0 and lane.tokens[:-1] not in grown and lane.tokens not in done
+        if parentless or not lane.tokens:
+            raise fail(f"A hypothesis goes on from an open one of the pass before; {where} does not", list(lane.tokens))
+
+
+def check_output(
+    hypotheses: Sequence[Mapping[str, Any]], settled: Iterable[tuple[int, int]], known: Collection[int]
+) -> None:
+    """Refuse an output that is not what the passes settled.
+
+    Parameters
+    ----------
+    hypotheses : sequence of dict
+        Best first; of a run that came to its own end.
+    settled : iterable of (int, int)
+        Slots with the tokens settled there.
+    known : collection of int
+        Ids of which the trace tells the text.
+    """
+    for number, hypothesis in enumerate(hypotheses, 1):
+        for position, token in enumerate(hypothesis["tokens"]):
+            if token not in known:
+                raise fail(f'"pieces" has no text for the token at position {position} of hypothesis {number}', token)
+    if not hypotheses or hypotheses[0].get("stop") == "interrupted":
+        return
+    tokens = hypotheses[0]["tokens"]
+    found = {slot if slot >= 0 else slot + len(tokens): token for slot, token in settled}
+    for position, token in sorted(found.items()):
+        if not 0 <= position < len(tokens):
+            raise fail(f"A settled token is one of the output's {len(tokens)}", f"token {token} at position {position}")
+        if tokens[position] != token:
+            wrong = f"Position {position} of the output is token {tokens[position]}"
+            raise fail(wrong, f"token {token} settled there")
+    if found and (missing := [position for position in range(len(tokens)) if position not in found]):
+        raise fail(f"Every token of a finished output was settled by a pass, position {missing[0]} too", "none")
+
+
+def check_ends(edges: Sequence[Mapping[str, Any]], length: int) -> None:
+    """Refuse dependencies of tokens that the output does not have."""
+    for edge in edges:
+        if edge["to"] >= length:
+            raise fail(f"An edge joins tokens of the output, which has {length}", dict(edge))

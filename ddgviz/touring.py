@@ -1,0 +1,82 @@
+"""A guided walk of six steps through a picture, for who sees one for the first time."""
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from ddgviz import words
+from ddgviz.assets import script, styles
+from ddgviz.schema import fail
+from ddgviz.trace import TraceModel, read
+
+
+class Tour(anywidget.AnyWidget):
+    """A picture with steps.
+
+    Attributes
+    ----------
+    tour : dict
+        ``trace`` and ``words`` of the picture, and ``steps``, each with ``text`` and the ``view`` that it is said of.
+    """
+
+    _esm = script("tour")
+    _css = styles() + styles("tour")
+    tour = traitlets.Dict().tag(sync=True)
+
+    def __repr__(self) -> str:
+        return f"Tour({len(self.tour.get('steps', []))} steps)"
+
+
+def tour(trace: Any) -> Tour:
+    """Explain a trace in six steps, each shown in its picture.
+
+    Parameters
+    ----------
+    trace : anything that `read` takes
+        Of a decoder that settles tokens as it goes: no beam search, no masks.
+
+    Returns
+    -------
+    Tour
+        Shown where it is the last value of a notebook cell; `ddgviz.save` makes a page of it.
+
+    Raises
+    ------
+    ValueError
+        If the run has no end, or settles its tokens all at once.
+    """
+    model = read(trace)
+    if not model.complete or model.late or not model.rows:
+        wrong = "A tour explains a run to its end that settles tokens as it goes"
+        raise fail(wrong, repr(model.header["settings"].get("decoder")), "Show this one with ddgviz.show.")
+    said = words.spoken(model, range(model.rows))
+    return Tour(tour={"trace": model.to_dict(), "words": said, "steps": steps(model)})
+
+
+def steps(model: TraceModel) -> list[dict[str, Any]]:
+    """What is said, and what is in view meanwhile."""
+    first, best = model.iterations[0], words.highlight(model, range(model.rows))
+    count, reach = len(model.tokens), len(first.slots)
+    drafts = [cell.column for cell in model.cells(0) if cell.kind == "draft"]
+    at = {"row": 0, "column": drafts[0]} if drafts else {}
+    positions = f"{reach} positions at once" if reach > 1 else "one position"
+    draft = (
+        "Dashed ones are drafts, guesses that a later pass confirms or replaces."
+        if drafts
+        else "Nothing is drafted here."
+    )
+    together = len(model.new_columns(best))
+    several = f"{together} tokens in one pass" if together > 1 else "one token, as every pass did"
+    ending = f"{words.headline(model)}; {words.comparison(model)}" if model.greedy else words.headline(model)
+    return [
+        {
+            "text": f"A sentence is translated here. Its translation has {count} tokens, one column each.",
+            "view": {"pass": 0},
+        },
+        {"text": f"A row is a pass: the network runs once. This first pass computes {positions}.", "view": {"pass": 1}},
+        {"text": f"Filled cells are settled and stay as they are. {draft}", "view": {"pass": 1} | at},
+        {"text": f"{words.pass_name(model, best).capitalize()} settled {several}.", "view": {"pass": best + 1}},
+        {"text": f"An arc says that {words.meaning(model)}.", "view": {"pass": model.rows}},
+        {"text": f"In the end: {ending}. Press play to see it again.", "view": {"pass": model.rows}},
+    ]

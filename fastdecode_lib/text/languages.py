@@ -1,0 +1,110 @@
+"""Languages and directions: codes of two and three letters, English names, and what a model translates."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+Direction = tuple[str, str]
+
+# Marian's tags carry three letters where people type two.
+THREE_LETTERS = {
+    "ar": "ara", "bg": "bul", "ca": "cat", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa",
+    "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita",
+    "ja": "jpn", "ko": "kor", "lt": "lit", "lv": "lav", "nl": "nld", "no": "nor", "pl": "pol", "pt": "por", "ro": "ron",
+    "ru": "rus", "sk": "slk", "sl": "slv", "sv": "swe", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
+}  # fmt: skip
+TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
+NAMES = """
+ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et Estonian,
+fa Persian, fi Finnish, fr French, ga Irish, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, id Indonesian,
+is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, mt Maltese, nb Norwegian, nl Dutch,
+pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sr Serbian, sv Swedish, sw Swahili,
+th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese
+"""
+_CODES = {name.lower(): code for code, name in (pair.split() for pair in NAMES.split(","))}
+USUAL_TARGETS = ("de", "fr", "es", "zh")
+"""Of these, the first that a model of many languages knows is what English is translated into unless another is chosen."""
+
+
+class UnknownLanguage(ValueError):
+    """A direction the model does not translate."""
+
+
+def check_direction(
+    directions: Sequence[Direction], source: str | None, target: str | None, *, ordered: bool = True
+) -> Direction:
+    """Complete and check a direction; a language left out is filled in where only one choice remains.
+
+    Parameters
+    ----------
+    directions : sequence of (source, target)
+    source, target : str, optional
+        Codes or English names, in upper or lower case: ``de``, ``DE``, ``deu``, ``de-DE``, ``German``.
+    ordered : bool
+        Whether the first choice is taken where there are several, instead of being refused.
+
+    Raises
+    ------
+    UnknownLanguage
+        If the model does not translate in that direction, or several remain.
+    """
+    directions = [(short_code(source) if source else a, b) if a == "any" else (a, b) for a, b in directions]
+    source = known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
+    target = known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))
+    fitting = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
+    if not fitting:
+        known_pairs = [f"{a}-{b}" for a, b in directions]
+        raise UnknownLanguage(f"This model does not translate {source}-{target}. It knows {listed(known_pairs)}.")
+    if not ordered:
+        for which, given, languages in (
+            ("target", target, list(dict.fromkeys(b for _, b in fitting))),
+            ("source", source, list(dict.fromkeys(a for a, _ in fitting))),
+        ):
+            if given is None and len(languages) > 1:
+                raise UnknownLanguage(
+                    f"This model has several {which} languages: got none. Pass one of {listed(languages)}."
+                )
+    return fitting[0]
+
+
+def short_code(language: str) -> str:
+    """Two letters where there are two: ``de`` for ``DE``, ``de_DE``, ``de-AT``, ``deu_Latn``, ``deu`` and ``German``."""
+    lower = language.strip().lower()
+    head = re.split("[_-]", lower)[0]
+    return TWO_LETTERS.get(head, _CODES.get(lower, head))
+
+
+def known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
+    """A language as `known` spells it.
+
+    Raises
+    ------
+    UnknownLanguage
+        If none of them is meant, or several scripts of one language are.
+    """
+    if code is None or code in known:
+        return code
+    same = [one for one in known if one.lower() == code.strip().lower().replace("-", "_")]
+    if found := same or [one for one in known if one == short_code(code)]:
+        return found[0]
+    if several := [one for one in known if short_code(code) == short_code(one)]:
+        raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {listed(several)}.")
+    near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {listed(known)}.")
+
+
+def from_english(directions: Sequence[Direction]) -> list[Direction]:
+    """Directions of a model that puts none first, those that a reader of English expects before the others."""
+
+    def rank(direction: Direction) -> tuple[bool, bool, int]:
+        source, target = direction
+        usual = USUAL_TARGETS.index(target) if target in USUAL_TARGETS else len(USUAL_TARGETS)
+        return source != "en", target != "en", usual
+
+    return sorted(directions, key=rank)
+
+
+def listed(names: Sequence[str], most: int = 120) -> str:
+    """Names for a message; what are too many are counted."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

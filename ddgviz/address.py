@@ -57,7 +57,7 @@ def _picture(model: TraceModel, match: list[int]) -> dict[str, Any]:
 def pack_text(data: dict[str, Any]) -> str:
     """What a page draws as letters that an address may hold: rounded, deflated, in base 64."""
     pictures = [picture | {"trace": _slim(picture["trace"])} for picture in data["pictures"]]
-    text = json.dumps(data | {"pictures": pictures}, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data | {"pictures": pictures}, separators=(",", ":"), allow_nan=False, sort_keys=True)
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = packer.compress(text.encode()) + packer.flush()
     return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")

@@ -53,7 +53,7 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint
 def bundled() -> dict[str, Path]:
     """Names and folders of the models that come with the library."""
     assets = Path(str(resources.files("fastdecode_lib"))) / "assets"
-    return {p.name: p for p in sorted(assets.glob("*")) if (p / "config.json").is_file()}
+    return {p.name: p for p in sorted(assets.glob("[!.]*")) if (p / "config.json").is_file()}
 
 
 def _find_folder(name: str, revision: str | None) -> Path:

@@ -52,8 +52,6 @@ def _compare(options: argparse.Namespace) -> int:
 
     sentences = read_lines(options.source)
     references = read_lines(options.reference) if options.reference else None
-    rounds = f"{options.runs} rounds after one to warm up"
-    print(f"fastdecode: measuring {len(sentences)} sentences, {rounds}; the table follows", file=sys.stderr, flush=True)
     model = load(options)
     frame = compare(
         model,

@@ -396,7 +396,7 @@ def test_experiment_on_the_bundled_model(capsys: pytest.CaptureFixture[str], tmp
     assert "start_here.comparison, scale tiny" in printed
     content = table(out)
     assert content["provenance"]["scale"] == "tiny"
-    assert [row["name"] for row in content["rows"]][:2] == ["greedy", "beam:size=5"]
+    assert [row["name"] for row in content["rows"]][:2] == ["window:width=3", "greedy"]
     assert all(row["table"] == "comparison" and row["chrf"] >= 0 for row in content["rows"])
 
 

@@ -57,7 +57,7 @@ USUAL = Window(3, "ngram+lexicon")
 """The decoder of single sentences where there is a draft table and nothing was measured."""
 GREEDY = Window(1, "pad")
 """Greedy decoding as a parallel decoder."""
-ROUNDINGS = 2
+ROUNDINGS = {"float16": 2, "bfloat16": 2, "float32": 64}
 """Units in the last place of a best score by which a pass may differ from single steps; more are a change of the model."""
 
 
@@ -183,7 +183,7 @@ class CustomGenerate:
         rows: list[_Row] = []
         for first, part in row_batches(network, source):
             choosing = self.choosing(score, processors, prompts, first, bool(asked))
-            choosing.rounds = model.dtype.itemsize < 4
+            choosing.rounds = _name_of(model.dtype) in ROUNDINGS
             for number in range(first, first + len(part)):
                 rules = Constraints(tuple(prompts[number]), tuple(ends) or (-1,), limit, padding)
                 (sentence,) = chosen.sentences(network, source.row(number), rules)
@@ -224,7 +224,7 @@ class Choosing:
     Attributes
     ----------
     rounds : bool
-        Whether the network computes in half precision, so that scores of the two best tokens are left in `best`.
+        Whether passes may be rounded otherwise than single steps, so that scores of the two best tokens are left in `best`.
     """
 
     rounds = False
@@ -358,10 +358,13 @@ class _Row:
 
 
 def _warn_of_ties(rows: Sequence[_Row], dtype: Any) -> None:
-    """Say where the two best scores lie closer than half precision can tell, so that `generate` may choose the other token."""
+    """Say where the two best scores lie within rounding of each other, so that `generate` may choose the other token."""
     import torch
 
-    rounding = ROUNDINGS * torch.finfo(dtype).eps
+    name = _name_of(dtype)
+    if name not in ROUNDINGS:
+        return
+    rounding = ROUNDINGS[name] * torch.finfo(dtype).eps
     close = [
         (best - second, row.number, index)
         for row in rows
@@ -371,11 +374,16 @@ def _warn_of_ties(rows: Sequence[_Row], dtype: Any) -> None:
     if close:
         margin, number, index = min(close)
         warnings.warn(
-            f"In {str(dtype).removeprefix('torch.')} passes over several tokens are rounded otherwise than single steps: got "
+            f"In {name} passes over several tokens are rounded otherwise than single steps: got "
             f"{len(close)} tokens whose two best scores lie within rounding, the closest {margin:.3g} apart (row {number}, token "
-            f"{index + 1}), where generate may choose the other. Use float32 for the same tokens.",
+            f"{index + 1}), where generate may choose the other. "
+            f"Use {'float64' if name == 'float32' else 'float32'} for the same tokens.",
             stacklevel=2,
         )
+
+
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _asked_for(config: Any) -> tuple[str, ...]:

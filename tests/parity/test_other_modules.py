@@ -206,7 +206,7 @@ def test_dynamic_int8() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_says_where_rounding_decides(dtype: torch.dtype) -> None:
-    """The same tokens, or a warning that names the margin; in float32 there is none."""
+    """The same tokens, or a warning that names the margin; in float32 none where no scores are equal."""
     told = different = 0
     for seed in range(12):
         module = random_module("marian", seed)
@@ -222,6 +222,20 @@ def test_half_precision_says_where_rounding_decides(dtype: torch.dtype) -> None:
             told += len(texts)
             different += not torch.equal(expected, found)
     assert told < 12 and (told or dtype is torch.float16) and different <= told
+
+
+@pytest.mark.parametrize("kind", ["marian", "t5"])
+def test_equal_scores_are_said_in_float32_and_not_in_float64(kind: str) -> None:
+    """Every token has a double, on the compiled kernels as through the module's own forward."""
+    module = random_module(kind, 3).float()
+    head = module.get_output_embeddings().weight.data
+    head[20:40] = head[:20]
+    for dtype, told in ((torch.float32, True), (torch.float64, False)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            module.to(dtype).generate(input_ids=ROWS, max_new_tokens=6, num_beams=1, custom_generate=hf.window(3))
+        texts = [str(w.message) for w in caught if "within rounding" in str(w.message)]
+        assert bool(texts) == told and all("In float32 passes" in text and "Use float64" in text for text in texts)
 
 
 # ----------------------------------------------------------------------------------------------------------- families

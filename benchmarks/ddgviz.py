@@ -72,10 +72,9 @@ def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
 
 def grid(positions: int, passes: int) -> dict[str, Any]:
     """A Jacobi run of one block: every pass computes all that is not settled."""
-    words = [f"▁word{index % 97}" for index in range(positions - 1)]
     trace = simulate.jacobi(["▁a"], {}, width=1, source="A long sentence. " * (positions // 12), decoder="jacobi")
     tokens = [2 + index % 97 for index in range(positions - 1)] + [simulate.END]
-    trace["pieces"] |= {str(2 + index % 97): word for index, word in enumerate(words)}
+    trace["pieces"] |= {str(2 + index): f"▁word{index}" for index in range(97)}
     before, settled = [(simulate.PAD, "pad")] * positions, 0
     trace["iterations"] = []
     for call in range(passes):

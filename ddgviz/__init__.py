@@ -8,7 +8,7 @@ from typing import Any
 from ddgviz.address import link
 from ddgviz.export import save
 from ddgviz.graph import to_networkx
-from ddgviz.recording import record
+from ddgviz.hf_recording import record
 from ddgviz.schema import optional
 from ddgviz.svg import svg
 from ddgviz.trace import read

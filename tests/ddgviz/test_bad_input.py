@@ -152,9 +152,9 @@ def test_a_picture_of_nothing_shows_nothing_wrong() -> None:
 
 
 def test_thousands_of_positions(tmp_path: Path) -> None:
-    trace = simulate.jacobi([f"▁{number % 50}" for number in range(3000)], {}, width=100, block=True)
-    trace["iterations"] = trace["iterations"][:40]
-    trace["hypotheses"] = [{"tokens": trace["hypotheses"][0]["tokens"], "score": None, "stop": "end"}]
+    alone: dict[int, list[int]] = {position: [] for position in range(3000)}
+    trace = simulate.jacobi([f"▁{number % 50}" for number in range(2999)], alone, width=100, block=True)
+    assert len(trace["iterations"]) == 60
     for entry in ("svg", "save .svg", "save .tex"):
         assert "window" in refuses(entry, trace, tmp_path)
     for entry in ("read", "html", "graph", "show", "save .json", "save .graphml"):

@@ -212,7 +212,7 @@ def test_obvious_mistakes_are_answered(small: dict[str, Any], tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"A panel drives a runner.*got 'dict'.*pass fastdecode_lib\.runner\(model\)"):
         ddgviz.explore({})
     with pytest.raises(ValueError, match="One trace is drawn, got 'a comparison of two'. Pass its a or its b"):
-        ddgviz.save(ddgviz.compare(small, small), tmp_path / "a.svg")
+        ddgviz.save(ddgviz.compare(small, small), tmp_path / "a.json")
     assert {"show", "explore", "compare", "frontier"} <= set(dir(ddgviz))
 
 

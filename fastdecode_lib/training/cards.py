@@ -91,10 +91,10 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
             _table(["direction", "single: BLEU", "chrF", "joined: BLEU", "chrF"], cells),
             "Draft tables (`draft-tables/`) are n-gram counts and a lexicon of the model's own translations of joined training "
             "sources; the sliding window guesses from them. They hold for these weights only: "
-            "`fastdecode draft-table --data DIR --sentences 32000 --out FOLDER` makes them. The draft head "
+            "`fastdecode draft-table --data DIR --precision int8 --sentences 8000 --out FOLDER` makes them. The draft head "
             "(`draft-head.safetensors`, int8) is a small network that guesses the tokens behind the one just verified, trained "
-            "on the model's own translations with the model frozen: `fastdecode draft-head --data DIR --seed 1 --updates 1600 "
-            "--out FOLDER/draft-head.safetensors`.",
+            "on the model's own translations with the model frozen: `fastdecode draft-head --data DIR --seed 1 --updates 900 "
+            "--sentences 3000 --out FOLDER/draft-head.safetensors`.",
             *_signatures(),
         ],
         library="transformers",

@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from fastdecode_lib import store
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
 settings.register_profile("fastdecode", deadline=None)  # a slow machine is not a failing one
@@ -57,6 +59,24 @@ def one_thread() -> None:
 def own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that train let others go first; those after them in the same process must not have to."""
     monkeypatch.setattr(os, "setpriority", lambda *_: None)
+
+
+CACHE = os.environ.get("XDG_CACHE_HOME")
+
+
+@pytest.fixture(scope="session")
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which nobody has kept anything."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
+    """What the user has made and measured for a bundled model is not found, unless a test names a cache; kernels are."""
+    from fastdecode_lib.drafts import finding
+
+    named = lambda: os.environ.get("XDG_CACHE_HOME") != CACHE  # noqa: E731
+    monkeypatch.setattr(finding, "user_cache", lambda: store.user_cache() if named() else empty_cache)
 
 
 @pytest.fixture(scope="session")

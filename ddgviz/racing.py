@@ -83,10 +83,9 @@ def _runner(model: TraceModel) -> dict[str, Any]:
 
 
 def _verdict(one: TraceModel, two: TraceModel, runners: list[dict[str, Any]]) -> str:
-    """Who came first and by how much, and whether the output is the same."""
+    """Who came first, in which times, and whether the output is the same; one race is no measurement, and gives no ratio."""
     fast, slow = sorted(runners, key=lambda runner: runner["seconds"])
-    ratio = slow["seconds"] / fast["seconds"]
     name = fast["name"][:1].upper() + fast["name"][1:]
     same = "same output" if judge(one, two).agreement == 1 else "another output"
     times = f"{milliseconds(fast['seconds'])} against {milliseconds(slow['seconds'])}"
-    return f"{name}: {ratio:.1f} times as fast, {times}, {same}."
+    return f"{name} came first: {times} in one run each, {same}."

@@ -54,13 +54,11 @@ def pair_of(given: Any) -> tuple[TraceModel, TraceModel] | None:
 
 
 def pace(one: float | None, two: float | None) -> str:
-    """How long A and B took and how their times compare, as a sentence; empty where a time is unknown."""
-    if not one or not two:
-        return ""
-    ratio = max(one, two) / min(one, two)
-    faster = "A" if one < two else "B"
-    said = "about as fast as each other" if ratio < 1.05 else f"{faster} was {ratio:.1f} times as fast"
-    return f"In this run A took {milliseconds(one)} and B {milliseconds(two)}: {said}."
+    """How long A and B took, as a sentence; empty where a time is unknown.
+
+    A ratio is left to `fastdecode compare`: of two decodings in a row the first also warms the caches.
+    """
+    return f"In one run each A took {milliseconds(one)} and B {milliseconds(two)}." if one and two else ""
 
 
 def milliseconds(seconds: float) -> str:

@@ -31,7 +31,7 @@ def test_the_same_output(garden: dict[str, Any]) -> None:
     )
     assert ddgviz.compare(garden, other).verdict.endswith("B in 10. They translate different sentences.")
     comparison = ddgviz.compare(garden, other | {"source": garden["source"]})
-    paces = "In this run A took 24 ms and B 40 ms: A was 1.7 times as fast."
+    paces = "In one run each A took 24 ms and B 40 ms."
     assert comparison.verdict == f"Same output: A in 6 passes, B in 10. {paces}"
     assert comparison.agreement == 1
     assert comparison.a.match == comparison.b.match == list(range(10))
@@ -42,15 +42,14 @@ def test_the_same_output(garden: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("one", "two", "said"),
     [
-        (0.0063, 0.0127, "In this run A took 6.3 ms and B 13 ms: B was"),
-        (2.0, 1.0, "In this run A took 2,000 ms and B 1,000 ms: B was 2.0 times as fast."),
-        (1.0, 1.02, "In this run A took 1,000 ms and B 1,020 ms: about as fast as each other."),
+        (0.0063, 0.0127, "In one run each A took 6.3 ms and B 13 ms."),
+        (2.0, 1.0, "In one run each A took 2,000 ms and B 1,000 ms."),
         (None, 1.0, ""),
         (1.0, 0.0, ""),
     ],
 )
-def test_times_and_their_ratio_are_told(one: float | None, two: float | None, said: str) -> None:
-    assert pace(one, two).startswith(said.replace("B was", "A was") if (one or 9) < (two or 0) else said)
+def test_times_are_told(one: float | None, two: float | None, said: str) -> None:
+    assert pace(one, two) == said
 
 
 def test_a_comparison_is_saved_as_a_page_and_as_a_picture(garden: dict[str, Any], tmp_path: Path) -> None:

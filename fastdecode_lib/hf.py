@@ -523,7 +523,11 @@ class _Drafting:
             known |= {"written": written, "loaded": loading.around(network, folder)}
         self.loaded = known["loaded"]
         if self.loaded is not None:
-            fingerprint = self.loaded.checkpoint.fingerprint
+            try:
+                fingerprint = self.loaded.checkpoint.fingerprint
+            except (ValueError, OSError):  # its files are gone
+                self.loaded = None
+                return
             made = written, *map(_written, places_in_cache(fingerprint))
             if known.get("made") != made:
                 known |= {"made": made, "found": {}}
@@ -561,10 +565,12 @@ class _Drafting:
     def _usual(self) -> Any:
         loaded, batch = self.loaded, self.rows
         if loaded is not None and (choice := measured_choice(loaded.checkpoint.fingerprint, self.direction, batch)):
-            chosen = registry.decoder(choice[0])
-            if chosen.name == "window":
-                return self.resolved(chosen)
-        elif loaded is not None and batch == 1 and self.direction in self._frames(loaded):
+            try:
+                registry.check_lossless(*choice)
+                return self.resolved(registry.decoder(choice[0]))
+            except ValueError as error:
+                warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
+        if loaded is not None and batch == 1 and self.direction in self._frames(loaded):
             return self.resolved(USUAL)
         what = "single sentences" if batch == 1 else "batches"
         warnings.warn(
@@ -657,8 +663,13 @@ def _problems(
             f"Passes are no steps of one token, whose attentions and hidden states could be returned: got output_attentions="
             f"{config.output_attentions}, output_hidden_states={config.output_hidden_states}. Leave custom_generate out for them."
         )
-    if model.training:
+    if any(part.training for part in model.modules()):
         yield "The model is in training mode, where dropout makes outputs random: got training=True. Call model.eval() first."
+    if private.autocasts(model):
+        yield (
+            "Single steps and passes over several tokens are rounded alike in one precision alone: got torch.autocast. Leave it "
+            "out, or load the model in that precision."
+        )
     if caller["synced_gpus"]:
         yield (
             "Processes that share a model must make equally many passes, which here depends on the text: got synced_gpus=True. "

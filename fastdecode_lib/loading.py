@@ -74,6 +74,10 @@ class TranslationModel:
         """
         if not self.directions:
             return source, target
+        if isinstance(self.tokenizer, HuggingFaceText):
+            for code, which in ((source, "source"), (target, "target")):
+                if code is not None:
+                    self.tokenizer.check_variant(code, which)
         target = target or getattr(self.tokenizer, "own_target", None)
         return check_direction(self.directions, source, target, ordered=self.tokenizer.ordered)
 
@@ -355,11 +359,11 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
 def _check_head(checkpoint: Checkpoint, module: Any) -> None:
     """Refuse a model with an output matrix of its own that is not stored: transformers takes the embeddings instead."""
     head = module.get_output_embeddings()
-    own = next(f"{name}.weight" for name, part in module.named_modules() if part is head)
+    own = next((f"{name}.weight" for name, part in module.named_modules() if part is head), None)
     stored: set[str] = set()
     for file in checkpoint.weight_files():
         stored |= tensor_names(file)
-    if checkpoint.config.get("tie_word_embeddings") is False and own not in stored:
+    if checkpoint.config.get("tie_word_embeddings") is False and own is not None and own not in stored:
         raise CheckpointError(
             f"The weights of {checkpoint.name!r} lack the output matrix {own}: config.json says tie_word_embeddings=false, "
             f"and {len(stored)} other tensors are stored. Save the whole model again."

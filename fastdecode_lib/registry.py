@@ -85,6 +85,25 @@ def usual(model: Model) -> str:
     return fitting(model)[0]
 
 
+EXACT = ("exact", "quantised")
+"""Projections whose best token is the full vocabulary's."""
+
+
+def check_lossless(decoder_spec: str, projection_spec: str, plain: str = "greedy") -> None:
+    """Refuse a decoder and a projection that may change an output; `plain` is the model's usual decoder.
+
+    Raises
+    ------
+    ValueError
+        If they may, or one of them is unknown.
+    """
+    if not (decoder(decoder_spec).lossless or decoder_spec == plain) or projection_spec not in EXACT:
+        raise ValueError(
+            f"Only what changes no output is chosen by itself: got {decoder_spec} with {projection_spec}. Run fastdecode speedup "
+            "again."
+        )
+
+
 def projection(spec: str | Projection, model: Model, files: ModelFiles | None = None) -> Projection:
     """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is.
 

@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -188,15 +189,17 @@ def _clear(folder: Path, name: str) -> None:
     names = name if name == "*" else glob.escape(name)  # those of older versions may be files
     for left in sorted(folder.glob(f".{names}.*.old")):
         original = left.with_name(left.name.rsplit(".", 2)[0].removeprefix("."))
-        if _is_held(left.with_suffix(".part")):
-            continue
-        if original.exists():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            os.replace(left, original)
+        with _abandoned(left.with_suffix(".part")) as abandoned:
+            if not abandoned:
+                continue
+            if original.exists():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                os.replace(left, original)
     for left in folder.glob(f".{names}.*.part"):
-        if not _is_held(left):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        with _abandoned(left) as abandoned:
+            if abandoned:
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -214,25 +217,32 @@ def _temporary(name: str, folder: Path | None) -> tuple[Path, int]:
     """A new temporary folder, and the open handle that holds the lock on it."""
     while True:
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=folder))
-        handle = os.open(temporary, os.O_RDONLY)
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if temporary.exists():  # unless another writer took it for a dead one's before it was locked
-            return temporary, handle
-        os.close(handle)
+        with suppress(FileNotFoundError):  # another writer took it for a dead one's before it was locked
+            handle = os.open(temporary, os.O_RDONLY)
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if temporary.exists():
+                return temporary, handle
+            os.close(handle)
 
 
-def _is_held(path: Path) -> bool:
-    """Whether a living process writes in a folder that it has locked; where there are no locks, always."""
+@contextmanager
+def _abandoned(path: Path) -> Iterator[bool]:
+    """Whether no living process writes in a folder, held so to the end of the block; never where there are no locks."""
     try:
         handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
+    except OSError as error:  # it is gone, or another user's
+        yield isinstance(error, FileNotFoundError)
+        return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
+        yield True
+    except BlockingIOError:
+        yield False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
+        yield False
     finally:
         os.close(handle)
 
@@ -296,8 +306,8 @@ def _nested(values: Iterable[Any]) -> list[Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice!r} stands twice")
     return content
 
 

@@ -237,8 +237,9 @@ class Session:
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
-            if choice is not None:
+            if choice is not None and model.engine == "compiled":
                 try:
+                    registry.check_lossless(*choice, plain=registry.usual(model.network))
                     return cls.of(model, *direction, *choice, **limits)
                 except ValueError as error:
                     warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=3)

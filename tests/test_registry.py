@@ -48,3 +48,22 @@ def test_every_projection_says_what_it_is(name: str) -> None:
     cls = registry.projection_class(name)
     assert cls.name == name and cls.needs in ("nothing", "weights", "lexicon", "screens", "file")
     assert all(option.default is not option.empty for option in registry.options(cls).values())
+
+
+@pytest.mark.parametrize(
+    ("decoder", "projection", "fine"),
+    [
+        ("greedy", "exact", True),
+        ("window:width=3", "quantised", True),
+        ("beam:size=4", "exact", False),
+        ("greedy", "clustered", False),
+        ("double_token", "exact", False),
+    ],
+)
+def test_only_what_changes_no_output_is_chosen_by_itself(decoder: str, projection: str, fine: bool) -> None:
+    if fine:
+        registry.check_lossless(decoder, projection)
+    else:
+        with pytest.raises(ValueError, match=f"Only what changes no output.*got {decoder} with {projection}"):
+            registry.check_lossless(decoder, projection)
+    registry.check_lossless("double_token", "exact", plain="double_token")

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -396,3 +397,34 @@ except OSError as error:
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(str(path)) and "File too large" in done.stdout
     assert os.listdir(tmp_path) == []
+
+
+def test_writers_of_one_file_do_not_take_each_other_for_dead(tmp_path: Path) -> None:
+    def write_often(number: int) -> None:
+        for _ in range(150):
+            write("atomic_file", tmp_path / "a", str(number))
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(write_often, range(4)))
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() in "0123"
+
+
+def test_a_doubled_key_among_many_is_found_at_once() -> None:
+    keys = ",".join(f'"{number}":1' for number in range(50_000))
+    with pytest.raises(ValueError, match="the key '49999' stands twice"):
+        store.parse_json(f'{{{keys},"49999":2}}')
+
+
+def test_what_another_user_left_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / ".a.x.part"
+    left.mkdir()
+    opened = os.open
+
+    def refused(path: Any, *more: Any, **named: Any) -> int:
+        if Path(path) == left:
+            raise PermissionError(errno.EACCES, "another user's", str(path))
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(store.os, "open", refused)
+    write("atomic_file", tmp_path / "a", "whole")
+    assert (tmp_path / "a").read_text() == "whole" and left.is_dir()

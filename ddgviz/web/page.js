@@ -34,6 +34,24 @@ async function unpackText(packed) {
   return new Blob(parts).text();
 }
 
+// Refuses, before anything is drawn, what is no trace of this form: a link may bring anything.
+function check({ pictures }) {
+  const whole = (list, most) => Array.isArray(list) && list.length <= most;
+  const fits = ({ trace, words }) =>
+    typeof words?.title === "string" &&
+    whole(trace?.hypotheses, 1_000) &&
+    trace.hypotheses.every((hypothesis) => whole(hypothesis.tokens, 10_000)) &&
+    trace.hypotheses.length > 0 &&
+    whole(trace.iterations, 10_000) &&
+    trace.iterations.every(
+      ({ slots, tokens, drafts, status, origins }) =>
+        whole(slots, 10_000) &&
+        slots.every((slot) => Number.isInteger(slot) && Math.abs(slot) < 10_000) &&
+        [tokens, drafts, status, origins].every((list) => whole(list, 10_000) && list.length === slots.length),
+    );
+  if (!whole(pictures, 2) || !pictures.length || !pictures.every(fits)) throw new Error("it is no trace of this form");
+}
+
 function drawAll(host, { pictures, verdict }, view, onView) {
   host.replaceChildren(element("p", "ddg-judgement", [verdict || ""]));
   return pictures.map(({ trace, words, match = [] }, index) => {
@@ -77,7 +95,9 @@ async function open() {
     }
     drawn = packed;
     try {
-      draw(packed ? { ...JSON.parse(await unpackText(packed)), link: packed } : own);
+      const brought = packed ? { ...JSON.parse(await unpackText(packed)), link: packed } : own;
+      if (packed) check(brought);
+      draw(brought);
     } catch (error) {
       draw(own);
       shown[0].setNotice(`The address holds no picture that can be drawn: ${error.message}. It may have been cut; copy it again.`);

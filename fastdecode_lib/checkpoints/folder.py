@@ -28,18 +28,22 @@ class Checkpoint:
         As the user gave it.
     folder : Path
     config, generation : dict
-        ``config.json`` and ``generation_config.json`` (empty if absent).
+        ``config.json`` and ``generation_config.json`` (None if absent).
     """
 
     name: str
     folder: Path
     config: dict[str, Any]
-    generation: dict[str, Any]
+    generation: dict[str, Any] | None
 
     @property
     def rules(self) -> dict[str, Any]:
         """The settings of generation: ``generation_config.json`` where there is one, else ``config.json``, as in `generate`."""
-        return {name: value for name, value in (self.generation or self.config).items() if value is not None}
+        return {
+            name: value
+            for name, value in (self.config if self.generation is None else self.generation).items()
+            if value is not None
+        }
 
     @property
     def family(self) -> str:

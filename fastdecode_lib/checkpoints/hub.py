@@ -40,7 +40,7 @@ def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint
         folder = converted(folder)
     config = read_json(config_file, error=CheckpointError)
     generation_file = folder / "generation_config.json"
-    generation = read_json(generation_file, error=CheckpointError) if generation_file.is_file() else {}
+    generation = read_json(generation_file, error=CheckpointError) if generation_file.is_file() else None
     checkpoint = Checkpoint(str(name), folder, config, generation)
     if not config.get("is_encoder_decoder", False) and checkpoint.family != LANGUAGE:
         raise CheckpointError(

@@ -254,6 +254,13 @@ def is_as_made(module: Any) -> bool:
     return bool(found["as made"])
 
 
+def autocasts(module: Any) -> bool:
+    """Whether products of a module's device are under `torch.autocast`."""
+    import torch
+
+    return torch.is_autocast_enabled(module.device.type)
+
+
 def _is_as_made(module: Any) -> bool:
     import torch
     from torch.nn.modules import module as everywhere

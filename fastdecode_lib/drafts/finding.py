@@ -115,10 +115,13 @@ def has_choices() -> bool:
 def measured_choice(
     fingerprint: str, direction: tuple[str | None, str | None], batch: int, precision: str = "float32"
 ) -> tuple[str, str] | None:
-    """The decoder and projection that were the fastest of those that change no output; None where nothing was measured."""
+    """The decoder and projection that were the fastest of those that change no output, on the compiled engine.
+
+    None where nothing was measured, or the note is damaged; whether they still run, and change nothing, is for the caller to check.
+    """
     try:
-        content = read_json(choice_file(fingerprint, direction, batch))
-        decoder, projection = content["provenance"]["lossless"][precision]
+        about = read_json(choice_file(fingerprint, direction, batch))["provenance"]
+        decoder, projection = about["lossless"][precision]
         return str(decoder), str(projection)
     except (ValueError, KeyError, TypeError):
         return None

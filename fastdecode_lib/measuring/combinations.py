@@ -20,8 +20,6 @@ from fastdecode_lib.translation import Session
 
 WIDTHS = (1, 2, 3, 5, 8, 12, 20, 32)
 """Positions of the passes whose cost is measured."""
-EXACT = ("exact", "quantised")
-"""Projections that give the full vocabulary's best tokens."""
 
 
 def named(decoder: str, projection: str, precision: str) -> str:
@@ -61,7 +59,7 @@ class Combination:
     @property
     def lossless(self) -> bool:
         """Whether its outputs are plain decoding's over the full vocabulary in float32, by law."""
-        return self.keeps_outputs and self.projection in EXACT and self.precision == "float32"
+        return self.keeps_outputs and self.projection in registry.EXACT and self.precision == "float32"
 
     @property
     def keeps_outputs(self) -> bool:

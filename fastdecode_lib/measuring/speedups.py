@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.combinations import EXACT, Combination, combinations, named
+from fastdecode_lib.measuring.combinations import Combination, combinations, named
 from fastdecode_lib.measuring.comparing import text_system
 from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy, stopwatch, synchroniser
 
@@ -64,7 +65,7 @@ def fastest(
         By precision the name of the fastest lossless combination, greedy decoding if none is faster; under ``"near"`` the
         fastest of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
     """
-    found = combinations(models, source, target, decoders, EXACT, texts[0], **limits)
+    found = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
     combination = {c.name: c for c in found}
     running = {c.name: c.session for c in found if c.session is not None}
     first = next(iter(models))

@@ -87,11 +87,20 @@ def known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
     same = [one for one in known if one.lower() == code.strip().lower().replace("-", "_")]
     if found := same or [one for one in known if one == short_code(code)]:
         return found[0]
-    if several := [one for one in known if short_code(code) == short_code(one)]:
+    several = [one for one in known if short_code(code) == short_code(one)]
+    if len(several) == 1 and variant(code) is None:
+        return several[0]
+    if several:
         raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {listed(several)}.")
     near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {listed(known)}.")
+
+
+def variant(code: str) -> str | None:
+    """The script in ``zho_Hans``, or the region in ``zh-TW``; the regions of other languages share a script."""
+    head, _, tail = code.strip().replace("-", "_").partition("_")
+    return tail.title() if len(tail) == 4 or (tail and short_code(head) == "zh") else None
 
 
 def from_english(directions: Sequence[Direction]) -> list[Direction]:

@@ -23,6 +23,7 @@ from fastdecode_lib.text.languages import (
     known_as,
     listed,
     short_code,
+    variant,
 )
 
 NOTE = "fastdecode.json"
@@ -238,6 +239,7 @@ def _added_tokens(folder: Path) -> set[str]:
     for name in ("added_tokens.json", "tokenizer_config.json"):
         content = read_json(folder / name, error=CheckpointError) if (folder / name).is_file() else {}
         entries = content if name == "added_tokens.json" else content.get("added_tokens_decoder") or {}
+        entries = entries if isinstance(entries, dict) else {}
         found |= {str(token["content"]) for token in entries.values() if isinstance(token, dict) and "content" in token}
         found |= {str(token) for token, number in entries.items() if type(number) is int}
     return found
@@ -329,6 +331,20 @@ class HuggingFaceText:
     def directions(self) -> tuple[Direction, ...]:
         """Every pair of the tokenizer's languages, or those the model has instructions for; empty if it names none."""
         return tuple((a, b) for a in self.codes for b in self.codes if a != b) or tuple(self.instructions)
+
+    def check_variant(self, code: str, which: str) -> None:
+        """Refuse a script, or a region of Chinese, that is not the one this model has of the language.
+
+        Raises
+        ------
+        UnknownLanguage
+        """
+        token = self.codes.get(str(known_as(code, which, list(self.codes)))) if self.codes else None
+        spelt = token and variant(_code_in(token) or "")
+        if spelt and variant(code) not in (None, spelt):
+            raise UnknownLanguage(
+                f"This model's {which} language {short_code(code)!r} is {token}: got {code!r}. Give {token}, or another language."
+            )
 
     def _token(self, code: str | None, which: str) -> str | None:
         """The tokenizer's own token for a language."""

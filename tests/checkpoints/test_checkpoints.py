@@ -425,6 +425,9 @@ def test_cuda_without_cuda(marian_folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("forced_decoder_ids", [[1, 5]], "forced_decoder_ids"),
         ("encoder_no_repeat_ngram_size", 2, "encoder_no_repeat_ngram_size"),
         ("begin_suppress_tokens", [5], "begin_suppress_tokens"),
+        ("stop_strings", ["er"], "stop_strings"),
+        ("watermarking_config", {"bias": 2.5}, "watermarking_config"),
+        ("guidance_scale", 1.5, "guidance_scale"),
     ],
 )
 def test_generation_rules_that_are_not_applied(broken_marian: Path, rule: str, value: object, named: str) -> None:
@@ -432,6 +435,13 @@ def test_generation_rules_that_are_not_applied(broken_marian: Path, rule: str, v
     model = load(str(broken_marian), device="cpu")
     with pytest.raises(ValueError, match=rf"does not apply: {named}=.*\. Remove them from generation_config.json"):
         model.constraints("de")
+
+
+def test_an_empty_file_of_rules_is_a_file_of_rules(broken_marian: Path) -> None:
+    """As transformers has it, which then finds no start symbol."""
+    fakes.write_json(broken_marian / "generation_config.json", {})
+    with pytest.raises(CheckpointError, match="needs decoder_start_token_id to be an id"):
+        load(str(broken_marian), device="cpu").constraints("de")
 
 
 def test_generation_rules_that_are_applied(broken_marian: Path) -> None:

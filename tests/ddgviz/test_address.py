@@ -3,7 +3,7 @@
 import json
 import random
 import zlib
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,6 +93,37 @@ def test_a_damaged_link_says_so(opened: Opener, packed: str) -> None:
     page = opened(simulate.garden(), f"#trace={packed}", reduced_motion="reduce")
     assert shown(page) == 6
     assert page.locator(".ddg-notice").inner_text().startswith("The address holds no picture that can be drawn")
+
+
+def altered(**changes: Any) -> dict[str, Any]:
+    """What a page draws, the one trace's fields changed."""
+    data = contents(simulate.garden())
+    (picture,) = data["pictures"]
+    return data | {"pictures": [picture | {"trace": picture["trace"] | changes}]}
+
+
+def far() -> dict[str, Any]:
+    iterations = contents(simulate.garden())["pictures"][0]["trace"]["iterations"]
+    return altered(iterations=[iterations[0] | {"slots": [30_000_000 + slot for slot in iterations[0]["slots"]]}])
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "data",
+    [
+        far(),
+        altered(hypotheses=[]),
+        altered(hypotheses=[{}]),
+        altered(iterations=[{"slots": [0]}]),
+        {"pictures": [], "verdict": ""},
+    ],
+    ids=["a slot far away", "no output", "an output of nothing", "a pass without tokens", "no picture"],
+)
+def test_a_link_with_something_else_says_so(opened: Opener, data: dict[str, Any]) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = urlsafe_b64encode(packer.compress(json.dumps(data).encode()) + packer.flush()).decode().rstrip("=")
+    page = opened(simulate.garden(), f"#trace={packed}", reduced_motion="reduce")
+    assert shown(page) == 6 and "no trace of this form" in page.locator(".ddg-notice").inner_text()
 
 
 @pytest.mark.browser

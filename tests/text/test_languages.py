@@ -1,7 +1,11 @@
 """Directions are completed and checked; languages go by codes and by names."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from fastdecode_lib import load
 from fastdecode_lib.text.languages import NAMES, UnknownLanguage, check_direction, from_english, known_as, short_code
 
 KNOWN = (("en", "de"), ("de", "en"), ("en", "fr"))
@@ -62,7 +66,7 @@ def test_a_language_goes_by_any_of_its_codes_and_by_its_name(asked: str) -> None
 def test_a_script_that_the_model_tells_apart_is_asked_for() -> None:
     scripts = ["zho_Hans", "zho_Hant", "en"]
     assert known_as("ZHO-hant", "target", scripts) == "zho_Hant"
-    with pytest.raises(UnknownLanguage, match=r"Unknown target language: got 'Chinese'"):
+    with pytest.raises(UnknownLanguage, match="Several target languages of this model are 'Chinese'. Say which: zho_Hans, zho_Hant"):
         known_as("Chinese", "target", scripts)
 
 
@@ -77,3 +81,29 @@ def test_what_a_reader_of_english_expects_comes_first() -> None:
     assert from_english(directions)[:4] == [("en", "de"), ("en", "fr"), ("en", "af"), ("en", "am")]
     assert from_english([("de", "fr"), ("de", "en")])[0] == ("de", "en")
     assert sorted(from_english(directions)) == sorted(directions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "fine"),
+    [
+        ("nllb", "deu_Latn", True),
+        ("nllb", "de", True),
+        ("nllb", "deu_Cyrl", False),
+        ("nllb", "zho_Hant", True),
+        ("m2m", "zh", True),
+        ("m2m", "zh_Hant", True),
+        ("m2m", "zh-TW", True),
+        ("mbart50", "zh_CN", True),
+        ("mbart50", "zh-TW", False),
+        ("mbart50", "de-AT", True),
+    ],
+)
+def test_another_script_is_not_taken_for_the_one_asked_for(
+    multilingual: Callable[[str], Path], kind: str, asked: str, fine: bool
+) -> None:
+    model = load(str(multilingual(kind)), device="cpu")
+    if fine:
+        assert model.direction("en", asked)[1] in model.tokenizer.codes
+    else:
+        with pytest.raises(UnknownLanguage, match=f"{asked}"):
+            model.direction("en", asked)

@@ -524,7 +524,7 @@ class Trained:
         """The checkpoint's own rules."""
         return constraints_of(
             self.checkpoint.name,
-            self.checkpoint.config | self.checkpoint.generation,
+            self.checkpoint.rules,
             vocabulary=self.shape.vocabulary,
             room=self.shape.max_positions,
         )

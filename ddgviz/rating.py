@@ -1,4 +1,4 @@
-"""A blind rating of two outputs side by side, in a notebook or on a page of Voilà (paper 000, section 3.4)."""
+"""A blind rating of two outputs side by side, in a notebook or on a page of Voilà (Amer et al., 2022, section 3.4)."""
 
 import re
 from difflib import SequenceMatcher

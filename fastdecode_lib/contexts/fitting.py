@@ -19,7 +19,7 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
     ----------
     contexts : Contexts
     method : "clustered" or "screened"
-        Papers 000 and 001.
+        Amer et al. (2022) or Chen et al. (2019).
     per : "direction", "target" or "all"
         Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.

@@ -1,4 +1,4 @@
-"""Training the word-based recurrent models of paper 004: their vocabularies, lexicon, loss and checkpoint."""
+"""Training the word-based recurrent models of Devlin (2017): their vocabularies, lexicon, loss and checkpoint."""
 
 import json
 from collections.abc import Sequence

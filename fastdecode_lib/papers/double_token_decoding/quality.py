@@ -15,7 +15,7 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, quality, signatures
 from fastdecode_lib.measuring.referee import System, measure
-from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
     DIRECTION,
@@ -177,7 +177,7 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     }
     rows = [
         {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said, "kind": "measured"}
-        for name, said, key in paper_002.TABLE_1
+        for name, said, key in imamura_2020.TABLE_1
     ]
     return table_of(rows, (), 0)
 
@@ -263,12 +263,12 @@ def _compared(
                 row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
             else:
                 row |= {"kind": "gap", "gap": str(found[name])}
-            for place, printed in enumerate(paper_002.SETS):
-                if name in paper_002.TABLE_2:
-                    bleu, speed = paper_002.TABLE_2[name][place]
+            for place, printed in enumerate(imamura_2020.SETS):
+                if name in imamura_2020.TABLE_2:
+                    bleu, speed = imamura_2020.TABLE_2[name][place]
                     row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
-                    row[f"paper_ratio_{printed}"] = paper_002.printed_ratio(name, place)
-                    row[f"paper_marks_{printed}"] = paper_002.MARKS[name][place]
+                    row[f"paper_ratio_{printed}"] = imamura_2020.printed_ratio(name, place)
+                    row[f"paper_marks_{printed}"] = imamura_2020.MARKS[name][place]
             rows.append(row)
     return table_of(rows, list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
 

@@ -17,7 +17,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.parallel_decoding import printed as paper_003
+from fastdecode_lib.papers.parallel_decoding import printed as santilli_2023
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.parallel_decoding.runs import (
     BATCH,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _beside(ours: "pd.DataFrame", cells: paper_003.Cells) -> "pd.DataFrame":
+def _beside(ours: "pd.DataFrame", cells: santilli_2023.Cells) -> "pd.DataFrame":
     """Our rows with the paper's value for the same decoder and direction, then the paper's other rows."""
     import pandas as pd
 
@@ -61,14 +61,14 @@ def table1(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(scale, **settings)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
-    return _beside(frame[columns], paper_003.TABLE_1)
+    return _beside(frame[columns], santilli_2023.TABLE_1)
 
 
 def table2(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
-    return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], paper_003.TABLE_2)
+    return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
 
 
 def table6(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
@@ -80,14 +80,14 @@ def table6(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
-    return _beside(frame[columns], paper_003.TABLE_6)
+    return _beside(frame[columns], santilli_2023.TABLE_6)
 
 
 def table7(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
-    return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], paper_003.TABLE_7)
+    return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
 
 
 def table4(
@@ -104,7 +104,7 @@ def table4(
         rows.append(
             {"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean(), "kind": "measured"}
         )
-    rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in paper_003.TABLE_4.items()]
+    rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in santilli_2023.TABLE_4.items()]
     return with_provenance(rows, provenance(model, seed=seed))
 
 
@@ -129,9 +129,9 @@ def table3(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     printed = pd.DataFrame(
         [
-            {"name": name} | dict(zip(paper_003.REQUIREMENTS, asked, strict=True))
-            | dict(zip(paper_003.NAT_COLUMNS, values, strict=True))
-            for name, (asked, values) in paper_003.TABLE_3.items()
+            {"name": name} | dict(zip(santilli_2023.REQUIREMENTS, asked, strict=True))
+            | dict(zip(santilli_2023.NAT_COLUMNS, values, strict=True))
+            for name, (asked, values) in santilli_2023.TABLE_3.items()
         ]
     )  # fmt: skip
     columns = [
@@ -160,7 +160,7 @@ def table5(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     named = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
     printed = [
         {"name": name, "kind": "paper"} | dict(zip(named, values, strict=True))
-        for name, values in paper_003.TABLE_5.items()
+        for name, values in santilli_2023.TABLE_5.items()
     ]
     made = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
     made.attrs = dict(frame.attrs)
@@ -306,8 +306,8 @@ def vocabulary(
     for name in list(counted)[1:]:
         ratio = together[GREEDY].passes.sum() / together[name].passes.sum()
         add(f"{model.name}, {name}", model.network.outputs[0].vocabulary, own, calls_ratio=ratio, parameters=weights)
-    for name, number, weights, column in paper_003.MODELS:
-        ratio = paper_003.mean(paper_003.TABLE_6, PGJ3, column)
+    for name, number, weights, column in santilli_2023.MODELS:
+        ratio = santilli_2023.mean(santilli_2023.TABLE_6, PGJ3, column)
         row = {"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number}
         rows.append(row | {"paper_calls_ratio": ratio, "parameters": weights})
     return with_provenance(

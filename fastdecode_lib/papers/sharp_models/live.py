@@ -11,7 +11,7 @@ from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
-from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
 from fastdecode_lib.trace import Trace
@@ -27,7 +27,7 @@ def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> 
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
     sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
     timings = measure(systems, sources, runs=rounds)
-    return _table(timings, timings[0], {name: factor for name, (_, factor) in paper_004.TABLE_1.items()})
+    return _table(timings, timings[0], {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
 
 
 def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> "pd.DataFrame":

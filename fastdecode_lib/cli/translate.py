@@ -10,7 +10,7 @@ from typing import Any
 from fastdecode_lib.cli.common import PICTURES, UsageError, limits, load, read_lines
 
 PARTS = 5
-"""So many of them, the first, can show a part of a trace."""
+"""Number of them, from the first, that can show a part of a trace."""
 
 
 def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -25,7 +25,7 @@ def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _check_part(part: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any) -> None:
-    """Refuse a part that holds nothing of the picture."""
+    """Refuse a part that is outside the picture."""
     passes, positions = len(trace.iterations), max(len(trace.tokens), 1)
     if part and (part[0][0] >= passes or part[1][0] >= positions):
         got = f"{part[0][0] + 1}:{part[0][1]},{part[1][0] + 1}:{part[1][1]}"
@@ -47,17 +47,17 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     translate.add_argument(
         "--decoder",
         metavar="NAME:key=value,...",
-        help="default: what speedup found, else greedy, or the plainest for the model",
+        help="default: the choice of speedup, else greedy, or the plainest for the model",
     )
     translate.add_argument("--projection", metavar="NAME:key=value", help="default: exact")
     translate.add_argument("--batch", type=int, help="lines of FILE decoded together (default: up to 64)")
     translate.add_argument(
-        "--verify", action="store_true", help="also decode greedily, and say how many outputs are the same"
+        "--verify", action="store_true", help="also decode greedily and print how many outputs are identical"
     )
     for picture in PICTURES:
-        translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
+        translate.add_argument(f"--{picture}", metavar="FILE", help="draw the passes in a file of this format")
     translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
-    translate.add_argument("--theme", choices=tuple(THEMES), help="of a picture (default: light)")
+    translate.add_argument("--theme", choices=tuple(THEMES), help="theme of a picture (default: light)")
     translate.add_argument(
         "--part", metavar="A:B,C:D", type=_part, help="draw a part: passes A to B, positions C to D, from 1"
     )

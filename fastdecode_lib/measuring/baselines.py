@@ -148,7 +148,7 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its advice, which are about no choice of the user's."""
+    """Silence transformers' progress bars and its advice, which concern no choice of the user."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""Decoders times projections times precisions of a model: which of them run, and what passes cost under each.
+"""Decoders, projections and precisions combined: which combinations run on a model, and what their passes cost.
 
 A pass over w positions costs what network and projection take for them, and N passes over W positions each, with the encoder,
 make a sentence. So a fast projection and a wide window do not simply multiply: what the projection saves is gone from every
@@ -25,7 +25,7 @@ EXACT = ("exact", "quantised")
 
 
 def named(decoder: str, projection: str, precision: str) -> str:
-    """What a combination is called: ``DECODER + PROJECTION + PRECISION``."""
+    """Name of a combination: ``DECODER + PROJECTION + PRECISION``."""
     return f"{decoder} + {projection} + {precision}"
 
 
@@ -40,11 +40,11 @@ class Combination:
     Attributes
     ----------
     decoder, projection, precision : str
-        As `registry` and `loading.load` name them.
+        Names of `registry` and `loading.load`.
     session : Session or None
-        None where it is refused.
+        Session to run it with; None where it is refused.
     refused : str
-        Why.
+        Reason of the refusal.
     """
 
     decoder: str
@@ -119,7 +119,7 @@ def _session(
     projection: str = "exact",
     **limits: Any,
 ) -> Session | str:
-    """A session, or why there is none."""
+    """A session, or the reason why there is none."""
     try:
         return Session.of(model, source, target, decoder, projection, **limits)
     except ValueError as error:
@@ -127,7 +127,7 @@ def _session(
 
 
 def _refusal(session: Session, text: str) -> str | None:
-    """Why a session does not run, if it does not."""
+    """Reason why a session does not run; None if it does."""
     source = session.model.encode([text], session.source, session.target)
     try:
         next(session.passes(source))
@@ -138,7 +138,7 @@ def _refusal(session: Session, text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Costs:
-    """What decoding takes with a projection in a precision.
+    """Times of decoding with a projection in a precision.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Costs:
     passes : float array
         Seconds of a pass over each of `WIDTHS`, network and projection.
     beside : float
-        Seconds of a pass that are neither's.
+        Seconds of a pass outside both.
     """
 
     encoder: float
@@ -165,7 +165,7 @@ class Costs:
 def costs(
     found: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
 ) -> dict[tuple[str, str], Costs]:
-    """Measured costs by projection and precision, of those that greedy decoding runs with among some combinations.
+    """Measured costs by projection and precision, for each pair with which greedy decoding runs.
 
     Passes of each width are timed amid every text: behind the first half of what greedy decoding puts out for it. What a pass
     takes beside network and projection is read off greedy decoding under the same projection.
@@ -214,7 +214,7 @@ def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any,
 
 
 def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: int, name: str) -> System:
-    """A pass of some width amid the sentence that is given: network, projection, and the cache put back."""
+    """A pass of a given width in the middle of a sentence: network, projection, and the cache reset."""
     network, scorers = session.model.network, dict[int, Scorer]()
 
     def decode(source: Source) -> tuple[int, ...]:
@@ -231,5 +231,5 @@ def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: i
 
 
 def known_projections() -> tuple[str, ...]:
-    """Every projection of the registry, as it is without options, and clusters that a batch shares."""
+    """Every projection of the registry without options, and clusters shared by a batch."""
     return (*registry.PROJECTIONS, "clustered:shared=true")

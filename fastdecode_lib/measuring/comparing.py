@@ -24,11 +24,11 @@ COLUMNS = (
 )  # fmt: skip
 
 PARALLEL = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
-"""What `compare` compares where nothing else is asked for."""
+"""Decoders that `compare` compares by default."""
 
 
 def decoder_system(session: Session, name: str | None = None) -> System:
-    """A session's decoder as a system; timed bare, counted in a run of its own through the counting proxy."""
+    """A session's decoder as a system; timed without counting, and counted in a separate run through the proxy."""
     network = session.model.network
 
     def run(model: Any, source: Source) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def decoder_system(session: Session, name: str | None = None) -> System:
 
 
 def text_system(session: Session, name: str | None = None, *, batch: int = 1, threads: int = 1) -> System:
-    """A session that decodes all rows of one source as `Session.decode` does; its one output has -1 behind each row's."""
+    """A system that decodes all rows of one source as `Session.decode` does; its one output has -1 after each row's tokens."""
 
     def decode(source: Source) -> tuple[int, ...]:
         hypotheses = session.decode_ids(source, source.lengths, batch=batch, threads=threads)
@@ -154,7 +154,7 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
 
 
 def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -> float:
-    """How sure greedy decoding was where another decoder first differs from it, at most over some sentences.
+    """Largest margin of greedy decoding, over all sentences, at the first token where another decoder differs from it.
 
     A lossless decoder differs only through rounding, so that this is tiny; anything else is a fault.
     """

@@ -62,7 +62,7 @@ def device_name(device: str) -> str:
 
 
 def cpu_features() -> list[str]:
-    """Instruction sets that matter for decoding, as the kernel names them; empty where it does not tell."""
+    """Instruction sets that matter for decoding, as the system's kernel names them; empty where it names none."""
     wanted = (
         "avx2",
         "avx512f",

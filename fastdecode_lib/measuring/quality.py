@@ -20,7 +20,7 @@ UNSPACED |= dict.fromkeys(("ja", "jpn", "jap", "th", "tha", "lo", "lao", "km", "
 
 
 def bleu_tokenizer(language: str | None) -> str:
-    """The name of the tokenizer by which sacrebleu computes BLEU of a language: of codes like ``ja``, ``zho_Hans``, ``zh_CN``."""
+    """The name of sacrebleu's tokenizer for a language, from a code such as ``ja``, ``zho_Hans`` or ``zh_CN``."""
     return UNSPACED.get((language or "").replace("-", "_").split("_")[0].lower(), "13a")
 
 
@@ -46,9 +46,9 @@ def paired_quality(
     samples: int = 1_000,
     language: str | None = None,
 ) -> dict[str, dict[str, float | None]]:
-    """BLEU and chrF of several systems with 95% intervals, and how likely each one's distance to `against` is by chance.
+    """BLEU and chrF of several systems with 95% intervals, and p-values of each one's distance to `against`.
 
-    Paired bootstrap of sacrebleu; that one's own ``bleu_p`` and ``chrf_p`` are None; all are where it is missing.
+    Paired bootstrap of sacrebleu. ``bleu_p`` and ``chrf_p`` are None for `against` itself, and for all if it is missing.
     """
     PairedTest = optional("sacrebleu.significance", "evaluation").PairedTest
     if not outputs:

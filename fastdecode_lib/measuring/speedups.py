@@ -48,11 +48,11 @@ def fastest(
     Parameters
     ----------
     models : mapping of precision to TranslationModel
-        The same weights, the most precise first: greedy decoding by that one is what all are compared with.
+        The same weights, the most precise first: its greedy decoding is the baseline of all.
     texts : sequence of str
         Sentences with content.
     near : float
-        Share of outputs that must be greedy decoding's for a loss to be next to none.
+        Smallest share of outputs identical to greedy decoding's for a combination to count as nearly lossless.
 
     Returns
     -------
@@ -61,8 +61,8 @@ def fastest(
         again ``speedup_low, speedup_high``; ``unchanged``: share of outputs that are greedy decoding's in the first precision,
         ``lossless``: whether all are greedy decoding's in its own; ``note``.
     dict
-        By precision the name of the fastest lossless combination, greedy decoding if none is faster; under ``"near"`` the
-        fastest of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
+        Name of the fastest lossless combination by precision, greedy decoding if none is faster; under ``"near"`` the fastest
+        of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
     """
     found = combinations(models, source, target, decoders, EXACT, texts[0], **limits)
     combination = {c.name: c for c in found}
@@ -124,13 +124,13 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
 
 
 def _sentences(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """The outputs that `text_system` puts behind each other."""
+    """Split the concatenated outputs of `text_system`."""
     ends = np.flatnonzero(np.array(tokens) == -1)
     return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
 
 
 def _put(table: "pd.DataFrame", name: str, plain: Measurement, own: Measurement, seed: int) -> None:
-    """Put what the longer timing gave into the table."""
+    """Put the results of the longer timing into the table."""
     low, high = bootstrap_ratio(plain.seconds, own.seconds, seed)
     row = table["name"] == name
     table.loc[row, ["speedup", "speedup_low", "speedup_high"]] = [
@@ -143,7 +143,7 @@ def _put(table: "pd.DataFrame", name: str, plain: Measurement, own: Measurement,
 
 
 def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], precision: str, seed: int) -> str:
-    """The fastest combination of a precision that changes nothing, if it is surely faster than greedy decoding."""
+    """The fastest lossless combination of a precision, if it is significantly faster than greedy decoding."""
     greedy = named("greedy", "exact", precision)
     timed = table[table["lossless"] & (table["precision"] == precision) & table["name"].isin(list(again))]
     best = str(timed["name"].iloc[0]) if len(timed) else greedy
@@ -151,14 +151,14 @@ def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], prec
 
 
 def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
-    """Whether one is faster than another by more than chance."""
+    """Whether one measurement is significantly faster than another."""
     low, _ = bootstrap_ratio(slow.seconds, fast.seconds, seed)
     ratio = float(np.median(slow.seconds) / np.median(fast.seconds))
     return ratio > 1 and not low <= 1
 
 
 def seconds_each(session: Any, texts: Sequence[str], batch: int, threads: int = 1) -> float:
-    """Seconds of a sentence, decoded in batches, once everything is compiled."""
+    """Seconds for each sentence, decoded in batches, after everything is compiled."""
     session.decode(texts[:2], batch=batch, threads=threads)
     taken, _ = stopwatch(lambda some: session.decode(some, batch=batch, threads=threads), [list(texts)])
     return taken / len(texts)

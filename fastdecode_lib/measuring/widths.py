@@ -1,4 +1,4 @@
-"""Which width of the window pays on this machine, as a timed run confirms; one file because costs and counts meet in it."""
+"""Choice of the window's width on this machine, confirmed by a timed run; one file because it joins costs and counts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELD_SLOTS, HELD_SOURCE = 20, 20
-"""How much target and source stands before the passes whose cost is measured."""
+"""Target tokens and source tokens before the passes whose cost is measured."""
 TIMED = 3
 """Settings that are timed, the best by prediction."""
 DRAFTS = ("ngram+lexicon", "ngram+lexicon+head")
-"""What `draft="auto"` tries beside itself."""
+"""Drafts that `draft="auto"` tries beside itself."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found.
+    """Result of `tune`.
 
     Attributes
     ----------
     decoder : str
         The decoder to use here, as a spec: a window, or ``"greedy"`` if none pays.
     speedup : float
-        Of that decoder over greedy decoding, measured.
+        Measured speedup of that decoder over greedy decoding.
     table : DataFrame
         A row per draft and width: ``name, draft, width, cost`` (of a pass, in passes over one position), ``passes,
         tokens_per_pass, predicted`` (speedup), and for those that were timed ``speedup, speedup_low, speedup_high, note``.
@@ -131,7 +131,7 @@ def tune(
 
 
 def _drafts(greedy: Session, draft: str) -> list[str]:
-    """The drafts that are tried: with ``"auto"``, those for which everything is at hand."""
+    """Drafts to try: with ``"auto"``, those whose table or head is found."""
     if draft != "auto":
         return [draft]
     found = []
@@ -145,7 +145,7 @@ def _drafts(greedy: Session, draft: str) -> list[str]:
 
 
 def _passes(session: Session, texts: Sequence[str], batch: int) -> Counter[int]:
-    """How many passes a text takes, by the sentences in them."""
+    """Number of passes that decoding takes, by the rows of a pass."""
     counted = Counted(session.model.network)
     model = replace(session.model, network=counted)
     replace(session, model=model).decode(texts, batch=batch, threads=1)
@@ -162,7 +162,7 @@ def _measured(
     runs: int,
     progress: bool,
 ) -> tuple[dict[Any, float], bool]:
-    """Seconds of greedy decoding, of the encoder, of one width of each draft and of a pass of each size, measured in turn."""
+    """Seconds of greedy decoding, of the encoder, of one width for each draft and of a pass of each size, measured in turn."""
     greedy = sessions["", 1]
     network = greedy.model.network
     everything = greedy.model.encode(texts, greedy.source, greedy.target)
@@ -225,7 +225,7 @@ def _predicted(
 
 
 def _middle(widths: Sequence[int]) -> int:
-    """The width that shows what drafting costs."""
+    """The width at which the cost of drafting is measured."""
     return sorted(widths)[len(widths) // 2]
 
 

@@ -19,7 +19,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         help="record contexts (hidden vectors with their best tokens) to fit vocabulary projections on",
     )
     record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
-    record.add_argument("--reference", metavar="FILE", help="feed these outputs, one a line, instead of the model's own")
+    record.add_argument(
+        "--reference", metavar="FILE", help="feed these outputs, one a line, instead of the model's own"
+    )
     record.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources (default: FASTDECODE_DATA)"
     )
@@ -33,7 +35,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument("--most", type=int, help="stop at this number of contexts")
     record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
     record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    record.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work")
+    record.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
+    )
     record.add_argument("--verify", action="store_true", help="check recorded contexts against their checksums")
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
@@ -71,10 +75,14 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         help="learned: the knapsack goes on after the first token that does not fit (default: it stops)",
     )
     fit.add_argument(
-        "--least-count", type=int, help="clustered: smallest count among a cluster's best tokens to be active in it (default: 1)"
+        "--least-count",
+        type=int,
+        help="clustered: smallest count among a cluster's best tokens to be active in it (default: 1)",
     )
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
-    fit.add_argument("--at-least", type=int, default=0, help="smallest size of a set; smaller ones are filled up (default: 0)")
+    fit.add_argument(
+        "--at-least", type=int, default=0, help="smallest size of a set; smaller ones are filled up (default: 0)"
+    )
     fit.add_argument("--seed", type=int, default=0, help="default: 0")
     fit.set_defaults(run=_fit)
 

@@ -13,7 +13,9 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
     draft_table = commands.add_parser(
-        "draft-table", parents=parents, help="count n-grams and word translations of a model's outputs, from which a window drafts"
+        "draft-table",
+        parents=parents,
+        help="count n-grams and word translations of a model's outputs, from which a window drafts",
     )
     draft_table.add_argument(
         "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"

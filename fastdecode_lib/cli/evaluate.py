@@ -19,7 +19,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     evaluate.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
     evaluate.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
     evaluate.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    evaluate.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work")
+    evaluate.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
+    )
     evaluate.add_argument(
         "--folder", default="build/evaluate", metavar="DIR", help="folder of finished chunks (default: build/evaluate)"
     )

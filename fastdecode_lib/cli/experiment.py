@@ -24,11 +24,15 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
     experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
-    experiment.add_argument("--resume", action="store_true", help="keep tables of the same run that --results already has")
+    experiment.add_argument(
+        "--resume", action="store_true", help="keep tables of the same run that --results already has"
+    )
     experiment.add_argument(
         "--workers", type=int, help="processes that share the untimed tables, by dask (default: this one)"
     )
-    experiment.add_argument("--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share them")
+    experiment.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share them"
+    )
     experiment.set_defaults(run=_experiment)
 
 

@@ -12,9 +12,7 @@ from fastdecode_lib.cli.common import has_browser, one_line
 
 def add_commands(commands: Any) -> None:
     """Add ``figures``."""
-    figures = commands.add_parser(
-        "figures", help="write all figures and tables of the bundled results in all formats"
-    )
+    figures = commands.add_parser("figures", help="write all figures and tables of the bundled results in all formats")
     figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
     figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
     figures.add_argument("--make", action="store_true", help="also run experiments that have no result yet (long)")

@@ -1,4 +1,4 @@
-"""What several papers give together: decoders with projections in every precision, and drafts that are learned."""
+"""Experiments on combined methods: decoders with projections in every precision, and learned drafts."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which end of the outputs is right: Imamura and Sumita's table 3, on joined sentences and on single ones as far as they reach."""
+"""Precision at both ends of outputs: Imamura and Sumita's table 3, on joined sentences and, where long enough, single ones."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ def table3(
 
 
 def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int, size: int) -> tuple[int, int]:
-    """How many n-grams of one end of an output are right, and how many there are."""
+    """Number of correct n-grams, and of all n-grams, at one end of an output."""
     part = words if end == "all" else words[:number] if end == "left" else words[max(0, len(words) - number) :]
 
     def grams(of: Sequence[str]) -> Counter[tuple[str, ...]]:

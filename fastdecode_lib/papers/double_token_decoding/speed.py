@@ -76,7 +76,7 @@ def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
 def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
 
-    Beside both systems the plain way to a faster decoder: one layer of it below an encoder twice as deep, a token a step.
+    A third system is the plain way to a faster decoder: one decoder layer, an encoder twice as deep, one token a step.
     """
     from tqdm.auto import tqdm
 

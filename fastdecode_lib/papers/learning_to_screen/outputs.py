@@ -1,6 +1,6 @@
 """Chen et al.'s tables of whole outputs; one file because all choose their screen at the precision of table 2.
 
-Of every method that setting is taken that does least work among those whose precisions on the dev split are those that the paper
+Each method is used at its cheapest setting among those whose precisions on the dev split are those that the paper
 reports in table 2; for perplexity, among those that raise it there by no more than in the paper.
 """
 
@@ -186,7 +186,7 @@ def _decoder(beam: int) -> str:
 
 
 def _named(method: str, projection: Projection) -> str | Projection:
-    """What a session takes: the exact projection by its name."""
+    """A projection as an argument of a session: the exact one by its name."""
     return method if method == "exact" else projection
 
 
@@ -337,12 +337,12 @@ def _gold(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tailed(setting: Setting, down: Matrix, up: Matrix) -> Setting:
-    """The same, all other tokens being scored by a matrix of low rank."""
+    """A screen's projection that scores all other tokens by a matrix of low rank."""
     return replace(setting, make=lambda found: WithTail(setting.make(found), down, up))
 
 
 def _raising_to(most: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection) -> tuple[bool, float]:
-    """Whether the perplexity is at most this, and how good it is; a judge of `first_of`."""
+    """A judge for `first_of`: whether the perplexity is at most a limit, and its negative as the quality."""
     own = perplexity(projection, *contexts)
     return own <= most, -own
 

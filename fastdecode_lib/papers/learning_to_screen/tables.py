@@ -57,11 +57,11 @@ COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
     "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
 )  # fmt: skip
-"""What the tables show of a setting that was chosen."""
+"""Columns of a chosen setting that the tables show."""
 
 
 def gap(missing: Exception) -> dict[str, Any]:
-    """What a row says whose model is not trained here."""
+    """The gap of a row whose model is not trained here."""
     return {"kind": "gap", "gap": str(missing)}
 
 
@@ -135,9 +135,9 @@ def frontiers(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Every method at every setting of its knob, on each model: what tables 2 and 5 and figures 2 to 7 are drawn from.
+    """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7.
 
-    Without `rivals`, only what is exact and every screen.
+    If `rivals` is false, only exact projections and screens are run.
     """
     names = tuple(names)
     frame = _frontiers(scale, names, data, seed, progress, rivals)
@@ -191,7 +191,7 @@ def table5(
 
 
 def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
-    """What learning adds to precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
+    """Gain of learning in precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
     place = ["set", "budget", "method"]
     same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
     own = frontiers[same & frontiers["method"].isin(["kmeans", "screened"])]
@@ -200,7 +200,7 @@ def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def distinct(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Without the screens that are an earlier one over again, as those of all budgets that have nothing more to be filled with.
+    """Rows without screens that repeat an earlier one, such as those whose larger budget finds no more tokens to add.
 
     To choose the fastest of them would be to choose by chance.
     """
@@ -339,7 +339,7 @@ def _screened(recorded: Situation, settings: list[Setting], scale: Scale, progre
 def learning(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Ours: what the rounds of algorithm 1 add to spherical k-means, which is round 1, in both readings of the loss.
+    """Ours: gain of each round of algorithm 1 over spherical k-means, which is round 1, in both readings of the loss.
 
     At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
     budget it is of, a curve for each.
@@ -372,7 +372,7 @@ def figure8(
 ) -> "pd.DataFrame":
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
-    Of the small language model's output only the rows of the most frequent words are kept, and each context's best are those
+    Only the rows of the most frequent words are kept of the small language model's output, and each context's best are those
     among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
     is, and the most precise is shown.
     """
@@ -424,7 +424,7 @@ class InMemory:
         yield self
 
     def sample(self, count: int, seed: int) -> "InMemory":
-        """So many different rows, drawn at random, in their order."""
+        """Distinct rows drawn at random, in ascending order."""
         rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
         return replace(self, hidden=self.hidden[rows], labels=self.labels[rows])
 
@@ -444,7 +444,7 @@ def _cut(recorded: Situation, size: int) -> Situation:
 def table7(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Table 7: what some clusters of the small language model are about: the words they hold, the most characteristic first."""
+    """Table 7: words of some clusters of the small language model, the most characteristic first."""
     recorded = situation("small", scale, data, progress)
     screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
     text = getattr(recorded.loaded, "tokenizer", None) or recorded.loaded.text

@@ -1,6 +1,6 @@
 """Santilli et al.'s tables and figures, and what they left open; one file because most of them are views of the same runs.
 
-What the paper calls iterations are passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
+The paper's iterations are called passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
 ``calls_ratio_as_paper_counts``. The protocols, ``honest`` and ``paper``, are described in `runs`. Rows of ``kind``
 *measured* are ours, *paper* the paper's where we have nothing to set beside them, *model* are calculated.
 """
@@ -258,7 +258,7 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
 
 
 def word_internal(piece: str) -> bool:
-    """Whether a piece goes on with a word that others began: it holds a letter or digit and does not start a word."""
+    """Whether a piece continues a word that others began: it holds a letter or digit and does not start a word."""
     return not piece.startswith("▁") and any(character.isalnum() for character in piece)
 
 
@@ -271,7 +271,7 @@ def vocabulary(
     data: str | None = None,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Vocabulary size against word-internal pieces, which the paper supposes to be what parallel decoding gains from.
+    """Vocabulary size against word-internal pieces, from which the paper supposes parallel decoding to gain.
 
     Tokenizers of several sizes, trained on the same text, cut the model's own translations. The model's tokenizer stands
     beside them with the passes saved on these, and the paper's two models with theirs.
@@ -363,7 +363,7 @@ DRAFTS = (
     "pad", "recycled/pad", "source/recycled", "recycled/source", "prompt/recycled/pad", "ngram", "lexicon", "ngram+lexicon",
     "recycled/pad|pool", "ngram+lexicon|recycled|pool",
 )  # fmt: skip
-"""What a window's drafts are made of; those that need a draft table are left out where none is at hand."""
+"""Sources of a window's drafts; those that need a draft table are left out where there is none."""
 
 WIDTHS = (2, 3, 4, 5, 8)
 BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
@@ -430,7 +430,7 @@ def drafts(
 
 
 def _has_table(session: Session) -> bool:
-    """Whether a decoder has the draft table it cannot do without."""
+    """Whether a decoder that needs a draft table has one."""
     draft = getattr(session.decoder, "drafts", None)
     return draft is None or draft.table is not None or not draft.needs_table
 
@@ -446,7 +446,7 @@ def dependencies(
     data: str | None = None,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Which tokens depend on which, what the paper leaves to others ("Speedup Analysis"), with two controls.
+    """Dependencies between tokens, which the paper leaves to future work ("Speedup Analysis"), with two controls.
 
     Rows are those of `fastdecode_lib.measuring.dependencies.statistics` on joined sentences, and the mean of all directions.
     """

@@ -1,4 +1,4 @@
-"""How fast the engines are, ours and others'; one file because every table times the same engines in turn.
+"""Speed of the engines, ours and others'; one file because every table times the same engines in turn.
 
 Two shapes: the bundled model on sentences, to their natural ends, and opus-mt's with random weights, held to 30 tokens. All
 systems read the same weights and take turns, one thread each. CTranslate2 runs in processes of its own, each with the
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path("build") / "bench"
-"""Where the random model and what is converted of it are kept."""
+"""Folder of the random model and its conversions."""
 DIRECTION = ("en", "de")
 FORCED = 30
 """Tokens of every output of the random model."""
@@ -47,7 +47,7 @@ SMALL, LARGE = "tatoeba-small", "opus-mt shape"
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """Amount of measurement at a scale.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Size:
     starts : int
         Fresh processes.
     shape : Architecture
-        Of the random model.
+        Shape of the random model.
     """
 
     sentences: tuple[int, int]
@@ -96,7 +96,7 @@ class Geometry:
     limits: dict[str, Any]
     passes: int
     cache: Path | None
-    """Where it is kept converted; the user's cache if None."""
+    """Folder of the converted model; the user's cache if None."""
 
     @property
     def reference(self) -> TranslationModel:
@@ -105,7 +105,7 @@ class Geometry:
 
     @property
     def constraints(self) -> Constraints:
-        """What outputs obey."""
+        """Constraints of outputs."""
         return self.session("torch float32").constraints
 
     def glance(self) -> float:
@@ -150,7 +150,7 @@ def geometries(size: Size, name: str, seed: int, folder: Path = FOLDER) -> Itera
 
 
 def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> list[Source]:
-    """The first so many sentences whose greedy output ends by itself; one that repeats itself to the limit times nothing else."""
+    """The first sentences whose greedy output ends by itself; one that repeats itself to the limit would dominate the time."""
     session = Session.of(model, *direction_of(model), "greedy")
     texts = texts[: 2 * number]
     limit = session.constraints.limit  # where an end may be forced
@@ -303,7 +303,7 @@ def pass_costs(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """What a pass over w new positions costs, in passes over one: network and projection, each engine and precision."""
+    """Cost of a pass over w new positions, in passes over one: network and projection, each engine and precision."""
     size = size or SIZES[scale]
     name = model.name if model else SMALL
     rows: list[dict[str, Any]] = []
@@ -439,7 +439,7 @@ def _theirs(label: str, worker: Worker, batch: int) -> System:
 
 
 def _flat(outputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """All outputs behind each other, -1 after each."""
+    """All outputs concatenated, -1 after each."""
     return tuple(token for output in outputs for token in (*output, -1))
 
 
@@ -450,7 +450,7 @@ def _agreement(found: Sequence[int], expected: Sequence[int]) -> float:
 
 
 def many_sentences(scale: Scale, data: str | None, number: int) -> tuple[list[str], str]:
-    """So many sentences of the corpus's development split in any order, else the project's own, repeated; and which."""
+    """Sentences of the corpus's development split in any order, else the project's own, repeated; and their source."""
     own = [a for a, _ in own_pairs(*DIRECTION)]
     if scale is not Scale.TINY:
         try:

@@ -1,4 +1,4 @@
-"""How fast Devlin's recurrent models decode; one file because each table adds to one ladder of speed-ups.
+"""Speed of Devlin's recurrent models; one file because each table adds to one ladder of speed-ups.
 
 Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
 candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something
@@ -56,7 +56,7 @@ BEYOND: dict[str, Speedups] = {
     "all, 8-bit products": replace(ladder()["merged states"], products="int8"),
     "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
 }
-"""Beside the paper's stages: its first without rounding, and its last with something else in one place."""
+"""Stages beside the paper's: its first without rounding, and its last with one part replaced."""
 
 
 TOGETHER = 20
@@ -68,7 +68,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Geometry:
-    """How much is measured.
+    """Amount of measurement at a scale.
 
     Attributes
     ----------
@@ -534,7 +534,7 @@ class Trained:
         return CompiledRecurrent(self.shape, self.tensors, speedups)
 
     def projection(self, network: Model) -> Lexical:
-        """Its own lexicon's candidate lists."""
+        """Candidate lists of its own lexicon."""
         assert self.text.lexicon is not None
         return Lexical.of(network, self.text.lexicon, top=TOP)
 
@@ -546,7 +546,7 @@ class Trained:
     def identity(
         self, stages: Mapping[str, Speedups], sources: Sequence[Source], progress: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """For each stage, how many outputs equal the first one's, and the widest gap of scores among the others."""
+        """Number of outputs that equal the first stage's, for each stage, and the widest gap of scores among the others."""
         from tqdm.auto import tqdm
 
         found: dict[str, list[Hypothesis]] = {}

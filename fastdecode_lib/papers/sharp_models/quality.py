@@ -1,4 +1,4 @@
-"""How well Devlin's systems translate at a quarter of their widths: the BLEU column of table 2."""
+"""Quality of Devlin's systems at a quarter of their widths: the BLEU column of table 2."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
-"""Preset -> what it is called in the table."""
+"""Names in the table by preset."""
 MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
 """Networks of the ensembles, of which each takes the first so many."""
 

@@ -1,4 +1,4 @@
-"""What a screened projection takes on a GPU (Amer et al., 2022, table 2); one file because it must run on a machine of its own.
+"""Times of a screened projection on a GPU (Amer et al., 2022, table 2); one file because it runs on another machine.
 
 ``python -m fastdecode_lib.papers.vocabulary_clusters.gpu --json FILE`` measures at the paper's sizes, on the output matrix of the
 bundled model grown to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a
@@ -183,7 +183,7 @@ def _turns(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
 
 
 def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share: float, shared: bool) -> ActiveSets:
-    """For the clusters of each call the share of the vocabulary that scores highest, by centroid or over all of the call's.
+    """Active sets for the clusters of each call: the highest-scoring share of the vocabulary, by centroid or over all of a call's.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share:
 def _systems(
     screens: dict[bool, Screen], owners: np.ndarray, weight: Any, bias: Any, top: int
 ) -> tuple[list[System], dict[str, float]]:
-    """What is timed, and the bytes that each has to read in a call whose vectors are of the clusters `owners` (calls, rows)."""
+    """Systems to time, and the bytes that each reads in a call whose vectors are of the clusters `owners` (calls, rows)."""
     import torch
 
     from fastdecode_lib.kernels.products import Product
@@ -242,7 +242,7 @@ def _systems(
 def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", progress: bool = False) -> "pd.DataFrame":
     """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
 
-    Without a CUDA device a single row that says so.
+    A machine without a CUDA device gives a single row that says so.
     """
     import pandas as pd
     import torch

@@ -45,22 +45,22 @@ SWEPT = "de-en"
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is decoded and how far knobs are turned.
+    """Amount of decoding and range of knobs at a scale.
 
     Attributes
     ----------
     clusters, top : int
-        Of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts than ours:
-        of fewer, a cluster's set has not yet met what it needs (figure 3).
+        Clusters of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts
+        than ours; with fewer contexts, a cluster's set misses tokens that it needs (figure 3).
     paper_clusters : int
-        With which, and one label, the paper's own choice stands beside.
+        Clusters of the paper's own choice, with one label, for a row beside ours.
     swept : tuple of int
         Numbers of clusters in figures 2 and 3.
     sentences, timed : int
-        Of a direction for quality, and for time.
+        Sentences of a direction for quality, and for time.
     rounds : int
     directions : int
-        The first so many.
+        Number of directions, from the first.
     longest : int or None
         Most tokens of an output.
     """
@@ -451,9 +451,9 @@ def table6(
 def sharing(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """What a union over the batch does to outputs: how many change with the sentences beside them, and with parallel decoding.
+    """Effect of a union over the batch on outputs: how many change with the other sentences, and with parallel decoding.
 
-    For each direction, sentences are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
+    Sentences of each direction are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
     is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """

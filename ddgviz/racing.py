@@ -83,7 +83,7 @@ def _runner(model: TraceModel) -> dict[str, Any]:
 
 
 def _verdict(one: TraceModel, two: TraceModel, runners: list[dict[str, Any]]) -> str:
-    """Who came first and by how much, and whether the output is the same."""
+    """The faster decoder, its lead, and whether the outputs are the same."""
     fast, slow = sorted(runners, key=lambda runner: runner["seconds"])
     ratio = slow["seconds"] / fast["seconds"]
     name = fast["name"][:1].upper() + fast["name"][1:]

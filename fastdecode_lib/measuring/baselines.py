@@ -102,10 +102,10 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
 
     def decode(source: Source) -> tuple[int, ...]:
         tokens = [[names[i] for i in source.ids[0]]]
-        found = translator.translate_batch(
+        result = translator.translate_batch(
             tokens, target_prefix=[prefix] if prefix else None, beam_size=1, **ctranslate2_limits(constraints)
         )[0]
-        output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
+        output = [ids[token] for token in result.hypotheses[0][len(prefix) :]]
         return until_end(output, constraints)
 
     return decode
@@ -164,9 +164,9 @@ def _quiet() -> Iterator[None]:
 
 def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:
     """The tokens before the first end of sentence."""
-    kept: list[int] = []
+    output: list[int] = []
     for token in tokens:
         if int(token) in constraints.end:
             break
-        kept.append(int(token))
-    return tuple(kept)
+        output.append(int(token))
+    return tuple(output)

@@ -94,21 +94,21 @@ def combinations(
     text : str
         A sentence.
     """
-    decoders, found = tuple(decoders), list[Combination]()
+    decoders, tried = tuple(decoders), list[Combination]()
     for precision, model in models.items():
         sessions: dict[str, Session | str] = {
             name: _session(model, source, target, name, **limits) for name in decoders
         }
         for projection in projections:
             bound = _session(model, source, target, None, projection, **limits)
-            for name, own in sessions.items():
-                refused = next((why for why in (own, bound) if isinstance(why, str)), None)
+            for name, decoder_session in sessions.items():
+                refused = next((why for why in (decoder_session, bound) if isinstance(why, str)), None)
                 session = None
-                if isinstance(own, Session) and isinstance(bound, Session):
-                    session = replace(own, projection=bound.projection, projection_name=projection)
+                if isinstance(decoder_session, Session) and isinstance(bound, Session):
+                    session = replace(decoder_session, projection=bound.projection, projection_name=projection)
                     refused = _refusal(session, text)
-                found.append(Combination(name, projection, precision, None if refused else session, refused or ""))
-    return found
+                tried.append(Combination(name, projection, precision, None if refused else session, refused or ""))
+    return tried
 
 
 def _session(
@@ -184,23 +184,23 @@ def costs(
         steps[projection, precision] = float(np.mean([len(output) for output in outputs]))
         if precision not in amid:
             amid[precision] = {
-                id(one): _amid(session, one, tokens) for one, tokens in zip(sources, outputs, strict=True)
+                id(item): _amid(session, item, tokens) for item, tokens in zip(sources, outputs, strict=True)
             }
             encode = session.model.network.encode
-            systems.append(System(f"encoder, {precision}", lambda one, encode=encode: (encode(one), ())[1]))  # type: ignore[misc]
+            systems.append(System(f"encoder, {precision}", lambda item, encode=encode: (encode(item), ())[1]))  # type: ignore[misc]
         systems.append(decoder_system(session, f"greedy, {label}"))
         systems += [_pass(session, amid[precision], width, f"{label}, {width}") for width in WIDTHS]
     measured = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(first.model.device), progress=progress
     )
     seconds = {m.name: float(np.median(m.seconds)) / len(sources) for m in measured}
-    made: dict[tuple[str, str], Costs] = {}
+    measured_costs: dict[tuple[str, str], Costs] = {}
     for projection, precision in greedy:
         label, encoder = f"{projection}, {precision}", seconds[f"encoder, {precision}"]
         passes = np.array([seconds[f"{label}, {width}"] for width in WIDTHS])
         beside = (seconds[f"greedy, {label}"] - encoder) / steps[projection, precision] - passes[0]
-        made[projection, precision] = Costs(encoder, passes, beside)
-    return made
+        measured_costs[projection, precision] = Costs(encoder, passes, beside)
+    return measured_costs
 
 
 def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any, np.ndarray]:

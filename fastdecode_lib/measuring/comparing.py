@@ -98,10 +98,10 @@ def compare(
         for decoder in decoders
     ]
     greedy = Session.of(model, source, target, usual, **limits)
-    kept = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
-    if not kept:
+    with_content = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
+    if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
-    sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in kept]
+    sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
     systems = [decoder_system(greedy, usual)]
     for session in sessions:
         name = session.decoder_name
@@ -117,7 +117,7 @@ def compare(
     shown = [m for m in measurements if m is not measurements[0] or usual in asked or not asked]
     rows = [_row(m, measurements[0], seed) for m in shown]
     if references is not None:
-        texts, expected = [sentences[i] for i in kept], [references[i] for i in kept]
+        texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
         for row, m in zip(rows, shown, strict=True):
             row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
     for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
@@ -126,7 +126,7 @@ def compare(
             row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
-        "sentences": len(kept),
+        "sentences": len(with_content),
         "runs": runs,
         "direction": f"{greedy.source}-{greedy.target}",
         **signatures(references is not None, greedy.target),
@@ -162,8 +162,8 @@ def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -
     largest = 0.0
     for source in sources:
         passes = list(greedy.decoder.iterate(network, greedy.projection, source, greedy.constraints, observe=True))
-        (found,) = drain(other.decoder.iterate(network, other.projection, source, other.constraints))
-        for iteration, token in zip(passes, found.tokens, strict=False):
+        (hypothesis,) = drain(other.decoder.iterate(network, other.projection, source, other.constraints))
+        for iteration, token in zip(passes, hypothesis.tokens, strict=False):
             if iteration.tokens[0] != token and iteration.margins is not None:
                 largest = max(largest, float(iteration.margins[0]))
                 break

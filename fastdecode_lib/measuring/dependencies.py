@@ -82,8 +82,8 @@ class Dependencies:
         """
         if not 0 <= least <= 1:
             raise ValueError(f"A strength is from 0 to 1, got least={least}. Use least=0 for every edge.")
-        kept = np.argwhere(self.changed & (self.strength >= least)).tolist()
-        return [{"from": j, "to": i, "strength": float(self.strength[j, i])} for j, i in kept]
+        strong = np.argwhere(self.changed & (self.strength >= least)).tolist()
+        return [{"from": j, "to": i, "strength": float(self.strength[j, i])} for j, i in strong]
 
     def shuffled(self, random: np.random.Generator) -> "Dependencies":
         """A control with the same effects on random pairs of slots, for which distance means nothing."""
@@ -175,8 +175,8 @@ class _Forced:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens chosen at N places of some targets, and log-probabilities of given tokens there: (N,) each."""
         if len(targets) > 1 and "ragged" not in self.model.supports:
-            own = [row == number for number in range(len(targets))]
-            parts = [self.look(targets[i : i + 1], 0 * row[at], slot[at], tokens[at]) for i, at in enumerate(own)]
+            of_target = [row == number for number in range(len(targets))]
+            parts = [self.look(targets[i : i + 1], 0 * row[at], slot[at], tokens[at]) for i, at in enumerate(of_target)]
             return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         hidden = self.feed(targets)[row, slot]
         chosen = choose(self.scorer, hidden, slot, self.constraints, observe=False).tokens
@@ -227,15 +227,15 @@ def statistics(
     from tqdm.auto import tqdm
 
     _check("control", control, CONTROLS)
-    kept = [text for text in texts if session.has_content(text)]
-    if not kept:
+    with_content = [text for text in texts if session.has_content(text)]
+    if not with_content:
         raise ValueError("There is nothing to measure: got no sentence with content. Give at least one.")
     other = session
     if control == "random_weights":
         random = random_model(session.model, seed)
         other = dataclasses.replace(session, model=random, projection=registry.projection("exact", random.network))
-    found: list[Dependencies] = []
-    for number, text in enumerate(tqdm(kept, unit="sentence", disable=not progress)):
+    measurements: list[Dependencies] = []
+    for number, text in enumerate(tqdm(with_content, unit="sentence", disable=not progress)):
         measured = dependencies(session, text, replace)
         if control == "random_weights":
             source = session.model.encode([text], session.source, session.target)
@@ -243,18 +243,18 @@ def statistics(
             measured = forced.replacing(measured.tokens, measured.replacements)
         elif control == "shuffled":
             measured = measured.shuffled(np.random.default_rng((seed, number)))
-        found.append(measured)
-    distance = np.concatenate([np.subtract(*reversed(d.pairs)) for d in found])
-    changed = np.concatenate([d.changed[d.pairs] for d in found])
-    kind = np.concatenate([word_classes(session, d.tokens)[1:] for d in found])
-    alone = np.concatenate([d.independent for d in found])
+        measurements.append(measured)
+    distance = np.concatenate([np.subtract(*reversed(d.pairs)) for d in measurements])
+    changed = np.concatenate([d.changed[d.pairs] for d in measurements])
+    kind = np.concatenate([word_classes(session, d.tokens)[1:] for d in measurements])
+    alone = np.concatenate([d.independent for d in measurements])
     groups = [("changed", name, changed[(distance >= a) & (distance <= b)]) for name, (a, b) in DISTANCES.items()]
     groups += [("changed", "all", changed)]
     groups += [("independent", name, alone[kind == name]) for name in WORD_CLASSES] + [("independent", "all", alone)]
     about = (f"{session.model.name} {session.source}-{session.target}", replace, control)
     rows = [(*about, *group, hits.mean() if len(hits) else math.nan, len(hits)) for *group, hits in groups]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    frame.attrs["provenance"] = provenance(session.model, seed=seed) | {"sentences": len(kept)}
+    frame.attrs["provenance"] = provenance(session.model, seed=seed) | {"sentences": len(with_content)}
     return frame
 
 

@@ -167,18 +167,18 @@ def evaluate(
         ]
         for way in ways
     }
-    everything = [task for own in tasks.values() for task in own]
+    everything = [task for way_tasks in tasks.values() for task in way_tasks]
     missing = [task for task in everything if task.kept() is None]
     with (
-        closing(over(job, missing, workers=workers, scheduler=scheduler)) as made,
+        closing(over(job, missing, workers=workers, scheduler=scheduler)) as finished,
         tqdm(total=len(everything), initial=len(everything) - len(missing), unit="chunk", disable=not progress) as bar,
     ):
         for task in missing:
-            task.keep(next(made))
+            task.keep(next(finished))
             bar.update()
     frames = {
-        _name(sessions[way]): pd.DataFrame([row for task in own for row in task.kept() or ()])
-        for way, own in tasks.items()
+        _name(sessions[way]): pd.DataFrame([row for task in way_tasks for row in task.kept() or ()])
+        for way, way_tasks in tasks.items()
     }
     return _table(frames, sessions, references, provenance(sessions[ways[0]].model, threads=1))
 
@@ -233,8 +233,8 @@ def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
 
 def _key(job: Job, way: Way, texts: Sequence[str]) -> str:
     """A name for a task: a hash of everything that determines its rows."""
-    told = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
-    return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:24]
+    determining = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
+    return hashlib.sha256(json.dumps(determining, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
 def _plain(value: Any) -> Any:
@@ -244,12 +244,12 @@ def _plain(value: Any) -> Any:
 @lru_cache(maxsize=2)
 def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str, str]) -> TranslationModel:
     """The model of a name, once for each state of its files."""
-    found = load(model, **dict(settings))
-    if found.engine == "torch":
+    loaded = load(model, **dict(settings))
+    if loaded.engine == "torch":
         import torch
 
         torch.set_num_threads(1)
-    return found
+    return loaded
 
 
 @lru_cache(maxsize=8)

@@ -65,7 +65,7 @@ def paired_quality(
             del os.environ["SACREBLEU_SEED"]
         else:
             os.environ["SACREBLEU_SEED"] = before
-    found: dict[str, dict[str, float | None]] = {}
+    scores: dict[str, dict[str, float | None]] = {}
     for place, name in enumerate(names):
         row: dict[str, float | None] = {}
         for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
@@ -73,8 +73,8 @@ def paired_quality(
             row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
             known = against in outputs and result.p_value is not None
             row[f"{key}_p"] = float(np.asarray(result.p_value)) if known else None
-        found[name] = row
-    return found
+        scores[name] = row
+    return scores
 
 
 def signatures(scored: bool = True, language: str | None = None) -> dict[str, str]:

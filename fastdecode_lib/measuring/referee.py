@@ -90,9 +90,9 @@ def measure(
     return measurements
 
 
-def noisy(*found: Measurement) -> bool:
+def noisy(*measurements: Measurement) -> bool:
     """Whether the spread of any of a ratio's measurements exceeds `NOISY`."""
-    return any(spread(one.seconds) > NOISY for one in found)
+    return any(spread(measurement.seconds) > NOISY for measurement in measurements)
 
 
 def stopwatch(

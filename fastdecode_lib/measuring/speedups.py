@@ -64,9 +64,9 @@ def fastest(
         Name of the fastest lossless combination by precision, greedy decoding if none is faster; under ``"near"`` the fastest
         of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
     """
-    found = combinations(models, source, target, decoders, EXACT, texts[0], **limits)
-    combination = {c.name: c for c in found}
-    running = {c.name: c.session for c in found if c.session is not None}
+    tried = combinations(models, source, target, decoders, EXACT, texts[0], **limits)
+    combination = {c.name: c for c in tried}
+    running = {c.name: c.session for c in tried if c.session is not None}
     first = next(iter(models))
     plain = named("greedy", "exact", first)
     if plain not in running:
@@ -105,7 +105,7 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
     outputs = {name: _sentences(m.outputs[0]) for name, m in looks.items()}
     rows = []
     for c in running:
-        name, own = c.name, outputs[named("greedy", "exact", c.precision)]
+        name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
         rows.append(
             {
                 "name": name,
@@ -116,8 +116,8 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
                 "speedup_low": np.nan,
                 "speedup_high": np.nan,
                 "unchanged": float(np.mean([a == b for a, b in zip(outputs[name], outputs[plain], strict=True)])),
-                "lossless": c.keeps_outputs and outputs[name] == own,
-                "note": "differs by rounding" if c.keeps_outputs and outputs[name] != own else "",
+                "lossless": c.keeps_outputs and outputs[name] == greedy_outputs,
+                "note": "differs by rounding" if c.keeps_outputs and outputs[name] != greedy_outputs else "",
             }
         )
     return pd.DataFrame(rows).sort_values("speedup", ascending=False, ignore_index=True)
@@ -129,16 +129,16 @@ def _sentences(tokens: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
 
 
-def _put(table: "pd.DataFrame", name: str, plain: Measurement, own: Measurement, seed: int) -> None:
+def _put(table: "pd.DataFrame", name: str, plain: Measurement, measurement: Measurement, seed: int) -> None:
     """Put the results of the longer timing into the table."""
-    low, high = bootstrap_ratio(plain.seconds, own.seconds, seed)
+    low, high = bootstrap_ratio(plain.seconds, measurement.seconds, seed)
     row = table["name"] == name
     table.loc[row, ["speedup", "speedup_low", "speedup_high"]] = [
-        float(np.median(plain.seconds) / np.median(own.seconds)),
+        float(np.median(plain.seconds) / np.median(measurement.seconds)),
         low,
         high,
     ]
-    if noisy(plain, own):
+    if noisy(plain, measurement):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
 

@@ -134,14 +134,14 @@ def _drafts(greedy: Session, draft: str) -> list[str]:
     """Drafts to try: with ``"auto"``, those whose table or head is found."""
     if draft != "auto":
         return [draft]
-    found = []
+    available = []
     for kind in DRAFTS:
         try:
             Session.of(greedy.model, greedy.source, greedy.target, Window(2, kind))
         except ValueError:
             continue
-        found.append(kind)
-    return found or ["recycled/pad"]
+        available.append(kind)
+    return available or ["recycled/pad"]
 
 
 def _passes(session: Session, texts: Sequence[str], batch: int) -> Counter[int]:
@@ -171,13 +171,13 @@ def _measured(
     tried = {
         kind: sessions[kind, _middle([w for k, w in sessions if k == kind])] for kind, width in sessions if width > 1
     }
-    whole = {"greedy": greedy} | tried
-    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in whole.items()}
+    timed_sessions = {"greedy": greedy} | tried
+    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in timed_sessions.items()}
     systems["encoder"] = System("encoder", lambda _: ([network.encode(part) for part in batches], ())[1])
     for rows in rows_of:
         for system in pass_systems(network, widths, greedy.constraints.prefix, rows=rows):
             systems[rows, int(system.name.split()[-1])] = system  # type: ignore[index]
-    found = measure(
+    measurements = measure(
         list(systems.values()),
         [everything],
         runs=runs,
@@ -185,7 +185,9 @@ def _measured(
         synchronise=synchroniser(greedy.model.device),
         progress=progress,
     )
-    return {name: float(np.median(one.seconds)) for name, one in zip(systems, found, strict=True)}, noisy(found[0])
+    return {
+        name: float(np.median(measurement.seconds)) for name, measurement in zip(systems, measurements, strict=True)
+    }, noisy(measurements[0])
 
 
 def _predicted(
@@ -250,11 +252,11 @@ def _timed(
     sources, wait = [greedy.model.encode(texts, greedy.source, greedy.target)], synchroniser(greedy.model.device)
     base, *others = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
     decoder, speedup = "greedy", 1.0
-    for place, found in zip(best.index, others, strict=True):
-        ratio = float(np.median(base.seconds) / np.median(found.seconds))
-        low, high = bootstrap_ratio(base.seconds, found.seconds, seed)
+    for place, measurement in zip(best.index, others, strict=True):
+        ratio = float(np.median(base.seconds) / np.median(measurement.seconds))
+        low, high = bootstrap_ratio(base.seconds, measurement.seconds, seed)
         table.loc[place, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
-        table.loc[place, "note"] = "noisy" if noisy(base, found) else ""
+        table.loc[place, "note"] = "noisy" if noisy(base, measurement) else ""
         if ratio > speedup and not low <= 1:
             decoder, speedup = str(table.loc[place, "name"]), ratio
     return decoder, speedup, noisy(base, *others)

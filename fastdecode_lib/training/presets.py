@@ -259,8 +259,10 @@ class LanguagePreset(Recipe):
 
 def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
     """A system of Devlin (2017), table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
-    own = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
-    return RecurrentPreset(name=own, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000))
+    full_name = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
+    return RecurrentPreset(
+        name=full_name, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000)
+    )
 
 
 def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPreset:
@@ -357,5 +359,5 @@ def place_of(name: str, folder: str | Path = "build/train") -> str | None:
         return str(best)
     if name in bundled():
         return name
-    kept = find_weights(name)
-    return None if kept is None else str(kept)
+    weights = find_weights(name)
+    return None if weights is None else str(weights)

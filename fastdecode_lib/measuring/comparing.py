@@ -102,13 +102,7 @@ def compare(
     if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
     sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
-    systems = [decoder_system(greedy, usual)]
-    for session in sessions:
-        name = session.decoder_name
-        if session.projection_name != "exact":
-            name += f"+{session.projection_name}"
-        if name not in [system.name for system in systems]:
-            systems.append(decoder_system(session, name))
+    systems = _decoder_systems(usual, greedy, sessions)
     systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
     measurements = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(model.device), progress=progress
@@ -133,6 +127,17 @@ def compare(
     }
     frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
     return frame
+
+
+def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -> list[System]:
+    """Systems of different decoders and projections, the baseline first."""
+    systems = {usual: decoder_system(greedy, usual)}
+    for session in sessions:
+        projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
+        name = session.decoder_name + projection
+        if name not in systems:
+            systems[name] = decoder_system(session, name)
+    return list(systems.values())
 
 
 def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:

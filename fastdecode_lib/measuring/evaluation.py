@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -154,19 +154,10 @@ def evaluate(
         tuple(sorted(limits.items())),
         (checkpoint.fingerprint, parts),
     )
-    sessions: dict[Way, Session] = {}
-    for way in product(decoders, projections):
-        session = job.session(way)
-        if _name(session) not in map(_name, sessions.values()):
-            sessions[way] = session
-    ways = list(sessions)
-    tasks = {
-        way: [
-            Task(way, part, Path(folder) / checkpoint.fingerprint / f"{_key(job, way, part)}.json")
-            for part in (tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk))
-        ]
-        for way in ways
-    }
+    sessions = _sessions(job, product(decoders, projections))
+    chunks = [tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
+    place = Path(folder) / checkpoint.fingerprint
+    tasks = {way: [Task(way, part, place / f"{_key(job, way, part)}.json") for part in chunks] for way in sessions}
     everything = [task for way_tasks in tasks.values() for task in way_tasks]
     missing = [task for task in everything if task.kept() is None]
     with (
@@ -180,7 +171,17 @@ def evaluate(
         _name(sessions[way]): pd.DataFrame([row for task in way_tasks for row in task.kept() or ()])
         for way, way_tasks in tasks.items()
     }
-    return _table(frames, sessions, references, provenance(sessions[ways[0]].model, threads=1))
+    first = next(iter(sessions.values()))
+    return _table(frames, sessions, references, provenance(first.model, threads=1))
+
+
+def _sessions(job: Job, ways: Iterable[Way]) -> dict[Way, Session]:
+    """A session for each decoder and projection; those of one name once."""
+    sessions: dict[str, tuple[Way, Session]] = {}
+    for way in ways:
+        session = job.session(way)
+        sessions.setdefault(_name(session), (way, session))
+    return dict(sessions.values())
 
 
 def _table(

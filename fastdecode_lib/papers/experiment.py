@@ -1,4 +1,4 @@
-"""An experiment (a table or figure of a paper), how it is read and drawn, and its paper; one file because these refer to each other."""
+"""An experiment: a table or figure of a paper, how it is read and drawn; one file because its parts refer to each other."""
 
 import inspect
 import os

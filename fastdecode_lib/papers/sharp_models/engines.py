@@ -7,7 +7,7 @@ backend that was fastest in a trial, and only its own call is timed; ours are ti
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -359,14 +359,13 @@ def throughput(
     backends: dict[str, str] = {}
     batches: dict[str, int] = {}
     tried: dict[str, dict[str, float]] = {}
-    seconds_of: Callable[[Measurement], float] = lambda m: float(np.median(m.seconds))  # noqa: E731
     started: list[Worker] = []
     try:
         for precision in PRECISIONS:
             label = f"compiled {precision}"
             systems = {batch: _ours(label, sessions[label], batch, threads) for batch in size.batches}
             timings = measure(list(systems.values()), [everything], runs=1, progress=progress)
-            tried[label] = {str(batch): seconds_of(m) for batch, m in zip(systems, timings, strict=True)}
+            tried[label] = {str(batch): _median(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
             chosen.append(systems[batches[label]])
             label = f"ctranslate2 {precision}"
@@ -376,37 +375,17 @@ def throughput(
             if offers:
                 timings = measure([_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=progress)
                 tried[label] = {
-                    f"{worker.backend}, {batch}": seconds_of(m)
-                    for (worker, batch), m in zip(offers, timings, strict=True)
+                    f"{worker.backend}, {batch}": _median(m) for (worker, batch), m in zip(offers, timings, strict=True)
                 }
-                fastest, batches[label] = offers[int(np.argmin([seconds_of(m) for m in timings]))]
+                fastest, batches[label] = offers[int(np.argmin([_median(m) for m in timings]))]
                 backends[label] = fastest.backend
                 chosen.append(_theirs(label, fastest, batches[label]))
         timings = measure(chosen, [everything], runs=size.rounds, progress=progress)
     finally:
         for worker in started:
             worker.close()
-    times = {m.name: m for m in timings}
-    rows = []
-    for m in timings:
-        own = times[f"compiled {m.name.split()[-1]}"]
-        low, high = bootstrap_ratio(m.seconds, own.seconds, seed)
-        rows.append(
-            {
-                "name": m.name,
-                "sentences_per_second": len(texts) / seconds_of(m),
-                "batch": batches[m.name],
-                "threads": threads,
-                "ratio": seconds_of(m) / seconds_of(own),
-                "ratio_low": low,
-                "ratio_high": high,
-                "agreement": _agreement(m.outputs[0], alone),
-                "backend": backends.get(m.name, ""),
-                "note": _note(m, times),
-            }
-        )
     return with_provenance(
-        rows,
+        list(_rates(timings, alone, len(texts), batches, backends, threads, seed)),
         _about(
             size,
             seed,
@@ -418,6 +397,39 @@ def throughput(
             set=which,
         ),
     )
+
+
+def _rates(
+    timings: Sequence[Measurement],
+    alone: tuple[int, ...],
+    sentences: int,
+    batches: Mapping[str, int],
+    backends: Mapping[str, str],
+    threads: int,
+    seed: int,
+) -> Iterator[dict[str, Any]]:
+    """A row of `throughput` for each system; `alone` has the outputs of single sentences, as `_flat` puts them."""
+    times = {m.name: m for m in timings}
+    for m in timings:
+        compiled = times[f"compiled {m.name.split()[-1]}"]
+        low, high = bootstrap_ratio(m.seconds, compiled.seconds, seed)
+        yield {
+            "name": m.name,
+            "sentences_per_second": sentences / _median(m),
+            "batch": batches[m.name],
+            "threads": threads,
+            "ratio": _median(m) / _median(compiled),
+            "ratio_low": low,
+            "ratio_high": high,
+            "agreement": _agreement(m.outputs[0], alone),
+            "backend": backends.get(m.name, ""),
+            "note": _note(m, times),
+        }
+
+
+def _median(m: Measurement) -> float:
+    """Median seconds of a measurement."""
+    return float(np.median(m.seconds))
 
 
 def _ours(label: str, session: Session, batch: int, threads: int) -> System:

@@ -8,12 +8,13 @@ vectors and sets that differ, so that a cache holds no more than it would betwee
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name, provenance
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
@@ -108,32 +109,42 @@ def projection_times(
         timings = measure(
             systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
         )
-        dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
-        expected = {m.name: m.outputs for m in timings}
-        for m in timings:
-            seconds = m.seconds / calls
-            ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
-            table.append(
-                {
-                    "name": m.name,
-                    "rows": rows,
-                    "vocabulary": vocabulary,
-                    "active_share": 1.0 if m in timings[:2] else float(share),
-                    "beside": float(share),
-                    "milliseconds": 1000 * float(np.median(seconds)),
-                    "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
-                    **ratio_of("speedup", dense.seconds, m.seconds, seed),
-                    "agreement": float((ids == wanted).reshape(-1, top).all(1).mean()),
-                    "note": "noisy" if noisy(dense, m) else "",
-                    "seconds_each": seconds.tolist(),
-                }
-            )
+        table += _rows(timings, read, sizes, float(share), calls, seed)
     frame = pd.DataFrame(table)
     frame.insert(7, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
     frame.attrs["provenance"] = _about(device, seed) | {
         "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs, **about,
     }  # fmt: skip
     return frame
+
+
+def _rows(
+    timings: Sequence[Measurement],
+    read: Mapping[str, float],
+    sizes: Mapping[str, int],
+    share: float,
+    calls: int,
+    seed: int,
+) -> Iterator[dict[str, Any]]:
+    """A row for each system timed at a share; the first two score all tokens, and `read` has the bytes of a call."""
+    dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
+    expected = {m.name: m.outputs for m in timings}
+    for m in timings:
+        seconds = m.seconds / calls
+        ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
+        yield {
+            "name": m.name,
+            "rows": sizes["rows"],
+            "vocabulary": sizes["vocabulary"],
+            "active_share": 1.0 if m in timings[:2] else share,
+            "beside": share,
+            "milliseconds": 1000 * float(np.median(seconds)),
+            "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
+            **ratio_of("speedup", dense.seconds, m.seconds, seed),
+            "agreement": float((ids == wanted).reshape(-1, sizes["top"]).all(1).mean()),
+            "note": "noisy" if noisy(dense, m) else "",
+            "seconds_each": seconds.tolist(),
+        }
 
 
 def crossover(part: "pd.DataFrame") -> float:

@@ -1,1 +1,1 @@
-"""Benchmarks: what the engines, the projections and the pictures take on this machine."""
+"""Benchmarks of the engines, the projections and the pictures on this machine."""

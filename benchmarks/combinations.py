@@ -1,6 +1,6 @@
-"""How fast every decoder is with every projection in every precision, over greedy decoding with the exact one in float32.
+"""Speedups of every decoder with every projection in every precision, over greedy decoding with the exact one in float32.
 
-With --quick, the bundled model in float32 and int8 with four projections, on our own sentences.
+The option --quick measures the bundled model in float32 and int8 with four projections, on our own sentences.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the engines take on this processor, beside CTranslate2 and Hugging Face: a step, a pass, many sentences, a start.
+"""Times of the engines on this processor, beside CTranslate2 and Hugging Face: a step, a pass, many sentences, a start.
 
 And what `hf.window()`, without arguments, makes of Hugging Face's own `generate`, by the size of the batch.
 """

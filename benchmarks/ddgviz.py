@@ -1,4 +1,4 @@
-"""What the picture takes: drawing, latency, bytes, and what recording costs. Needs Chromium, headless and without a GPU."""
+"""Costs of the picture: drawing, latency, bytes and recording. Needs Chromium, headless and without a GPU."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def grid(positions: int, passes: int) -> dict[str, Any]:
 
 
 class Counted(ddgviz.Picture):
-    """Keeps what it would send."""
+    """A picture that counts the bytes that it would send."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -277,7 +277,7 @@ def browser_rows(steps: int) -> Iterator[Row]:
 
 
 def recording_rows(rounds: int) -> Iterator[Row]:
-    """CPU time of what records and draws, over that of decoding alone, in the same round."""
+    """CPU time of recording and drawing, over that of decoding alone, in the same round."""
     seconds = recording(rounds)
     for name, values in seconds.items():
         ratios = [value / plain for value, plain in zip(values, seconds["decoded"], strict=True)]

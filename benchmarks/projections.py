@@ -1,4 +1,4 @@
-"""What projections take beside numpy's product and partial sort, one vector at a time, and how precise they are.
+"""Speed and precision of projections beside numpy's product and partial sort, one vector at a time.
 
 Chen et al.'s methods at every setting on three trained models, clusters at the size of Amer et al.'s models, and the lossless
 projection against the exact one; with --quick, exact projections and a few screens on the bundled language model.
@@ -35,7 +35,7 @@ def few_screens(scale: Scale, *, seed: int = 0, progress: bool = False, **_: Any
 
 
 def rows_of(frame: "pd.DataFrame") -> Iterator[Row]:
-    """Speedups; of every method of a model only the settings that no other of it beats in both speed and precision."""
+    """Speedups of each method's settings that no other of its settings beats in both speed and precision."""
     if "method" in frame and "dev_p_at_1" in frame:
         for (model, _), settings in frame.groupby(["set", "method"], sort=False):
             for row in front(settings).to_dict("records"):
@@ -53,7 +53,7 @@ def rows_of(frame: "pd.DataFrame") -> Iterator[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and report; what lacks the corpus or a trained model is named and left out."""
+    """Measure and report; models whose corpus or weights are missing are named and left out."""
     options = options_of("projections", __doc__).parse_args(arguments)
     scale = Scale.TINY if options.tiny else Scale.LAPTOP
     makers: list[Callable[..., pd.DataFrame]] = [frontiers, geometry.lossless, geometry.zcode]

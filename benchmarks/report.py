@@ -1,4 +1,4 @@
-"""What all benchmarks share: their options, the table they print and the JSON they write."""
+"""Parts that all benchmarks share: their options, the table they print and the JSON they write."""
 
 import argparse
 import sys

@@ -66,5 +66,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What completion should offer."""
+    """Names that completion offers."""
     return __all__

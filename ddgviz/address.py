@@ -39,7 +39,7 @@ def link(trace: Any, page: str) -> str:
 
 
 def contents(trace: Any) -> dict[str, Any]:
-    """What a page draws: ``pictures``, each with ``trace``, ``words`` and ``match``, and a ``verdict`` on two of them."""
+    """The content of a page: ``pictures``, each with ``trace``, ``words`` and ``match``, and a ``verdict`` on two of them."""
     pair = pair_of(trace)
     if pair is None:
         return {"pictures": [_picture(read(trace), [])], "verdict": ""}
@@ -55,7 +55,7 @@ def _picture(model: TraceModel, match: list[int]) -> dict[str, Any]:
 
 
 def pack_text(data: dict[str, Any]) -> str:
-    """What a page draws as letters that an address may hold: rounded, deflated, in base 64."""
+    """The content of a page as characters that an address may hold: rounded, deflated, in base 64."""
     pictures = [picture | {"trace": _slim(picture["trace"])} for picture in data["pictures"]]
     text = json.dumps(data | {"pictures": pictures}, separators=(",", ":"), allow_nan=False, sort_keys=True)
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)

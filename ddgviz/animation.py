@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SECONDS = 1.0
-"""How long a pass is shown; the last stays for `HOLD`, then all begins again."""
+"""Seconds for which a pass is shown; the last stays for `HOLD`, then the animation begins again."""
 HOLD = 3.0
 MAX_BYTES = 8_000_000
 
@@ -80,7 +80,7 @@ def gif(trace: Any, *, theme: str = "light", window: Window | None = None) -> by
 
 
 def _palette(images: list["Image.Image"], theme: Theme) -> "Image.Image":
-    """Colours for all frames: those of the theme as they are, then what the frames hold most of beside them."""
+    """Palette of all frames: the theme's colours, then the most frequent others."""
     from PIL import Image
 
     strip = Image.new("RGB", (max(image.width for image in images), sum(image.height for image in images)))

@@ -36,7 +36,7 @@ def script(name: str = "widget") -> str:
 
 
 def _tight(code: str) -> str:
-    """The same program in fewer bytes: no comments, and no spaces, semicolons and parentheses but where they matter."""
+    """The program minified: no comments, and only the spaces, semicolons and parentheses that it needs."""
     parts = _LITERAL.split(re.sub(r"^ *//.*\n", "", code, flags=re.MULTILINE))
     for pattern, short in _SHORTER:
         parts[::2] = [re.sub(pattern, short, part) for part in parts[::2]]

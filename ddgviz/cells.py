@@ -63,7 +63,7 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
 
 
 def draw_mark(page: Page, origin: str, right: bool, x: float, y: float) -> None:
-    """Where a draft came from: filled if it was right, hollow if not."""
+    """Draw the mark of a draft's source: filled if the draft was right, hollow if not."""
     style = {"fill": page.theme.ink} if right else {"fill": "none"}
     shape = SHAPES.get(origin, SHAPES["other"])
     where = f"translate({number(x)} {number(y)})"
@@ -71,7 +71,7 @@ def draw_mark(page: Page, origin: str, right: bool, x: float, y: float) -> None:
 
 
 def draw_box(page: Page, kind: str, place: Column, y: float, high: float, sure: float, rx: float = 6) -> None:
-    """What kind of cell this is: filled, filled and outlined, dashed, or dashed with hatched corners."""
+    """Draw the box of a cell by its kind: filled, filled and outlined, dashed, or dashed with hatched corners."""
     theme = page.theme
     inset = {"x": place.x + 0.5, "y": y + 0.5, "width": place.width - 1, "height": high - 1, "rx": rx}
     if kind == "settled":

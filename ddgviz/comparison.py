@@ -66,7 +66,7 @@ class Comparison(ipywidgets.VBox):
 
 
 def with_pictures(data: dict[str, Any] | None, comparison: Comparison) -> dict[str, Any] | None:
-    """A widget's representations, and for where no widget can run the decodings that it shows as pictures."""
+    """A widget's representations, with its decodings as pictures for pages on which no widget can run."""
     models = [picture.model for picture in (comparison.a, comparison.b)]
     drawn = [still(model)["text/html"] for model in models if model.rows and model.columns]
     return data | {"text/html": "<br>".join(drawn)} if data and drawn else data

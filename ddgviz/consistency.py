@@ -1,4 +1,4 @@
-"""What cannot be true of a run, however well formed: each complaint names its pass and place."""
+"""Checks of well-formed runs for contradictions; each error names its pass and place."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

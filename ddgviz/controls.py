@@ -1,4 +1,4 @@
-"""The panel's controls: what may be chosen, and which choice depends on which."""
+"""The panel's controls: the choices, and their dependence on each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ class Controls(ipywidgets.HBox):
     Parameters
     ----------
     choices : mapping
-        As `ddgviz.panel.Runner.choices` gives them.
+        Choices from `ddgviz.panel.Runner.choices`.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Controls(ipywidgets.HBox):
             self._offer_widths(self.choice["against_width"], owner.value)
 
     def settings(self) -> list[dict[str, Any]]:
-        """What is chosen; where two decoders are compared, the other's settings too."""
+        """The chosen settings; those of the other decoder too if two are compared."""
         chosen = {key: self.choice[key].value for key in KEYS}
         against = self.choice["against"].value
         both = [chosen]

@@ -31,7 +31,7 @@ def _value(value: object) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A picture being written: what it shows, in which colours, and the elements so far."""
+    """A picture being written: its content, its colours, and the elements so far."""
 
     model: TraceModel
     theme: Theme

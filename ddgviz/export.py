@@ -28,14 +28,14 @@ def save(
     Parameters
     ----------
     trace : anything that `ddgviz.read` takes
-        Or a race or a tour, as ``.html``; or a comparison, of `compare` or anything with ``a`` and ``b``, as ``.html``,
-        ``.svg``, ``.pdf`` or ``.png``.
+        A race or a tour is also taken, as ``.html``; a comparison too, of `compare` or anything with ``a`` and ``b``, as
+        ``.html``, ``.svg``, ``.pdf`` or ``.png``.
     path : str or Path
-        Its suffix chooses: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves, ``.tex`` for the
-        dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data, ``.json`` for
-        the trace. PDF, PNG and GIF need Chromium, GIF Pillow too.
+        File whose suffix chooses the format: ``.svg``, ``.pdf`` or ``.png`` for a picture, ``.gif`` for one that moves,
+        ``.tex`` for the dependency graph in TikZ, ``.html`` for a page, ``.graphml`` or ``.gexf`` for the graph as data,
+        ``.json`` for the trace. PDF, PNG and GIF need Chromium, GIF Pillow too.
     theme : str
-        Of a picture, one of `ddgviz.theme.THEMES`; a page follows its reader.
+        Theme of a picture, one of `ddgviz.theme.THEMES`; a page follows its reader.
     window : ((first row, end row), (first column, end column)), optional
         The part to draw, as in `ddgviz.svg`.
     animate : bool

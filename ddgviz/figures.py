@@ -24,7 +24,7 @@ _KINDS = {
     "model": ("dash", "-open", ", model"),
     "paper": ("dot", "-open", ", paper"),
 }
-"""How each kind of row is drawn: line, what its mark becomes, and what the legend adds."""
+"""Style of each kind of row: line, suffix of its mark, and the legend's addition."""
 _MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
 """Marks of groups, so that colour is never alone; the diamond is the paper's."""
 _MOST_TICKS = 12
@@ -292,7 +292,7 @@ def _systems(
 
 
 def _pareto(rows: list[dict[str, Any]], x: str, y: str) -> list[dict[str, Any]]:
-    """Rows that no other row beats in one column without losing in the other, by `x`."""
+    """The Pareto front of the rows, sorted by `x`."""
     front: list[dict[str, Any]] = []
     for row in sorted(rows, key=lambda row: (-row[x], -row[y])):
         if not front or row[y] > front[-1][y] or (row[x], row[y]) == (front[-1][x], front[-1][y]):

@@ -53,7 +53,7 @@ def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
 
 
 def kind(model: TraceModel, wanted: str = "auto") -> str:
-    """Which edges are drawn: ``measured``, ``order`` or ``none``; ``auto`` takes what was measured where there is any.
+    """Kind of edges to draw: ``measured``, ``order`` or ``none``; ``auto`` takes measured ones where there are any.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
         return [edge for edge in measured(model, redundant) if edge.source in drawn and edge.target in drawn]
     if shown == "none" or model.late:
         return []
-    # What closes a sentence that grew from both ends waited for its middle, not for what stands beside it.
+    # The tokens that close a sentence grown from both ends waited for its middle, not for their neighbours.
     last = model.columns - 1 if model.right else model.columns
     return [
         Edge(min(before, key=lambda other: (abs(other - column), -other)), column, 1.0)
@@ -99,14 +99,14 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
 
 
 def measured(model: TraceModel, redundant: bool = False) -> list[Edge]:
-    """Measured dependencies, those left out (but for `redundant`) that a way of edges at least as strong replaces."""
+    """Measured dependencies, without those implied by a path of edges at least as strong, unless `redundant` is true."""
     strong = [edge for edge in model.edges if edge["strength"] > 0]
     found = [Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"]))) for edge in strong]
     return found if redundant else _needed(found)
 
 
 def _needed(found: list[Edge]) -> list[Edge]:
-    """Edges without those that a way of edges at least as strong replaces; edges lead from left to right."""
+    """Edges without those implied by a path of edges at least as strong; edges lead from left to right."""
     into: dict[int, list[Edge]] = {}
     for edge in found:
         into.setdefault(edge.target, []).append(edge)
@@ -129,7 +129,7 @@ def _between(other: Edge, edge: Edge) -> bool:
 
 
 def meaning(model: TraceModel, wanted: str = "auto") -> str:
-    """What an edge of this trace says, for the legend."""
+    """Meaning of this trace's edges, for the legend."""
     if kind(model, wanted) == "measured":
         return MEASURED
     return ORDER_INWARD if model.right else ORDER

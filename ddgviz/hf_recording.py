@@ -1,4 +1,4 @@
-"""Records what Hugging Face's own `generate` does with a model, pass by pass, so that it can be drawn."""
+"""Records the passes of Hugging Face's own `generate`, so that they can be drawn."""
 
 import time
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Recording:
     Attributes
     ----------
     passes : list of Pass
-        Of the last `generate`.
+        Passes of the last `generate`.
     """
 
     def __init__(self, module: Any, tokenizer: Any = None) -> None:
@@ -111,7 +111,7 @@ class Recording:
         return "decoder_input_ids" if self._seq2seq else "input_ids"
 
     def _prompt(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[int]:
-        """What the model read: the source, or the text that it goes on from."""
+        """Input of the model: the source, or the text that it continues."""
         given = options.get("input_ids", options.get("inputs", args[0] if args else None))
         if given is None:
             raise fail("A recording needs the ids that the model read", sorted(options), "Pass input_ids to generate.")
@@ -174,7 +174,7 @@ class Recording:
 
 
 def _described(options: dict[str, Any], config: Any) -> tuple[str, str]:
-    """What the decoder is called, and where its drafts come from."""
+    """Name of the decoder, and the source of its drafts."""
     for name, decoder, origin in _KINDS:
         value = options.get(name)
         value = getattr(options.get("generation_config", config), name, None) if value is None else value
@@ -196,9 +196,9 @@ def _row(number: int, each: Pass, start: int, tokens: list[int], settled: int, o
     tokens : list of int
         All that were generated.
     settled : int
-        How many of them were known before the pass.
+        Number of them that were known before the pass.
     origin : str
-        Where drafts come from.
+        Source of the drafts.
     """
     end = each.past + len(each.fed)
     first = end - len(each.best) + 1 - start
@@ -247,7 +247,7 @@ def record(module: Any, tokenizer: Any = None) -> Recording:
     module : transformers.PreTrainedModel
         A model with `generate`.
     tokenizer : transformers.PreTrainedTokenizerBase, optional
-        Without one, tokens are shown by their ids.
+        Tokenizer of the model; tokens are shown by their ids if there is none.
 
     Raises
     ------

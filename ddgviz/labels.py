@@ -1,4 +1,4 @@
-"""Where names stand beside the points of a chart, so that none covers another, a mark or an error bar."""
+"""Placement of names beside the points of a chart, so that none covers another, a mark or an error bar."""
 
 from itertools import pairwise, product
 from typing import Any
@@ -69,7 +69,7 @@ def _between(a: tuple[float, float], b: tuple[float, float]) -> Box:
 
 
 def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, sides: list[list[float]]) -> list[Box]:
-    """What a point covers: its mark and its bars."""
+    """Boxes that a point covers: its mark and its bars."""
     across, up = point
     boxes = [(across - _MARK, across + _MARK, up - _MARK, up + _MARK)]
     if row.get(f"{x}_low") is not None and row.get(f"{x}_high") is not None:
@@ -82,7 +82,7 @@ def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, side
 
 
 def _cost(box: Box, taken: list[Box], shift: tuple[float, float]) -> float:
-    """What it covers of the others and what of it is outside the plot; then how far it is from its point."""
+    """Cost of a place: overlap with others and area outside the plot; then distance from its point."""
     left, right, bottom, top = box
     inside = _common(box, (0, WIDE, 0, HIGH))
     outside = (right - left) * (top - bottom) - inside

@@ -38,7 +38,7 @@ _ESCAPES = {
     **dict.fromkeys("⟩›", r"\ensuremath{\rangle}"),
     "…": r"\ldots{}",
 }
-"""What TeX would act upon, or join to its neighbour."""
+"""Characters that TeX would interpret, or join to their neighbours."""
 
 _LIBRARIES = r"\usetikzlibrary{backgrounds, fit, positioning}"
 _SCRIPTS = "% Beyond Latin letters: compile with LuaLaTeX or XeLaTeX, in a font that has the script."

@@ -1,4 +1,4 @@
-"""Where things stand: widths of columns, heights of arcs, tops of rows."""
+"""Layout of a picture: widths of columns, heights of arcs, tops of rows."""
 
 from dataclasses import dataclass
 
@@ -82,7 +82,7 @@ def _floor(widths: list[float], room: float) -> float:
 
 
 def arc_height(source: Column, target: Column) -> float:
-    """How far an arc rises: more for wide arcs, within limits."""
+    """Height of an arc: more for wide arcs, within limits."""
     return round(min(18 + 0.15 * abs(target.middle - source.middle), 84.0), 2)
 
 

@@ -1,4 +1,4 @@
-"""One sentence, three pictures: what each width and projection costs, its passes, and its active sets, with one cursor."""
+"""One sentence in three linked pictures: costs of widths and projections, passes, and active sets."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ HINT = "Choose a point: its passes stand below, and under them the same width wi
 
 
 class Weigher(Protocol):
-    """What the pictures drive, beside `panel.Runner.run`."""
+    """Interface that the pictures call, beside `panel.Runner.run`."""
 
     def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
         """Decode a sentence by windows of several widths under several projections, timed in turns.
@@ -38,7 +38,7 @@ class Weigher(Protocol):
         ...
 
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """As `panel.Runner.run`."""
+        """Decode as `panel.Runner.run` does."""
         ...
 
 
@@ -48,7 +48,7 @@ class Together(ipywidgets.VBox):
     Attributes
     ----------
     rows : list of dict
-        What was weighed, as `Weigher.weigh` gives it.
+        Measured rows of `Weigher.weigh`.
     chart : plotly.graph_objects.FigureWidget
         Time over the window's width, a curve for each projection; a click chooses a point.
     comparison : Comparison
@@ -95,7 +95,7 @@ class Together(ipywidgets.VBox):
         return self._worker is not None and self._worker.is_alive()
 
     def start(self) -> None:
-        """Measure in the background; what was under way is stopped first."""
+        """Measure in the background; a measurement under way is stopped first."""
         self.stop()
         self._stopped = threading.Event()
         self._worker = threading.Thread(target=self._work, args=(self._box.value, self._stopped), daemon=True)
@@ -187,7 +187,7 @@ class Together(ipywidgets.VBox):
         return next((row for row in self.rows if (row["width"], row["projection"]) == (width, projection)), None)
 
     def _draw(self) -> None:
-        """Decode what is chosen, and what stands beside it."""
+        """Decode the chosen setting and the one to compare it with."""
         with self._lock:
             chosen = self._row(self.choice["width"].value, self.choice["projection"].value)
             if chosen is None or self._quiet:
@@ -217,7 +217,7 @@ def _sentence(row: dict[str, Any]) -> str:
 
 
 def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Together:
-    """A chart of what widths and projections cost on one sentence, linked with the passes and active sets of each.
+    """A chart of the costs of widths and projections on one sentence, linked with the passes and active sets of each.
 
     Parameters
     ----------

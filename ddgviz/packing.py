@@ -25,7 +25,7 @@ def pack(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     Parameters
     ----------
     data : dict
-        As docs/trace.md describes it, checked.
+        Pass of docs/trace.md, checked.
 
     Returns
     -------

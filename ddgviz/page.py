@@ -1,4 +1,4 @@
-"""A page that stands alone: the picture with its script, styles and trace, and nothing fetched."""
+"""A self-contained page: the picture with its script, styles and trace; it fetches nothing."""
 
 import base64
 import hashlib

@@ -22,10 +22,10 @@ PATIENCE = 10.0
 
 
 class Runner(Protocol):
-    """What a panel drives."""
+    """Interface of a model that a panel drives."""
 
     def choices(self) -> dict[str, Any]:
-        """What may be chosen, the usual value first.
+        """Choices of each control, the usual value first.
 
         Lists under ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; what is missing is not
         offered. With ``directions`` as well (``en-de``), only those are. Under ``width`` stands the usual width of each
@@ -111,18 +111,18 @@ class Panel(ipywidgets.VBox):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is chosen."""
+        """The chosen settings."""
         return self.controls.settings()[0]
 
     @property
     def busy(self) -> bool:
-        """Whether a run is under way, or what came of it not all shown yet."""
+        """Whether a run is under way, or its result not yet completely shown."""
         with self._lock:
             return self._busy
 
     @property
     def error(self) -> str:
-        """Why the last run failed; empty if it did not."""
+        """Error of the last run; empty if it did not fail."""
         return str(self.comparison.a.notice or self.comparison.b.notice)
 
     def start(self, passes: int | None = None, by_menu: bool = False) -> None:
@@ -131,7 +131,7 @@ class Panel(ipywidgets.VBox):
         Parameters
         ----------
         passes : int, optional
-            As many, then pause.
+            Passes to take before pausing.
         by_menu : bool
             Whether a menu started it: the history keeps only the last of such runs in a row.
         """
@@ -232,7 +232,7 @@ class Panel(ipywidgets.VBox):
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Change menus without that being a choice."""
+        """Change menus without starting a run."""
         self._quiet = True
         try:
             yield
@@ -298,7 +298,7 @@ class Panel(ipywidgets.VBox):
             self.history.value = None
 
     def _settle(self, run: Run) -> None:
-        """Say what came of a run."""
+        """Show the result of a run."""
         self._busy = False
         if run.traces:
             self.trace = run.traces[0]
@@ -311,7 +311,7 @@ class Panel(ipywidgets.VBox):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Show which buttons do what."""
+        """Label and enable the buttons as the state of the run requires."""
         paused = self._busy and self._run is not None and self._run.pace.paused
         self._go.description, self._go.button_style = ("Stop", "") if self._busy else ("Translate", "primary")
         self._hold.description, self._hold.disabled = "Resume" if paused else "Pause", not self._busy

@@ -1,4 +1,4 @@
-"""Text as text: what a panel says, and the code that it shows."""
+"""Plain text widgets: a panel's messages, and the code that it shows."""
 
 import anywidget
 import traitlets
@@ -14,7 +14,7 @@ class Plain(anywidget.AnyWidget):
     value : str
         The text; a line that is empty takes no room.
     kind : str
-        What it is: ``result``, ``verdict``, ``name``; or ``code``, which is folded and has a button that copies it.
+        Kind of text: ``result``, ``verdict``, ``name``; or ``code``, which is folded and has a button that copies it.
     """
 
     _esm = script("plain")

@@ -83,7 +83,7 @@ def _runner(model: TraceModel) -> dict[str, Any]:
 
 
 def _verdict(one: TraceModel, two: TraceModel, runners: list[dict[str, Any]]) -> str:
-    """Who came first, in which times, and whether the output is the same; one race is no measurement, and gives no ratio."""
+    """The faster decoder, both times, and whether the outputs are the same; one race is no measurement, and gives no ratio."""
     fast, slow = sorted(runners, key=lambda runner: runner["seconds"])
     name = fast["name"][:1].upper() + fast["name"][1:]
     same = "same output" if judge(one, two).agreement == 1 else "another output"

@@ -1,4 +1,4 @@
-"""A blind rating of two outputs side by side, in a notebook or on a page of Voilà (paper 000, section 3.4)."""
+"""A blind rating of two outputs side by side, in a notebook or on a page of Voilà (Amer et al., 2022, section 3.4)."""
 
 import re
 from difflib import SequenceMatcher
@@ -24,13 +24,13 @@ Segments = list[tuple[str, bool]]
 
 
 class Study(Protocol):
-    """What a rating asks; ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study`` is one.
+    """Interface of a study; ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study`` satisfies it.
 
     Places count from 0 in a rater's own order.
     """
 
     def progress(self, rater: str) -> tuple[int, int]:
-        """How many pairs are rated, and of how many."""
+        """Number of rated pairs, and of all pairs."""
         ...
 
     def next_place(self, rater: str) -> int | None:
@@ -65,7 +65,7 @@ class Rating(anywidget.AnyWidget):
     Attributes
     ----------
     page : dict
-        What is on the page: texts, earlier scores, progress and, if something went wrong, a ``notice``. Nothing in it
+        Content of the page: texts, earlier scores, progress and, if something went wrong, a ``notice``. Nothing in it
         tells which system wrote which output.
     """
 
@@ -113,7 +113,7 @@ class Rating(anywidget.AnyWidget):
 
 
 def differences(one: str, two: str) -> tuple[Segments, Segments]:
-    """Both texts in parts, with what each has that the other has not; by words, spaces left aside unless they are all."""
+    """Both texts in parts, with their differences marked, by words; spaces are ignored unless they are the only difference."""
     pieces = [_WORD.findall(text) for text in (one, two)]
     words = [[piece.rstrip() for piece in part] for part in pieces]
     a, b = pieces if words[0] == words[1] else words
@@ -138,7 +138,7 @@ def rate(study: Study, rater: str) -> Rating:
     Parameters
     ----------
     study : Study
-        As ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study``.
+        Study such as ``fastdecode_lib.papers.vocabulary_clusters.ratings.Study``.
     rater : str
         Who rates; raters see the pairs in orders of their own.
 

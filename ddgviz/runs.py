@@ -1,4 +1,4 @@
-"""A run in the background, which its reader may pause, step and stop, and what is kept of it."""
+"""Runs in the background, which a reader may pause, step and stop, and their records."""
 
 import atexit
 import threading
@@ -25,12 +25,12 @@ def _stop_all() -> None:
 
 
 class Pace:
-    """How many more passes a run may take: all, some or none.
+    """Number of passes that a run may still take: all, some or none.
 
     Parameters
     ----------
     passes : int, optional
-        As many, then pause; all if left out.
+        Passes to take before pausing; all by default.
     """
 
     def __init__(self, passes: int | None = None) -> None:
@@ -90,7 +90,7 @@ class Run:
         One for each picture.
     pace : Pace
     traces : list of dict
-        Of those that have come to an end, as docs/trace.md describes them.
+        Traces of the finished runs, as docs/trace.md describes them.
     by_menu : bool
         Whether the choice in a menu started it.
     """

@@ -1,4 +1,4 @@
-"""What a trace must look like; every complaint says what is wrong, what came, and what to do."""
+"""Schema of traces; every error says what is wrong, what was received, and what to do."""
 
 import itertools
 import math
@@ -63,7 +63,7 @@ def optional(module: str, what: str) -> Any:
 
 
 def check_boxes(what: str) -> None:
-    """Refuse what consists of several widgets in a marimo notebook, which draws single ones.
+    """Refuse boxes of several widgets in a marimo notebook, which draws single ones.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def plain(value: Any) -> Any:
 
 
 def check_header(data: Mapping[str, Any]) -> None:
-    """Refuse what is no trace, or one that this version cannot read."""
+    """Refuse data that is no trace, or a trace that this version cannot read."""
     if data.get("format") != FORMAT:
         raise fail(f'Not a decoding trace: expected "format": "{FORMAT}"', data.get("format"), _HOW_TO_GET_ONE)
     version = data.get("version")
@@ -169,7 +169,7 @@ def check_iteration(data: Any, number: int) -> Iteration:
     Parameters
     ----------
     data : object
-        As in docs/trace.md, numbers finite or None.
+        Pass as in docs/trace.md, numbers finite or None.
     number : int
         Its place among the passes, from 0; named in messages.
     """
@@ -211,7 +211,7 @@ def check_iteration(data: Any, number: int) -> Iteration:
 
 
 def _place(slot: int) -> tuple[bool, int]:
-    """Its order among slots: those counted from the end come last."""
+    """Sort key of a slot: those counted from the end come last."""
     return slot < 0, slot
 
 

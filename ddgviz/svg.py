@@ -37,7 +37,7 @@ def svg(
     window : ((first row, end row), (first column, end column)), optional
         Draw a part; needed above 20,000 cells. Rows and columns count from 0, ends are left out.
     graph : {"auto", "measured", "order", "none"}
-        Which edges: measured dependencies, those of the settling order, or none; ``auto`` draws what was measured.
+        Edges to draw: measured dependencies, those of the settling order, or none; ``auto`` draws what was measured.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How a token is written: hidden characters made visible, width estimated, long text elided."""
+"""Text of tokens as drawn: hidden characters made visible, width estimated, long text elided."""
 
 import re
 from dataclasses import dataclass
@@ -86,12 +86,12 @@ def _joins(codes: list[int], index: int) -> bool:
 
 
 def label(piece: str, is_end: bool = False) -> Label:
-    """How a piece of the vocabulary is drawn.
+    """Label of a piece of the vocabulary.
 
     Parameters
     ----------
     piece : str
-        Its text; a leading ``▁`` marks the start of a word.
+        Text of the piece; a leading ``▁`` marks the start of a word.
     is_end : bool
         Whether it ends a sentence.
     """

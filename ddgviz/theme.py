@@ -18,13 +18,13 @@ class Theme:
     Attributes
     ----------
     scheme : {"light", "dark"}
-        What its paper is.
+        Brightness of the background.
     paper, ink, muted, line : str
-        The ground, what is read, what stands back, and thin lines.
+        Colours of the background, of text, of secondary text, and of thin lines.
     settled, accent : str
-        What stands and what has just happened.
+        Colours of settled tokens and of the latest changes.
     series : tuple of str
-        Curves of a chart, in order.
+        Colours of a chart's curves, in order.
     """
 
     scheme: str
@@ -86,7 +86,7 @@ COLORBLIND_DARK = Theme(
     series=("#56b4e9", "#e69f00", "#eceef0", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
 )
 THEMES = {"light": LIGHT, "dark": DARK, "print": PRINT, "colorblind": COLORBLIND, "colorblind-dark": COLORBLIND_DARK}
-"""By name. In *print* all is told by lightness, weight and dashes; *colorblind* is for every kind of colour vision."""
+"""Themes by name. *print* distinguishes by lightness, weight and dashes; *colorblind* is for every kind of colour vision."""
 
 EITHER = Theme(
     scheme="light",
@@ -97,7 +97,7 @@ EITHER = Theme(
     settled="#16918a",
     accent="#d9601c",
 )
-"""For charts, which cannot follow their surroundings: see-through, and legible on white and on black."""
+"""Theme of charts, which cannot follow their surroundings: transparent, and legible on white and on black."""
 
 
 def theme_named(name: str) -> Theme:

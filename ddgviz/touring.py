@@ -34,7 +34,7 @@ def tour(trace: Any) -> Tour:
     Parameters
     ----------
     trace : anything that `read` takes
-        Of a decoder that settles tokens as it goes: no beam search, no masks.
+        Trace of a decoder that settles tokens as it goes: no beam search, no masks.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def tour(trace: Any) -> Tour:
 
 
 def steps(model: TraceModel) -> list[dict[str, Any]]:
-    """What is said, and what is in view meanwhile."""
+    """Texts of the steps, and the view shown with each."""
     first, best = model.iterations[0], words.highlight(model, range(model.rows))
     count, reach = len(model.tokens), len(first.slots)
     drafts = [cell.column for cell in model.cells(0) if cell.kind == "draft"]

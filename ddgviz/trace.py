@@ -31,7 +31,7 @@ PLAIN = frozenset({"", "pad", "recycled", "mask"})
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the grid shows for one pass at one position.
+    """A cell of the grid: one pass at one position.
 
     Attributes
     ----------
@@ -40,15 +40,15 @@ class Cell:
     kind : str
         ``settled`` in an earlier pass, ``new``: settled in this one, ``draft``, ``masked`` or ``empty``.
     token : int
-        Its id, -1 where there is none.
+        Id of the token, -1 where there is none.
     label : Label
-        How the token is written.
+        Text of the token as drawn.
     probability, margin : float or None
-        Of the token, in the pass that computed it.
+        Probability of the token and margin over the second best, in the pass that computed it.
     draft : int
-        What stood there before the pass, -1 for nothing.
+        Token before the pass, -1 for none.
     origin : str
-        Where that draft came from.
+        Source of that draft.
     moved : bool
         Whether the pass replaced a draft that was more than padding.
     guess : str
@@ -77,9 +77,9 @@ class Node:
     token : int
     label : Label
     score : float or None
-        Of the hypothesis that ends here.
+        Score of the hypothesis that ends here.
     parent : int
-        Its place among the nodes one column to the left; -1 for none.
+        Index among the nodes one column to the left; -1 for none.
     finished, best : bool
         Whether the hypothesis ends here for good, and whether the best one runs through here.
     """
@@ -122,7 +122,7 @@ class TraceModel:
     iterations : list of Iteration
         The passes so far: the grid's rows.
     settled : dict of int to (int, int)
-        For each settled slot, the row and the entry within it that settled it. Slots below 0 count from the end.
+        Row and entry within it that settled each settled slot. Slots below 0 count from the end.
     finished : bool
         Whether the last event has come.
     """
@@ -241,7 +241,7 @@ class TraceModel:
 
     @property
     def seconds(self) -> float | None:
-        """What the passes took together; None where that of one is unknown."""
+        """Total time of the passes; None if that of one is unknown."""
         times = [row.get("seconds") for row in self._rows]
         known = [time for time in times if isinstance(time, (int, float)) and time > 0]
         return sum(known) if known and len(known) == len(times) else None
@@ -269,11 +269,11 @@ class TraceModel:
         return min(self._reach, max(LIVE_COLUMNS, len(self.settled) + LIVE_AHEAD))
 
     def slot(self, column: int) -> int:
-        """What stands in a column: a position, or one counted from the end where decoding grows from both."""
+        """Slot drawn in a column: a position, or one counted from the end where decoding grows from both ends."""
         return column if not self.right or column < self._reach else column - self.columns
 
     def column(self, slot: int) -> int:
-        """Where a slot is drawn; slots counted from the end move until the output's length is known."""
+        """Column in which a slot is drawn; slots counted from the end move until the output's length is known."""
         return slot if slot >= 0 else slot + self.columns
 
     @property
@@ -282,7 +282,7 @@ class TraceModel:
         return max(0, self._reach + self.right - self.columns) if self.complete or not self.right else 0
 
     def label(self, token: int) -> Label:
-        """How `token` is written."""
+        """Label of `token`."""
         if token < 0:
             return NOTHING
         if token not in self._labels:
@@ -333,7 +333,7 @@ class TraceModel:
         return sorted(column for column in found if column < self.columns)
 
     def blocks(self) -> list[Block]:
-        """What passes computed as one: a window pass by pass, a block of the output until it is settled."""
+        """Cells that passes computed as one: a window pass by pass, a block of the output until it is settled."""
         found: list[Block] = []
         reach: int | None = None
         for row, iteration in enumerate(self.iterations):
@@ -463,7 +463,7 @@ def _load(source: Any) -> Any:
 
 
 def _content(path: Path) -> str:
-    """What a file holds."""
+    """Content of a file."""
     expected, remedy = "A trace is read from JSON text or from a file", "Check the path, or pass the trace itself."
     try:
         if not path.is_file():

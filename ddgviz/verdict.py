@@ -15,14 +15,14 @@ Step = tuple[str, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comes of comparing two decodings.
+    """Result of comparing two decodings.
 
     Attributes
     ----------
     text : str
         A sentence or two; empty while one of them runs.
     matches : (list of int, list of int)
-        For each position of the one output, where the other has the same token, -1 for nowhere; empty when not compared.
+        Position in the other output of the same token, for each position of one; -1 for none; empty when not compared.
     agreement : float or None
         Share of positions matched, of those of the longer output; None where they are not compared.
     """
@@ -54,7 +54,7 @@ def pair_of(given: Any) -> tuple[TraceModel, TraceModel] | None:
 
 
 def pace(one: float | None, two: float | None) -> str:
-    """How long A and B took, as a sentence; empty where a time is unknown.
+    """Times of A and B as a sentence; empty if a time is unknown.
 
     A ratio is left to `fastdecode compare`: of two decodings in a row the first also warms the caches.
     """
@@ -67,7 +67,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def _steps(one: TraceModel, two: TraceModel) -> Sequence[Step]:
-    """How the one output becomes the other; tokens of different models are compared by what is written."""
+    """Edits from one output to the other; tokens of different models are compared by their text."""
     models = [trace.header["settings"].get("model") for trace in (one, two)]
     same = models[0] == models[1] and bool(models[0])
     outputs = [[token if same else trace.label(token) for token in trace.tokens] for trace in (one, two)]

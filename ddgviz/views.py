@@ -1,4 +1,4 @@
-"""Draws what stands below the graph: passes and positions, a beam's hypotheses, clusters and positions."""
+"""Draws the views below the graph: passes and positions, a beam's hypotheses, clusters and positions."""
 
 from ddgviz import layout, words
 from ddgviz.cells import draw_box, draw_cell, draw_token
@@ -31,7 +31,7 @@ def grid(page: Page, top: float) -> float:
 
 
 def _blocks(page: Page, top: float) -> None:
-    """Outlines of what was computed as one."""
+    """Draw outlines of cells that were computed as one."""
     for block in page.model.blocks():
         columns = [column for column in range(block.column, block.end_column) if column in page.placed]
         rows = [row for row in range(block.row, block.end_row) if row in page.rows]

@@ -59,16 +59,16 @@ class Picture(anywidget.AnyWidget):
     Attributes
     ----------
     view : dict
-        What the reader looks at: ``pass`` (how many are shown); with a token pinned, ``row`` and ``column``; and where
-        they are not as usual, ``graph`` (measured, order, none), ``zoom`` (1 is full size), ``brush`` (first and last
+        Current view of the reader: ``pass`` (how many are shown); with a token pinned, ``row`` and ``column``; and where
+        they are not the default, ``graph`` (measured, order, none), ``zoom`` (1 is full size), ``brush`` (first and last
         position in view), ``find``, ``cluster``, ``speed`` (0.5, 1, 2, 4) and ``loop``. Setting it moves the picture;
-        what it does not know is as usual.
+        keys left out take their defaults.
     notice : str
         A message shown above the picture, as text; empty for none.
     group : str
         Pictures of one group on a page share the token under the cursor and the pass shown; empty for none.
     match : list of int
-        For each position, where the picture it is compared with has the same token, -1 for nowhere; empty when it is
+        Position of the same token in the compared picture, for each position; -1 for none; empty when it is
         compared with none.
     palette : str
         ``auto`` follows the page, light or dark; else a theme's name.
@@ -196,11 +196,11 @@ class Picture(anywidget.AnyWidget):
                 self._wait(late, self._seal)
 
     def _is_news(self, key: str, value: Any) -> bool:
-        """Whether views have not been told these words yet."""
+        """Whether these words were not yet sent to views."""
         return value != self._said.get(key) if isinstance(value, str) else bool(value)
 
     def _wait(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
-        """Do one thing later in place of what waited before; nothing, if no time is given."""
+        """Schedule a call in place of the one that waited before; cancel it if no time is given."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What the picture says in words: headline, subtitle, and one sentence for each pass."""
+"""Texts of the picture: headline, subtitle, and one sentence for each pass."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _OPTIONS = {
 }
 QUOTED = 48
 UNKNOWN = frozenset({"<unk>", "[UNK]"})
-"""How vocabularies spell what they do not hold."""
+"""Spellings of the unknown token in vocabularies."""
 
 
 def language(code: object) -> str:
@@ -96,7 +96,7 @@ def headline(model: TraceModel) -> str:
 
 
 def nothing(model: TraceModel) -> str:
-    """What stands where no pass is shown."""
+    """Text shown before any pass."""
     if model.rows:
         return "Before the first pass."
     return "The run made no pass." if model.finished else "Waiting for the first pass."
@@ -121,7 +121,7 @@ def pass_name(model: TraceModel, row: int) -> str:
 
 
 def progress(model: TraceModel, upto: int) -> str:
-    """How far the first `upto` passes came: ``4 of 7 passes · 9 tokens · 2.25 a pass``."""
+    """Progress after the first `upto` passes: ``4 of 7 passes · 9 tokens · 2.25 a pass``."""
     if not upto:
         return ""
     shown = f"{upto} of {_count(model.rows, 'pass', 'es')}"
@@ -133,7 +133,7 @@ def progress(model: TraceModel, upto: int) -> str:
 
 
 def caption(model: TraceModel, row: int) -> str:
-    """What the pass did, as the rest of a sentence that begins with its name."""
+    """Description of a pass, as the rest of a sentence that begins with its name."""
     slots = model.iterations[row].slots
     cells = model.cells(row, [column for column in map(model.column, slots) if column < model.columns])
     new = [cell for cell in cells if cell.kind == "new"]
@@ -161,7 +161,7 @@ def caption(model: TraceModel, row: int) -> str:
 
 
 def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) -> dict[str, Any]:
-    """All that a picture says of a trace, for a view that draws it.
+    """All texts of a picture of a trace, for a view that draws it.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _beam_caption(model: TraceModel, row: int) -> str:
 
 
 def _search_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
-    """A search that keeps no account of its hypotheses: what the one that stands there added."""
+    """Caption of a search without a record of its hypotheses: the tokens that the shown one added."""
     if row + 1 == model.rows and model.complete:
         return f"settled all {_count(len(cells), 'token', 's')}: the search has ended."
     added = [cell for cell in cells if cell.draft < 0]
@@ -245,12 +245,12 @@ SCORES = frozenset({"ngram", "lexicon", "head"})
 
 
 def origin(name: str) -> str:
-    """Where drafts came from, in words: ``ngram+lexicon`` as ``n-gram + lexicon``."""
+    """Source of drafts in words: ``ngram+lexicon`` as ``n-gram + lexicon``."""
     return " + ".join(_ORIGINS.get(part, visible(part)) for part in name.split("+"))
 
 
 def origin_legend(name: str) -> str:
-    """What the legend says of drafts that came from there."""
+    """Legend of drafts from a source."""
     return f"drafted by {origin(name)}" if SCORES.issuperset(name.split("+")) else origin(name)
 
 
@@ -307,7 +307,7 @@ def _rest(new: list[Cell]) -> str:
 
 
 def beyond(model: TraceModel) -> str:
-    """How many computed positions are not drawn; empty if none."""
+    """Number of computed positions that are not drawn, in words; empty if none."""
     more = model.beyond
     if not more:
         return ""
@@ -317,7 +317,7 @@ def beyond(model: TraceModel) -> str:
 
 
 def summary(model: TraceModel, rows: range) -> tuple[str, str]:
-    """What a still picture of a whole run says: a pass by name, or nothing, and the sentence."""
+    """Text of a still picture of a whole run: the name of a pass, or nothing, and the sentence."""
     row = highlight(model, rows)
     if len(model.new_columns(row)) == 1 and not model.late:
         whole = len(rows) == model.rows

@@ -71,10 +71,10 @@ def window(
     *,
     packed: bool = True,
 ) -> "CustomGenerate":
-    """`decoding.window.Window`, as `Window.of`; without a width, what pays for the model and the size of the batch.
+    """`decoding.window.Window`, as `Window.of`; without a width, the fastest decoder known for the model and batch size.
 
-    That is what `fastdecode speedup` measured here; else `USUAL` for single sentences with a draft table; else greedy decoding,
-    which is said once.
+    That is the choice of `fastdecode speedup` on this machine; else `USUAL` for single sentences with a draft table; else
+    greedy decoding, with one warning.
     """
     if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
         return CustomGenerate(None, packed)
@@ -102,7 +102,7 @@ def decoder(spec: registry.Spec, *, packed: bool = True) -> "CustomGenerate":
     Parameters
     ----------
     spec : str or Decoder
-        As on the command line: ``"window:width=5,draft=prompt/recycled"``.
+        Spec as on the command line: ``"window:width=5,draft=prompt/recycled"``.
     packed : bool
         Run on the compiled kernels where they run the module; without it, always on the module's own tensors.
 
@@ -127,7 +127,7 @@ def decoder(spec: registry.Spec, *, packed: bool = True) -> "CustomGenerate":
 
 @dataclass(frozen=True)
 class CustomGenerate:
-    """What `generate` takes as ``custom_generate``: a decoder, None for what pays, driven by what `generate` has prepared."""
+    """A decoder as the ``custom_generate`` of `generate`, driven by what that has prepared; None chooses the fastest known."""
 
     decoder: Any
     packed: bool = True
@@ -204,7 +204,7 @@ class CustomGenerate:
         return _dictionary(sequences, rows, prompt, asked) if generation_config.return_dict_in_generate else sequences
 
     def choosing(self, *arguments: Any) -> "Choosing":
-        """What chooses the token of every slot."""
+        """Chooser of the token at every slot."""
         return Choosing(*arguments)
 
 
@@ -217,7 +217,7 @@ class Choosing:
         Hidden vectors (N, D) to logits (N, V), a new float32 tensor.
     processors : sequence of (processor, what it looks at)
     prompts : list of list of int
-        Of all rows of the batch, of which the passes have those from `first` on.
+        Prompts of all rows of the batch; the passes have the rows from `first` on.
     keep : bool
         Leave scores and logits of the last pass in `kept`, by row of the batch.
 
@@ -289,13 +289,13 @@ class _Row:
     Attributes
     ----------
     number : int
-        Of the row in the batch.
+        Index of the row in the batch.
     ids : tensor (1, longest)
         Prompt, settled tokens, padding.
     length : int
-        Of prompt and settled tokens.
+        Number of prompt and settled tokens.
     asked : tuple of str
-        What is returned, and kept, of every settled token: "scores", "logits".
+        Arrays kept and returned for every settled token: "scores", "logits".
     best : list of [float, float]
         The two best scores of every settled token, in half precision.
     """
@@ -316,7 +316,7 @@ class _Row:
         self.prompt, self.spare = self.length, self.sentence.spare
 
     def feed(self) -> Feed:
-        """What the decoder feeds."""
+        """Tokens that the decoder feeds."""
         self.fed = self.sentence.feed()
         return self.fed
 
@@ -387,13 +387,13 @@ def _name_of(dtype: Any) -> str:
 
 
 def _asked_for(config: Any) -> tuple[str, ...]:
-    """What `generate` is to return of every step."""
+    """Names of the arrays that `generate` is to return of every step."""
     named = ("scores", "logits") if config.return_dict_in_generate else ()
     return tuple(name for name in named if getattr(config, f"output_{name}"))
 
 
 def _dictionary(sequences: Any, rows: Sequence[_Row], prompt: int, asked: Sequence[str]) -> Any:
-    """What `generate` returns as a dictionary; scores and logits are zero where a row has ended."""
+    """The output of `generate` as a dictionary; scores and logits are zero where a row has ended."""
     import torch
     from transformers.generation.utils import GenerateEncoderDecoderOutput
 
@@ -478,7 +478,7 @@ def _compiled(model: Any, known: dict[str, Any]) -> Any:
 
 
 def _products(model: Any) -> "list[Tensor]":
-    """What is left of each tensor that a module decodes with: vectors as they are, of matrices a product."""
+    """Fingerprint of each tensor that a module decodes with: vectors as they are, matrices as a product."""
     import torch
 
     head, bias = private.head_of(model, called=False)
@@ -491,14 +491,14 @@ def _products(model: Any) -> "list[Tensor]":
 
 
 class _Drafting:
-    """What is at hand to draft with for the sentences of a `generate`.
+    """Draft tables and heads found for the sentences of a `generate`.
 
     Attributes
     ----------
     loaded : TranslationModel or None
         The network with the tokenizer and files of the checkpoint that the module comes from.
     direction : (source, target)
-        As the sources' tags and the forced first token say; None where they do not.
+        Languages named by the sources' tags and the forced first token; None where they name none.
     """
 
     def __init__(
@@ -545,7 +545,7 @@ class _Drafting:
         return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _frames(self, loaded: TranslationModel) -> dict[Any, tuple[np.ndarray, tuple[int, ...]]]:
-        """By direction with a draft table, what stands in front of a source and of an output."""
+        """Frames by direction with a draft table: the ids in front of a source and of an output."""
         if "frames" not in self.found:
             frames = self.found["frames"] = {}
             for pair in directions_with_tables(Path(loaded.checkpoint.folder), loaded.checkpoint.fingerprint):
@@ -556,7 +556,7 @@ class _Drafting:
         return frames_found
 
     def usual(self) -> Any:
-        """What pays, resolved; None for `generate` as it is."""
+        """The fastest decoder known, resolved; None for `generate` as it is."""
         key = "usual", self.direction, self.rows == 1
         if key not in self.found:
             self.found[key] = self._usual()
@@ -600,7 +600,7 @@ class _Drafting:
         return self.found[key]
 
     def watchers(self, chosen: Any, rows: Sequence["_Row"], memory: Any) -> list[Any]:
-        """What looks at the network's vectors for the rows: the drafters of heads."""
+        """Observers of the network's vectors for each row: the drafters of heads."""
         draft = getattr(chosen, "drafts", None)
         if draft is None or not draft.needs_head:
             return []
@@ -618,7 +618,7 @@ class _Drafting:
 
 
 def _written(folder: Path) -> int:
-    """When a folder was last changed; 0 where there is none."""
+    """Time of a folder's last change; 0 where there is none."""
     return folder.stat().st_mtime_ns if folder.is_dir() else 0
 
 
@@ -646,7 +646,7 @@ def _source(ids: "Tensor | None", inputs: dict[str, Any], padding: int) -> Sourc
 def _problems(
     model: Any, config: Any, ids: "Tensor", inputs: dict[str, Any], criteria: Any, streamer: Any, caller: dict[str, Any]
 ) -> Iterator[str]:
-    """Why this cannot be decoded, in three parts each."""
+    """Reasons why this cannot be decoded, each in three parts."""
     if not model.config.is_encoder_decoder:
         yield (
             f"custom_generate is for encoder-decoder models: got {type(model).__name__}, which has no encoder. Leave it out, or "

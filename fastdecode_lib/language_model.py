@@ -20,7 +20,7 @@ from fastdecode_lib.text.words import START, LanguageText
 BATCH = 64
 """Texts fed together."""
 RECORDED = "text"
-"""What `fastdecode record` calls the direction of a language model's contexts."""
+"""Name of the direction of a language model's contexts in `fastdecode record`."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LanguageModel:
         return found
 
     def projection(self, spec: str | Projection) -> Projection:
-        """A projection from how it is written, as in ``"quantised"`` or ``"screened:file=DIR"``; one is returned as it is."""
+        """A projection from its spec, as in ``"quantised"`` or ``"screened:file=DIR"``; a projection is returned as it is."""
         if spec == "exact":
             return self.exact
         files = ModelFiles(self.checkpoint, (None, RECORDED), end=self.constraints.end)
@@ -117,7 +117,7 @@ def load_language(name: str, *, device: str = "cpu", dtype: str = "float32") -> 
     Parameters
     ----------
     device, dtype : str
-        As for `loading.load`, of the torch engine.
+        Options of `loading.load` on the torch engine.
 
     Raises
     ------

@@ -25,7 +25,7 @@ USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
 """The order in which decoders are offered; those that the registry has beyond these follow."""
 
 WIDTHS = ("width", "block", "size")
-"""What decoders call the number of tokens, or hypotheses, that they take at once."""
+"""Options of decoders for the number of tokens, or hypotheses, that they take at once."""
 
 NARROW = {"window": 5}
 """Usual widths that are not a decoder's own default: of a window of 8, few drafts hold on a single sentence."""
@@ -44,7 +44,7 @@ def spec(decoder: str, width: int | None = None) -> str:
     decoder : str
         A name of the registry.
     width : int, optional
-        For decoders that have one; the usual one if left out.
+        Width, for decoders that have one; the usual one by default.
     """
     if decoder not in registry.DECODERS:
         raise ValueError(f"Unknown decoder: got {decoder!r}. {registry.nearest(decoder, registry.DECODERS)}")
@@ -60,7 +60,7 @@ def spec(decoder: str, width: int | None = None) -> str:
 
 
 def _width(decoder: str) -> tuple[str, Any]:
-    """What the decoder calls its width, and the usual one; an empty name if it has none."""
+    """Name of the decoder's width option, empty if it has none, and its usual value."""
     defaults: dict[str, Any] = {option.name: option.default for option in fields(registry.DECODERS[decoder])}
     option = next((name for name in WIDTHS if name in defaults), "")
     return option, NARROW.get(decoder) or defaults.get(option)
@@ -84,7 +84,7 @@ class Runner:
     _loaded: dict[tuple[str, str], TranslationModel] = field(default_factory=dict, repr=False, compare=False)
 
     def choices(self) -> dict[str, Any]:
-        """What each control may offer, the usual value first.
+        """Choices of each control, the usual value first.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Runner:
     def weigh(
         self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
     ) -> list[dict[str, Any]]:
-        """Time windows of some widths under the projections that are at hand on one sentence, in turns.
+        """Time windows of some widths under the available projections on one sentence, in turns.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Runner:
         Parameters
         ----------
         settings : mapping
-            As for `run`, with the sentence as ``text`` and, where two runs are compared, the other's settings as
+            Settings as for `run`, with the sentence as ``text`` and, where two runs are compared, the other's settings as
             ``against``.
         """
         text, against = settings.get("text", ""), settings.get("against")
@@ -222,7 +222,7 @@ class Runner:
         return "\n".join([*lines, ""])
 
     def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, checked, with usual values for those left out."""
+        """Settings, checked and completed by usual values."""
         for name in settings:
             if name not in SETTINGS:
                 raise ValueError(f"Unknown setting: got {name!r}. {registry.nearest(name, SETTINGS)}")
@@ -235,14 +235,14 @@ class Runner:
         return chosen | {name: settings.get(name) for name in ("from", "to")}
 
     def _has_what_it_needs(self, projection: str) -> bool:
-        """Whether a projection needs nothing beside the network, or what it needs is beside this one."""
+        """Whether a projection can run: it needs no files, or they are found beside this network."""
         needs = registry.projection_class(projection).needs
         if needs == "screens":
             return (screens_path(Path(self.model.checkpoint.folder), projection) / "screens.json").is_file()
         return needs == "nothing" or (needs == "lexicon" and self._has_lexicon())
 
     def _has_lexicon(self) -> bool:
-        """Whether there are candidate lists: of the words, or by draft tables."""
+        """Whether there are candidate lists, from the checkpoint's lexicon or from draft tables."""
         checkpoint = self.model.checkpoint
         places = Path(checkpoint.folder) / "draft-tables", cache_folder(checkpoint.fingerprint)
         tables = (table for place in places for table in place.glob("*.safetensors"))
@@ -257,7 +257,7 @@ class Runner:
         return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
 
     def _engine(self, engine: str, precision: str) -> str:
-        """The engine meant: of those that compute in these numbers the model's own, or the first.
+        """The engine to use for these numbers: the model's own if it computes in them, else the first that does.
 
         Raises
         ------
@@ -298,7 +298,7 @@ def events(
 ) -> Generator[dict[str, Any], None, Trace]:
     """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
 
-    With `verify`, greedy decoding's answer is in the last one. `stop` is asked after every pass; once it is true the trace
+    The last event has greedy decoding's answer if `verify` is true. `stop` is asked after every pass; once it is true the trace
     ends as interrupted.
     """
     source = session.encode_one(text)
@@ -313,7 +313,7 @@ def events(
 
 
 def _weighed(session: Session, plain: Session, batch: Source, times: np.ndarray, base: np.ndarray) -> dict[str, Any]:
-    """What came of one of the ways that are weighed."""
+    """Speedup and share of identical tokens of one measured setting."""
     (output,), (exact,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
     same = sum(a == b for a, b in zip(output.tokens, exact.tokens, strict=False)) / max(
         len(output.tokens), len(exact.tokens)

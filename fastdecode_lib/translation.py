@@ -1,4 +1,4 @@
-"""Text in, text and trace out; one file because all ways to translate go through one session."""
+"""Translation of text, with traces; one file because all ways to translate go through one session."""
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -24,7 +24,7 @@ from fastdecode_lib.trace import Trace
 FROM_FILES = ("file=", "table=", "head=", "model=")
 """Options that name what may change between two sessions."""
 SESSIONS = 4
-"""So many sessions of a model are kept for the next call."""
+"""Sessions of a model that are kept for later calls."""
 SHOWN = 64
 """Tokens of an active set that a trace names."""
 
@@ -111,7 +111,7 @@ def translate(
     source, target : str, optional
         Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
     decoder, projection : str or object
-        As on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
+        Specs as on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
         greedy, or what a model of several tokens a step or a masked one needs. Where neither is given and `speedup` has measured
         what decodes this model fastest here without changing an output, that is used.
     verify : bool
@@ -120,7 +120,7 @@ def translate(
     observe : bool
         Record probabilities and margins, which cost a sum over the vocabulary.
     batch : int, optional
-        Of several sentences, so many of like length are decoded together: up to 64, unless it is given. On the compiled
+        Sentences of similar length that are decoded together; up to 64 by default. On the compiled
         engine a sentence's output does not depend on the others; on torch the last bits of its scores may.
     threads : int, optional
         Batches in flight: all processors on the compiled engine, one on torch, which has threads of its own.
@@ -233,7 +233,7 @@ class Session:
         single: bool,
         **limits: Any,
     ) -> "Session":
-        """As `of`; with neither decoder nor projection, those that `speedup` measured for single sentences, or for batches."""
+        """Check and complete the choices as `of` does; by default the decoder and projection that `speedup` chose."""
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
@@ -246,7 +246,7 @@ class Session:
         return cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
 
     def cut_short(self, outputs: Iterable[Sequence[int]]) -> str:
-        """What to say of outputs that ran to the length limit; empty if none did."""
+        """A warning about outputs that ran to the length limit; empty if none did."""
         limit = self.constraints.limit
         cut = sum(len(tokens) >= limit for tokens in outputs) if self.constraints.exact_length is None else 0
         if not cut:
@@ -310,7 +310,7 @@ class Session:
         traces : sequence of Trace
             From `new_trace`.
         source : Source or None
-            None where the text has no content.
+            Ids of the text; None where it has no content.
         verify : bool
             Note greedy decoding's answer in the traces, where `has_greedy`.
         stop : callable
@@ -372,7 +372,7 @@ class Session:
         progress: bool = False,
         keep_done: bool = False,
     ) -> list[Hypothesis]:
-        """As `decode`, from ids; rows of length 0 in `lengths` get the empty hypothesis."""
+        """Decode ids as `decode` does; rows of length 0 in `lengths` get the empty hypothesis."""
 
         def run(rows: np.ndarray, stop: Callable[[], bool]) -> Sequence[Hypothesis]:
             return drain(self.passes(source.rows(rows)), stop, stopped=())
@@ -432,7 +432,7 @@ class Session:
         return threads if threads is not None else cores() if self.model.engine == "compiled" else 1
 
     def has_content(self, text: str) -> bool:
-        """Whether more than tag and end is left after the tokenizer's own normalisation."""
+        """Whether the tokenizer's normalisation leaves more than tag and end."""
         if not text.strip():
             return False
         return bool(self.model.tokenizer.encode([text], self.source, self.target).lengths[0] > self._least)
@@ -487,12 +487,12 @@ class Session:
 
     @property
     def has_greedy(self) -> bool:
-        """Whether the model can be decoded greedily, so that there is something to compare with."""
+        """Whether the model can be decoded greedily, for comparison."""
         return registry.usual(self.model.network) == "greedy"
 
 
 def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:
-    """What another model, by its plainest decoder, puts out for sources that are encoded for `model`.
+    """Outputs of another model, by its plainest decoder, for sources that are encoded for `model`.
 
     Raises
     ------

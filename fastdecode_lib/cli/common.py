@@ -1,4 +1,4 @@
-"""What the commands have in common: the model that is asked for, lines of files, tables on the screen."""
+"""Parts that the commands share: loading the model that is asked for, reading lines of files, printing tables."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UsageError(ValueError):
-    """What was typed makes no sense."""
+    """A command line that makes no sense."""
 
 
 def load(options: argparse.Namespace) -> Any:
@@ -27,12 +27,12 @@ def load(options: argparse.Namespace) -> Any:
 
 
 def at_low_priority() -> None:
-    """Let other processes go before this one, to its end: it works for long and nobody waits for it."""
+    """Give this process the lowest priority until it ends, for long work that nobody waits for."""
     os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def limits(options: argparse.Namespace) -> dict[str, Any]:
-    """Limits of outputs that were typed."""
+    """Limits of outputs given on the command line."""
     return {} if options.max_length is None else {"max_length": options.max_length}
 
 
@@ -50,7 +50,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def check_file(option: str, path: str | None) -> None:
-    """Refuse a file to be written, if one is named, where it could not be."""
+    """Refuse an output file that could not be written."""
     if path:
         folder = next(p for p in Path(path).absolute().parents if p.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():
@@ -75,11 +75,11 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
-"""What ddgviz.save writes of one sentence, besides the trace itself."""
+"""Formats that ddgviz.save writes for one sentence, besides the trace itself."""
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in one line; for the errors of files with what to check."""
+    """The message of an error in one line; for errors of files with advice on what to check."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename
         where = f": {name}" if name else ""
@@ -88,7 +88,7 @@ def one_line(error: Exception) -> str:
 
 
 def has_browser() -> bool:
-    """Whether there is a browser that draws PDF and PNG; where there is none, this is printed."""
+    """Whether there is a browser that draws PDF and PNG; prints a note if there is none."""
     from ddgviz.browser import find_browser
 
     try:

@@ -1,4 +1,4 @@
-"""The commands that measure: decoders on the same sentences, the width that pays, and all that makes a model faster."""
+"""The commands that measure: `compare` decoders on the same sentences, `tune` a window's width, `speedup` a model."""
 
 import argparse
 import sys
@@ -18,14 +18,14 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     compare.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     compare.set_defaults(run=_compare)
 
-    tune = commands.add_parser("tune", parents=parents, help="find the width of the window that pays on this machine")
+    tune = commands.add_parser("tune", parents=parents, help="find the fastest window width on this machine")
     tune.add_argument(
         "--source", metavar="FILE", help="text like yours, one sentence a line (default: some of our own)"
     )
     tune.add_argument(
         "--draft",
         default="auto",
-        help="such as ngram+lexicon+head (default: auto, which tries the table and the head that are at hand)",
+        help="such as ngram+lexicon+head (default: auto, which tries the draft table and head that are found)",
     )
     tune.add_argument("--runs", type=int, default=5, help="timed rounds (default: 5)")
     tune.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
@@ -37,10 +37,10 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         help="make a model faster on this machine: drafts from your text, every choice measured, output checked",
     )
     speedup.add_argument("--source", metavar="FILE", required=True, help="text like yours, one sentence a line")
-    speedup.add_argument("--minutes", type=float, default=5.0, help="about as long as it may take (default: 5)")
+    speedup.add_argument("--minutes", type=float, default=5.0, help="time to spend, approximately (default: 5)")
     speedup.add_argument("--batch", type=int, default=1, help="sentences decoded together (default: 1)")
     speedup.add_argument(
-        "--near", type=float, default=0.95, help="share of outputs that must stay the same (default: 0.95)"
+        "--near", type=float, default=0.95, help="smallest share of outputs that must stay identical (default: 0.95)"
     )
     speedup.set_defaults(run=_speedup)
 
@@ -115,7 +115,7 @@ def _speedup(options: argparse.Namespace) -> int:
 
 
 def _measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """Direction, limits and rounds, as what measures takes them."""
+    """Direction, limits and rounds as arguments of the functions that measure."""
     return {
         "source": options.source_language,
         "target": options.target_language,
@@ -128,7 +128,7 @@ def _measuring(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> int:
-    """Print what was tried and what came of it; write it where that was asked for."""
+    """Print the settings tried and the choice; write the table where that was asked for."""
     from fastdecode_lib.store import write_table
 
     rows = found.table.to_dict("records")

@@ -16,10 +16,12 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record = commands.add_parser(
         "record",
         parents=parents,
-        help="record contexts, hidden vectors with their best tokens: what vocabulary projections are fitted on",
+        help="record contexts (hidden vectors with their best tokens) to fit vocabulary projections on",
     )
     record.add_argument("--source", metavar="FILE", help="text in the source language, one sentence a line")
-    record.add_argument("--reference", metavar="FILE", help="feed these, one a line, not what the model says itself")
+    record.add_argument(
+        "--reference", metavar="FILE", help="feed these outputs, one a line, instead of the model's own"
+    )
     record.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources (default: FASTDECODE_DATA)"
     )
@@ -30,11 +32,13 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         "--decoder", metavar="NAME:key=value,...", help="default: greedy, or the plainest that fits the model"
     )
     record.add_argument("--top", type=int, default=5, help="best tokens of each context (default: 5)")
-    record.add_argument("--most", type=int, help="stop at so many contexts")
+    record.add_argument("--most", type=int, help="stop at this number of contexts")
     record.add_argument("--float16", action="store_true", help="store hidden vectors in half the space")
     record.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    record.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
-    record.add_argument("--verify", action="store_true", help="compare what is there with its checksums")
+    record.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
+    )
+    record.add_argument("--verify", action="store_true", help="check recorded contexts against their checksums")
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
 
@@ -48,7 +52,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     fit.add_argument(
         "--out",
         metavar="DIR",
-        help="default: beside the weights of a model of one's own, where the projection finds them",
+        help="default: beside the weights of your own model, where the projection finds them",
     )
     fit.add_argument(
         "--per",
@@ -56,11 +60,11 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         default="direction",
         help="default: a screen for each direction",
     )
-    fit.add_argument("--model", default="tatoeba-small", help="whose contexts they are (default: tatoeba-small)")
+    fit.add_argument("--model", default="tatoeba-small", help="model of the contexts (default: tatoeba-small)")
     fit.add_argument("--clusters", type=int, help="default: 400, learned: 100")
-    fit.add_argument("--top", type=int, help="best tokens of a context that count (default: 1, learned: 5)")
+    fit.add_argument("--top", type=int, help="best tokens of a context that become active (default: 1, learned: 5)")
     fit.add_argument("--budget", type=float, help="learned: tokens scored on average (default: 300)")
-    fit.add_argument("--rounds", type=int, help="learned: turns of algorithm 1")
+    fit.add_argument("--rounds", type=int, help="learned: rounds of algorithm 1")
     fit.add_argument(
         "--reading", choices=("literal", "linear"), help="learned: where samples stand in the loss (default: literal)"
     )
@@ -71,10 +75,14 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         help="learned: the knapsack goes on after the first token that does not fit (default: it stops)",
     )
     fit.add_argument(
-        "--least-count", type=int, help="clustered: how often best in a cluster, to be active there (default: 1)"
+        "--least-count",
+        type=int,
+        help="clustered: smallest count among a cluster's best tokens to be active in it (default: 1)",
     )
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
-    fit.add_argument("--at-least", type=int, default=0, help="fill up smaller sets (default: 0)")
+    fit.add_argument(
+        "--at-least", type=int, default=0, help="smallest size of a set; smaller ones are filled up (default: 0)"
+    )
     fit.add_argument("--seed", type=int, default=0, help="default: 0")
     fit.set_defaults(run=_fit)
 
@@ -224,7 +232,7 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _check_knobs(options: argparse.Namespace) -> None:
-    """Refuse options of another method."""
+    """Refuse options that belong to another method."""
     owners = {
         "clustered": ("clusters", ("least_count",)),
         "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),
@@ -237,7 +245,7 @@ def _check_knobs(options: argparse.Namespace) -> None:
 
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
-    """Where screens go: the folder named, or beside a model of one's own."""
+    """Folder for the screens: the one named, or beside the weights of the user's own model."""
     from fastdecode_lib.checkpoints.hub import bundled
     from fastdecode_lib.projections.screens import screens_path
     from fastdecode_lib.store import check_replaceable
@@ -253,7 +261,7 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
 
 
 def _described(screen: Any) -> str:
-    """What fitting came to, and what in it may surprise."""
+    """Summary of the fitted screens, with warnings."""
     sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
     scored, budget = screen.about["scored"], screen.about.get("budget")
     said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"

@@ -1,4 +1,4 @@
-"""The commands that make what a window drafts from: tables of n-grams and a lexicon, and draft heads."""
+"""The commands that make draft tables (n-grams and a lexicon) and draft heads, from which windows draft."""
 
 import argparse
 import os
@@ -13,7 +13,9 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
     """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
     draft_table = commands.add_parser(
-        "draft-table", parents=parents, help="count what a model says, so that a window can guess its next tokens"
+        "draft-table",
+        parents=parents,
+        help="count n-grams and word translations of a model's outputs, from which a window drafts",
     )
     draft_table.add_argument(
         "--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line"
@@ -21,7 +23,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
     draft_table.add_argument(
         "--data", metavar="DIR", help="the corpus folder: its training sources, joined (default: FASTDECODE_DATA)"
     )
-    draft_table.add_argument("--sentences", type=int, help="use so many, evenly from the first to the last")
+    draft_table.add_argument("--sentences", type=int, help="number to use, evenly spread from the first to the last")
     draft_table.add_argument("--least", type=int, default=3, help="leave out n-grams seen less often (default: 3)")
     draft_table.add_argument("--out", metavar="DIR", help="folder of the tables (default: where `window` finds them)")
     draft_table.add_argument("--vmap", metavar="FILE", help="also write the lexicon as a CTranslate2 vmap file")
@@ -31,7 +33,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
     head = commands.add_parser(
         "draft-head",
         parents=[*parents, seed],
-        help="train a small network on the frozen model that guesses its next tokens for a window",
+        help="train a draft head: a small network on the frozen model that guesses its next tokens",
     )
     head.add_argument("--source", metavar="FILE", help="unlabelled text in the source language, one sentence a line")
     head.add_argument(
@@ -41,9 +43,9 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
         "--sentences",
         type=int,
         default=6_000,
-        help="of each direction, evenly from the first to the last (default: 6000)",
+        help="number for each direction, evenly spread from the first to the last (default: 6000)",
     )
-    head.add_argument("--updates", type=int, default=1_200, help="of the training, at most (default: 1200)")
+    head.add_argument("--updates", type=int, default=1_200, help="most training updates (default: 1200)")
     head.add_argument(
         "--vocabulary", type=int, default=2_000, help="tokens drafts are taken from, the most frequent (default: 2000)"
     )

@@ -12,16 +12,18 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     evaluate = commands.add_parser(
         "evaluate",
         parents=parents,
-        help="passes, agreement and quality of decoders on many sentences: resumable, on as many workers as there are",
+        help="count passes, agreement and quality of decoders on many sentences; resumable, on any number of workers",
     )
     evaluate.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
     evaluate.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")
     evaluate.add_argument("--decoder", action="append", metavar="NAME:key=value,...", help="repeatable")
     evaluate.add_argument("--projection", action="append", metavar="NAME:key=value", help="repeatable (default: exact)")
     evaluate.add_argument("--workers", type=int, help="processes to share the work, by dask (default: this one)")
-    evaluate.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share the work")
     evaluate.add_argument(
-        "--folder", default="build/evaluate", metavar="DIR", help="what is done is kept here (default: build/evaluate)"
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share the work"
+    )
+    evaluate.add_argument(
+        "--folder", default="build/evaluate", metavar="DIR", help="folder of finished chunks (default: build/evaluate)"
     )
     evaluate.set_defaults(run=_evaluate)
 

@@ -13,7 +13,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     """Add ``experiment`` to the commands."""
     experiment = commands.add_parser("experiment", parents=parents, help="make a table or figure of a paper")
     experiment.add_argument("name", nargs="?", metavar="STEM[.TABLE]", help="e.g. start_here.comparison")
-    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list what there is")
+    experiment.add_argument("--list", dest="listing", nargs="?", const="", metavar="STEM", help="list the experiments")
     experiment.add_argument(
         "--scale", default="laptop", help="tiny (shows that it runs), laptop or paper (default: laptop)"
     )
@@ -24,11 +24,15 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     experiment.add_argument("--threads", type=int, default=1, help="threads of one step (default: 1)")
     experiment.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     experiment.add_argument("--results", metavar="DIR", help="also write each table as DIR/STEM.TABLE.SCALE.json")
-    experiment.add_argument("--resume", action="store_true", help="leave what --results has of the same run as it is")
     experiment.add_argument(
-        "--workers", type=int, help="processes that share the tables without times, by dask (default: this one)"
+        "--resume", action="store_true", help="keep tables of the same run that --results already has"
     )
-    experiment.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers share them")
+    experiment.add_argument(
+        "--workers", type=int, help="processes that share the untimed tables, by dask (default: this one)"
+    )
+    experiment.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask scheduler whose workers share them"
+    )
     experiment.set_defaults(run=_experiment)
 
 

@@ -12,12 +12,10 @@ from fastdecode_lib.cli.common import has_browser, one_line
 
 def add_commands(commands: Any) -> None:
     """Add ``figures``."""
-    figures = commands.add_parser(
-        "figures", help="write every figure in every form, and every table, of the results that come with fastdecode"
-    )
+    figures = commands.add_parser("figures", help="write all figures and tables of the bundled results in all formats")
     figures.add_argument("--out", default="build/figures", metavar="DIR", help="default: build/figures")
     figures.add_argument("--scale", default="laptop", help="tiny, laptop or paper (default: laptop)")
-    figures.add_argument("--make", action="store_true", help="make what has no result yet, too: long runs")
+    figures.add_argument("--make", action="store_true", help="also run experiments that have no result yet (long)")
     figures.add_argument(
         "--pages", action="store_true", help="write the pages of results and their charts into docs/results instead"
     )
@@ -88,7 +86,7 @@ def _figures(options: argparse.Namespace) -> int:
 
 
 def _write_index(folder: Path, written: Sequence[Path]) -> Path:
-    """A page that shows each picture and links every form of it; what has no picture is a line."""
+    """Write a page that shows each picture with links to its formats; experiments without a picture are a line."""
     from html import escape
     from urllib.parse import quote
 
@@ -132,7 +130,7 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
 
 
 def _curves(frame: Any, chart: Any) -> Any:
-    """The curves of a table, as the experiment says; None where there is nothing but gaps to draw."""
+    """The curves of a table as its experiment declares them; None if all its rows are gaps."""
     import ddgviz
 
     rows = chart.rows(frame)
@@ -156,7 +154,7 @@ def _pages() -> int:
 
 
 def _draw_charts(folder: Path) -> None:
-    """Draw the charts of the pages whose rows have changed as SVG, in one go."""
+    """Draw the charts whose rows have changed as SVG, all at once."""
     import plotly.io
 
     import ddgviz
@@ -186,7 +184,7 @@ def _draw_charts(folder: Path) -> None:
 
 
 def _frontier(rows: Any) -> Any:
-    """All methods by speed and by outputs unchanged; names of the lossless ones, which lie on a line, stand aslant above it."""
+    """All methods by speedup and share of outputs unchanged; lossless ones lie on one line, so their names are slanted."""
     import ddgviz
 
     rows = rows.dropna(subset=["unchanged"])

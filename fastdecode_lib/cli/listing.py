@@ -1,4 +1,4 @@
-"""The command that lists what there is: decoders, projections and models, by the names that other commands take."""
+"""The command that lists decoders, projections and models by the names that other commands take."""
 
 import argparse
 import shutil

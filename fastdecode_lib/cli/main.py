@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse at the door what would fail only after the work is done."""
+    """Refuse bad options before any work, those included that would fail only after it."""
     given = vars(options)
     cores = os.cpu_count() or 1
     if not 1 <= (1 if given.get("threads") is None else given["threads"]) <= cores:
@@ -101,10 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     numbers = argparse.ArgumentParser(add_help=False)
     numbers.add_argument("--engine", default="auto", help="compiled (CPU kernels), torch or auto (default: auto)")
     numbers.add_argument(
-        "--dtype", default="float32", help="of torch: float64, float32, float16 or bfloat16 (default: float32)"
+        "--dtype",
+        default="float32",
+        help="number format on torch: float64, float32, float16 or bfloat16 (default: float32)",
     )
     numbers.add_argument(
-        "--precision", default="float32", help="of the compiled engine: float32, int16 or int8 (default: float32)"
+        "--precision",
+        default="float32",
+        help="precision of the compiled engine: float32, int16 or int8 (default: float32)",
     )
     model.add_argument(
         "--threads",

@@ -15,9 +15,9 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
     train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
-    train.add_argument("--threads", type=int, help="of torch (default: 2, where there are as many)")
+    train.add_argument("--threads", type=int, help="threads of torch (default: 2, if there are as many)")
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
-    train.add_argument("--updates", type=int, help="planned length of the run; greater than before, it extends the run")
+    train.add_argument("--updates", type=int, help="planned length of the run; a larger number extends an earlier run")
     train.add_argument("--stop-at", type=int, metavar="UPDATE", help="stop at this update, to be continued later")
     train.add_argument(
         "--begin-with", metavar="MODEL", help="a model of the same preset, as load takes it, to train on"
@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
     train.add_argument(
         "--bundle", action="store_true", help="do not train: score the best checkpoint and put it into the assets"
     )
-    train.add_argument("--keep", action="store_true", help="as --bundle, into the folder weights/ of a checkout")
+    train.add_argument("--keep", action="store_true", help="like --bundle, but into the folder weights/ of a checkout")
     train.set_defaults(run=_train)
     fetch = commands.add_parser("fetch", help="download trained weights that the manifest has an address for")
     fetch.add_argument("names", nargs="*", metavar="NAME", help="without any, all trained weights are listed")

@@ -10,7 +10,7 @@ from typing import Any
 from fastdecode_lib.cli.common import PICTURES, UsageError, limits, load, read_lines
 
 PARTS = 5
-"""So many of them, the first, can show a part of a trace."""
+"""Number of them, from the first, that can show a part of a trace."""
 
 
 def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -25,7 +25,7 @@ def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _check_part(part: tuple[tuple[int, int], tuple[int, int]] | None, trace: Any) -> None:
-    """Refuse a part that holds nothing of the picture."""
+    """Refuse a part that is outside the picture."""
     passes, positions = len(trace.iterations), max(len(trace.tokens), 1)
     if part and (part[0][0] >= passes or part[1][0] >= positions):
         got = f"{part[0][0] + 1}:{part[0][1]},{part[1][0] + 1}:{part[1][1]}"
@@ -47,17 +47,17 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     translate.add_argument(
         "--decoder",
         metavar="NAME:key=value,...",
-        help="default: what speedup found, else greedy, or the plainest for the model",
+        help="default: the choice of speedup, else greedy, or the plainest for the model",
     )
     translate.add_argument("--projection", metavar="NAME:key=value", help="default: exact")
     translate.add_argument("--batch", type=int, help="lines of FILE decoded together (default: up to 64)")
     translate.add_argument(
-        "--verify", action="store_true", help="also decode greedily, and say how many outputs are the same"
+        "--verify", action="store_true", help="also decode greedily and print how many outputs are identical"
     )
     for picture in PICTURES:
-        translate.add_argument(f"--{picture}", metavar="FILE", help="show the passes in a file of this kind")
+        translate.add_argument(f"--{picture}", metavar="FILE", help="draw the passes in a file of this format")
     translate.add_argument("--trace", metavar="FILE", help="write the trace as JSON")
-    translate.add_argument("--theme", choices=tuple(THEMES), help="of a picture (default: light)")
+    translate.add_argument("--theme", choices=tuple(THEMES), help="theme of a picture (default: light)")
     translate.add_argument(
         "--part", metavar="A:B,C:D", type=_part, help="draw a part: passes A to B, positions C to D, from 1"
     )
@@ -67,15 +67,61 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 def _translate(options: argparse.Namespace) -> int:
     from fastdecode_lib.batching import cores
     from fastdecode_lib.core import Hypothesis
-    from fastdecode_lib.measuring.provenance import provenance
-    from fastdecode_lib.store import atomic_file, write_table
     from fastdecode_lib.translation import Session, typed_target
 
+    _check_options(options)
+    texts = read_lines(options.file) if options.file is not None else [options.text]
+    if options.batch is not None and (options.batch < 1 or options.file is None):
+        raise UsageError(f"--batch is at least 1, and for --file: got {options.batch}. Leave it out.")
+    model = load(options)
+    target = options.target_language or typed_target(model, texts)
+    asked = options.source_language, target, options.decoder, options.projection
+    single = options.file is None or options.batch == 1
+    session = Session.usual(model, *asked, single=single, **limits(options))
+    if _pictures(options) or options.trace:
+        trace = session.translate(texts[0], verify=True).trace
+        _check_part(options.part, trace)
+        hypotheses, batches = list(trace.hypotheses) or [Hypothesis((), None, "end")], 1
+        _draw(options, trace)
+    else:
+        progress = len(texts) > 1 and sys.stderr.isatty()
+        batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
+        hypotheses = session.decode(texts, batch=options.batch, threads=batches, progress=progress, keep_done=True)
+    tokens = [h.tokens for h in hypotheses]
+    left = sum(h.stop == "interrupted" for h in hypotheses)
+    outputs = model.texts(texts, tokens)
+    different = _different(session, texts, tokens) if options.verify and not left else None
+    if options.json:
+        _write_json(options, session, texts, outputs, tokens, different, max(batches, options.threads or 1))
+    for output in outputs:
+        print(output)
+    if note := session.cut_short(tokens):
+        print(f"fastdecode: {note}", file=sys.stderr)
+    if different is not None:
+        which = f"; different: {', '.join(map(str, different[:10]))}{' ...' * (len(different) > 10)}"
+        print(
+            f"fastdecode: {len(texts) - len(different)} of {len(texts)} outputs are greedy decoding's{which * bool(different)}",
+            file=sys.stderr,
+        )
+    if left:
+        print(f"fastdecode: interrupted, {left} of {len(texts)} lines not translated", file=sys.stderr)
+    if different and session.decoder.lossless and session.projection_name == "exact":
+        return 1
+    return 130 if left else 0
+
+
+def _pictures(options: argparse.Namespace) -> list[str]:
+    """Files of the pictures asked for."""
+    return [path for kind in PICTURES if (path := getattr(options, kind))]
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse options that do not fit each other."""
     if (options.text is None) == (options.file is None):
         raise UsageError(
             "translate needs a sentence or --file FILE, one of the two. Example: fastdecode translate 'Good morning.'"
         )
-    pictures = [path for kind in PICTURES if (path := getattr(options, kind))]
+    pictures = _pictures(options)
     if options.file is not None and (pictures or options.trace):
         raise UsageError(
             "A picture or trace shows one sentence: got --file with one. Give the sentence itself instead."
@@ -84,67 +130,48 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError("--part draws a part of a picture: got it without one. Add --svg FILE.")
     if options.theme and not pictures:
         raise UsageError("--theme is a picture's: got it without one. Add --svg FILE.")
-    texts = read_lines(options.file) if options.file is not None else [options.text]
-    left = 0
-    if options.batch is not None and (options.batch < 1 or options.file is None):
-        raise UsageError(f"--batch is at least 1, and for --file: got {options.batch}. Leave it out.")
-    model = load(options)
-    target = options.target_language or typed_target(model, texts)
-    asked = options.source_language, target, options.decoder, options.projection
-    single = options.file is None or options.batch == 1
-    session = Session.usual(model, *asked, single=single, **limits(options))
-    if pictures or options.trace:
-        result = session.translate(texts[0], verify=True)
-        _check_part(options.part, result.trace)
-        hypotheses, batches = list(result.trace.hypotheses) or [Hypothesis((), None, "end")], 1
-        for path in pictures:
-            from ddgviz.export import PICTURES as PARTLY
-            from ddgviz.export import save
 
-            part = options.part if Path(path).suffix.lower() in PARTLY else None
-            save(result.trace, path, options.theme or "light", window=part)
-        if options.trace:
-            with atomic_file(options.trace) as temporary:
-                temporary.write_text(result.trace.to_json() + "\n", encoding="utf-8")
-    else:
-        progress = len(texts) > 1 and sys.stderr.isatty()
-        batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
-        hypotheses = session.decode(texts, batch=options.batch, threads=batches, progress=progress, keep_done=True)
-    tokens = [h.tokens for h in hypotheses]
-    left = sum(h.stop == "interrupted" for h in hypotheses)
-    outputs = model.texts(texts, tokens)
-    different = _different(session, texts, tokens) if options.verify and not left else []
-    if options.json:
-        rows = [
-            {
-                "name": str(i),
-                "source": text,
-                "text": output,
-                "tokens": list(ids),
-                "cut_short": bool(session.cut_short([ids])),
-            }
-            | ({"verified": i not in different} if options.verify and not left else {})
-            for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True), 1)
-        ]
-        threads = max(batches, options.threads or 1)
-        write_table(options.json, rows, provenance(model, threads=threads))
-    for output in outputs:
-        print(output)
-    if note := session.cut_short(tokens):
-        print(f"fastdecode: {note}", file=sys.stderr)
-    if options.verify and not left:
-        which = (
-            f"; different: {', '.join(map(str, different[:10]))}{' ...' * (len(different) > 10)}" if different else ""
-        )
-        print(
-            f"fastdecode: {len(texts) - len(different)} of {len(texts)} outputs are greedy decoding's{which}",
-            file=sys.stderr,
-        )
-    if left:
-        print(f"fastdecode: interrupted, {left} of {len(texts)} lines not translated", file=sys.stderr)
-    if different and session.decoder.lossless and session.projection_name == "exact":
-        return 1
-    return 130 if left else 0
+
+def _draw(options: argparse.Namespace, trace: Any) -> None:
+    """Write the pictures of a trace, and the trace itself where that was asked for."""
+    from fastdecode_lib.store import atomic_file
+
+    for path in _pictures(options):
+        from ddgviz.export import PICTURES as PARTLY
+        from ddgviz.export import save
+
+        part = options.part if Path(path).suffix.lower() in PARTLY else None
+        save(trace, path, options.theme or "light", window=part)
+    if options.trace:
+        with atomic_file(options.trace) as temporary:
+            temporary.write_text(trace.to_json() + "\n", encoding="utf-8")
+
+
+def _write_json(
+    options: argparse.Namespace,
+    session: Any,
+    texts: Sequence[str],
+    outputs: Sequence[str],
+    tokens: Sequence[Sequence[int]],
+    different: Sequence[int] | None,
+    threads: int,
+) -> None:
+    """Write a row for each sentence; `different` as `_different` gives it, None where outputs were not compared."""
+    from fastdecode_lib.measuring.provenance import provenance
+    from fastdecode_lib.store import write_table
+
+    rows = [
+        {
+            "name": str(i),
+            "source": text,
+            "text": output,
+            "tokens": list(ids),
+            "cut_short": bool(session.cut_short([ids])),
+        }
+        | ({} if different is None else {"verified": i not in different})
+        for i, (text, output, ids) in enumerate(zip(texts, outputs, tokens, strict=True), 1)
+    ]
+    write_table(options.json, rows, provenance(session.model, threads=threads))
 
 
 def _different(session: Any, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> list[int]:

@@ -90,7 +90,7 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
     """
 
     def run(rows: np.ndarray, given_up: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        vectors_and_labels: list[tuple[np.ndarray, np.ndarray]] = []
         for first, source in row_batches(network, fed.source.rows(rows)):
             outputs = [fed.outputs[row] for row in rows[first : first + len(source)]]
             ends = np.cumsum([len(ids) for ids in outputs])
@@ -105,15 +105,15 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
             scorer = exact.bind(source)
             labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
             vectors, best = _host(hidden), np.concatenate(labels).astype(np.int32)
-            found += zip(np.split(vectors, ends[:-1]), np.split(best, ends[:-1]), strict=True)
-        return found
+            vectors_and_labels += zip(np.split(vectors, ends[:-1]), np.split(best, ends[:-1]), strict=True)
+        return vectors_and_labels
 
     lengths = [len(ids) for ids in fed.outputs]
-    found = in_batches(lengths, run, batch=BATCH)
+    recorded = in_batches(lengths, run, batch=BATCH)
     width, none = width_of(network), np.zeros((0, top), dtype=np.int32)
-    if any(length and made is None for length, made in zip(lengths, found, strict=True)):
+    if any(length and pair is None for length, pair in zip(lengths, recorded, strict=True)):
         raise KeyboardInterrupt
-    return [(np.zeros((0, width), dtype=np.float32), none) if made is None else made for made in found]
+    return [(np.zeros((0, width), dtype=np.float32), none) if pair is None else pair for pair in recorded]
 
 
 def _host(hidden: Any) -> np.ndarray:
@@ -228,8 +228,8 @@ class Translations(_Texts):
     def _outputs(
         self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
     ) -> Sequence[Sequence[int]]:
-        found = session.decode_ids(source, np.where(fits, source.lengths, 0), batch=BATCH, threads=1)
-        return [hypothesis.tokens for hypothesis in found]
+        hypotheses = session.decode_ids(source, np.where(fits, source.lengths, 0), batch=BATCH, threads=1)
+        return [hypothesis.tokens for hypothesis in hypotheses]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
     ----------
     contexts : Contexts
     method : "clustered" or "screened"
-        Papers 000 and 001.
+        Amer et al. (2022) or Chen et al. (2019).
     per : "direction", "target" or "all"
         Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.
@@ -69,14 +69,14 @@ def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: 
     """
     if not (Path(folder) / "screens.json").is_file():
         return {}
-    found = load_screens(folder)
-    for name, screen in found.items():
+    screens = load_screens(folder)
+    for name, screen in screens.items():
         if (screen.method, screen.about.get("fingerprint")) != (method, fingerprint):
             raise ValueError(
                 f"{folder} has screens of another kind or model: got {name}, {screen.method}, of "
                 f"{screen.about.get('fingerprint')}. Name another folder."
             )
-    return {name: screen for name, screen in found.items() if not any(_covers(new, name) for new in names)}
+    return {name: screen for name, screen in screens.items() if not any(_covers(new, name) for new in names)}
 
 
 def _covers(new: str, old: str) -> bool:

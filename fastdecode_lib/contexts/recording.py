@@ -144,7 +144,7 @@ class Job:
         """Record the contexts of some sentences and write them as a shard."""
         feeder, direction = self.feeder, self.directions[part.direction]
         fed = feeder.fed(direction, part.items)
-        found = hidden_and_labels(feeder.network, feeder.exact, fed, self.top)
+        vectors_and_labels = hidden_and_labels(feeder.network, feeder.exact, fed, self.top)
         lengths = [len(ids) for ids in fed.outputs]
         steps = [np.arange(length, dtype=np.int32) for length in lengths]
         where = np.empty((sum(lengths), 3), dtype=np.int32)
@@ -152,7 +152,7 @@ class Job:
         where[:, 1] = np.repeat(part.sentences, lengths)
         where[:, 2] = np.concatenate(steps)
         with np.errstate(over="ignore"):
-            hidden = np.concatenate([vectors for vectors, _ in found]).astype(self.dtype)
+            hidden = np.concatenate([vectors for vectors, _ in vectors_and_labels]).astype(self.dtype)
         if not np.isfinite(hidden).all():
             _, sentence, step = where[int(np.argmin(np.isfinite(hidden).all(1)))]
             raise ContextsError(
@@ -161,7 +161,7 @@ class Job:
             )
         arrays = {
             "hidden": hidden,
-            "labels": np.concatenate([labels for _, labels in found]),
+            "labels": np.concatenate([labels for _, labels in vectors_and_labels]),
             "gold": np.fromiter(chain.from_iterable(fed.outputs), dtype=np.int32, count=len(where)),
             "where": where,
         }

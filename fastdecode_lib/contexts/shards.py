@@ -101,15 +101,15 @@ class Shard:
             files = {f"{name}.npy": dict(note["files"][f"{name}.npy"]) for name in ARRAYS}
             shard = cls(folder, int(note["rows"]), int(note["left_out"]), files)
             sizes = {name: int(about["bytes"]) for name, about in files.items()}
-            found = {name: (folder / name).stat().st_size for name in files}
+            actual = {name: (folder / name).stat().st_size for name in files}
             of = note["recording"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(folder, f"it cannot be read ({type(error).__name__}: {error})") from error
         if of != key:
             raise _damaged(folder, f"it belongs to the recording {of!r}, not to {key!r}")
         for name, size in sizes.items():
-            if found[name] != size:
-                raise _damaged(folder, f"{name} holds {found[name]} bytes instead of {size}")
+            if actual[name] != size:
+                raise _damaged(folder, f"{name} holds {actual[name]} bytes instead of {size}")
         return shard
 
     @property
@@ -353,8 +353,8 @@ class Contexts:
         rows = np.asarray(rows)
         if rows.ndim != 1 or (len(rows) and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(self))):
             raise ValueError(f"take needs indices (n,) from 0 to {len(self) - 1}: got {rows}. Give those of this view.")
-        found = self._read(rows.astype(np.int64), ARRAYS)
-        return Block(found["hidden"], found["labels"], found["gold"], *np.ascontiguousarray(found["where"].T))
+        arrays = self._read(rows.astype(np.int64), ARRAYS)
+        return Block(arrays["hidden"], arrays["labels"], arrays["gold"], *np.ascontiguousarray(arrays["where"].T))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """All rows in order, so many at a time."""
@@ -366,18 +366,18 @@ class Contexts:
     def _read(self, rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Some arrays of some rows of this view."""
         shapes = {"hidden": (self.width,), "labels": (self.top,), "gold": (), "where": (3,)}
-        found = {
+        arrays = {
             name: np.empty((len(rows), *shapes[name]), dtype=np.float32 if name == "hidden" else np.int32)
             for name in names
         }
         if not len(rows):
-            return found
+            return arrays
         rows = rows if self.rows is None else self.rows[rows]
         number = np.searchsorted(self.offsets, rows, side="right") - 1
         order = np.argsort(number, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
             shard, local = self.shards[number[places[0]]], rows[places] - self.offsets[number[places[0]]]
-            for name, array in found.items():
+            for name, array in arrays.items():
                 values = shard.array(name)[local]
                 if values.shape[1:] != shapes[name]:
                     raise _damaged(
@@ -391,7 +391,7 @@ class Contexts:
                 if name == "where" and (values[:, 0].min() < 0 or values[:, 0].max() >= len(self.directions)):
                     raise _damaged(shard.folder, f"where.npy holds directions outside the {len(self.directions)}")
                 array[places] = values
-        return found
+        return arrays
 
     # -- views
 

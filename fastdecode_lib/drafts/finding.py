@@ -1,4 +1,4 @@
-"""What was made for a model, found by its fingerprint: draft tables, heads and measured choices, beside it or in the cache."""
+"""Find draft tables, heads and measured choices by the fingerprint of their model, beside it or in the cache."""
 
 import hashlib
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from fastdecode_lib.store import ModelFiles, read_json, read_note, user_cache
 
 
 def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
-    """The draft made ready for a model and direction: what it names is loaded, what it leaves open is looked for.
+    """Complete a draft for a model and direction: load the files it names, look for those it leaves open.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def places_of(folder: Path, fingerprint: str) -> tuple[Path, ...]:
 
 
 def speedups_folder(fingerprint: str) -> Path:
-    """Where `fastdecode speedup` keeps what it makes and finds for a model."""
+    """Folder in which `fastdecode speedup` keeps a model's drafts and choices."""
     return user_cache() / "speedups" / fingerprint
 
 
@@ -101,14 +101,14 @@ def places_in_cache(fingerprint: str) -> tuple[Path, ...]:
 
 
 def choice_file(fingerprint: str, direction: tuple[str | None, str | None], batch: int) -> Path:
-    """What was measured for a model and direction on this processor: of single sentences, or of batches."""
+    """File of the choice measured for a model and direction on this processor, for single sentences or for batches."""
     name = table_name(*direction).removesuffix(".safetensors")
     machine = hashlib.sha256(processor().encode()).hexdigest()[:8]
     return speedups_folder(fingerprint) / f"{name}.{'single' if batch == 1 else 'batches'}.{machine}.json"
 
 
 def has_choices() -> bool:
-    """Whether anything was ever measured; no fingerprint is needed to know."""
+    """Whether any choice was ever measured; needs no fingerprint."""
     return speedups_folder("").is_dir()
 
 
@@ -128,7 +128,7 @@ def measured_choice(
 
 
 def cache_folder(fingerprint: str) -> Path:
-    """Where the draft tables of a model that cannot carry them are kept."""
+    """Folder of draft tables in the user's cache, for models that cannot carry them."""
     return user_cache() / "draft-tables" / fingerprint
 
 
@@ -161,5 +161,5 @@ def find_head(folder: Path, fingerprint: str) -> Path | None:
 
 
 def default_path(fingerprint: str) -> Path:
-    """Where the head of a model that cannot carry it is kept."""
+    """File of a draft head in the user's cache, for models that cannot carry one."""
     return cache_folder(fingerprint) / FILE

@@ -41,11 +41,11 @@ class Shape:
     Attributes
     ----------
     hidden, source : int
-        Of the model's hidden vectors and of its source's vectors.
+        Widths of the model's hidden vectors and of its source's vectors.
     tokens : int
         Target vocabulary of the model.
     embedding, width, inner : int
-        Of the head's token embeddings, of its state, and of the layer before its output.
+        Widths of the head's token embeddings, of its state, and of the layer before its output.
     """
 
     hidden: int
@@ -84,7 +84,7 @@ class DraftHead:
     ----------
     shape : Shape
     tensors : dict of name to float32 array
-        As `Shape.tensors` names them.
+        Weights, named as in `Shape.tensors`.
     vocabularies : dict of target language to int64 array
         The ids that drafts are taken from, ascending; `ANY` where the model names no languages.
     about : dict

@@ -19,7 +19,7 @@ BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 HEAD_REACH, HEAD_FLOOR = 6.0, -9.0
 
 Scratch = tuple[np.ndarray, np.ndarray]
-"""What a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
+"""Buffers that a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
 
 
 class Scores:
@@ -78,7 +78,7 @@ class Scores:
             self.weights[7] = HEAD_WEIGHT
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """What a pass chose says nothing more than `token` is told."""
+        """Ignore the pass: `token` gets the output that it needs."""
 
     def token(self, before: list[int], settled: int) -> int:
         """The best token by all scores, -1 where none knows any."""
@@ -123,7 +123,7 @@ class Scores:
 
 
 def scratch_of(vocabulary: int) -> Scratch:
-    """Room for `kernels.drafts.best_token`, which leaves it as it was: one is enough for a batch."""
+    """Buffers of `kernels.drafts.best_token`, which clears them after use: one set is enough for a batch."""
     return np.zeros((4, vocabulary), dtype=np.float32), np.zeros(vocabulary, dtype=np.int64)
 
 
@@ -152,7 +152,7 @@ class _Reading:
     read: list[int] = field(default_factory=list)
 
     def copy(self) -> "_Reading":
-        """The same, to go on from."""
+        """A copy that can be read on from."""
         return _Reading(self.covered.copy(), self.aligned, self.read)
 
 
@@ -197,7 +197,7 @@ class BoundHead:
         self.key, self.value = self._matrix("key", "float32"), self._matrix("value", "float32")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy has arrays, and so addresses, of its own."""
+        """Rebuild the records of addresses: the copy's arrays are its own."""
         self.__dict__.update(state)
         self.matrices = np.stack([matrix.record for matrix in self.packed])
 
@@ -255,9 +255,9 @@ class HeadReading:
         self.fed = []
 
     def read(self, before: list[int], settled: int) -> float | None:
-        """Feed the tokens from the last settled one on that were not fed yet; the logarithm of the logits' normaliser.
+        """Feed the tokens from the last settled one on that were not fed yet; return the logarithm of the logits' normaliser.
 
-        None behind a token that the model does not have.
+        It is None behind a token that the model does not have.
         """
         if len(self.fed) < settled or self.fed != before[: len(self.fed)]:
             self.state[:] = self.first

@@ -1,4 +1,4 @@
-"""Where the drafts of a window come from; one file because the sources combine, each of them a few lines.
+"""Sources of a window's drafts; one file because they combine and each takes a few lines.
 
 A draft is written as candidates ``|`` that are verified side by side in one pass; a candidate is a list of sources ``/`` of
 which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``:
@@ -32,14 +32,14 @@ POOL = "pool"
 NAMES = (AUTO, *SLOTWISE, *SCORES, POOL)
 
 Outputs = Callable[[Source], Sequence[Sequence[int]]]
-"""What another model puts out for each sentence of a batch."""
+"""Function that gives another model's outputs for each sentence of a batch."""
 
 Candidate = list[tuple[int, str]]
-"""Tokens behind the last settled one, each with the name of where it came from."""
+"""Tokens behind the last settled one, each with the name of its source."""
 
 
 class DraftSource(Protocol):
-    """Somewhere to take a slot's draft from, for one sentence."""
+    """A source of draft tokens, slot by slot, for one sentence."""
 
     name: str
 
@@ -48,7 +48,7 @@ class DraftSource(Protocol):
         ...
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """See what a pass chose: `settled` tokens, which now end `output`, and behind them what stands there for now."""
+        """Learn from a pass: it chose `settled` tokens, which now end `output`, and unsettled ones behind them."""
         return
 
     def begin(self, vectors: np.ndarray) -> None:
@@ -74,7 +74,7 @@ class Pad(DraftSource):
 
 @dataclass
 class Recycled(DraftSource):
-    """What the previous pass said at the slot, though the tokens before it were wrong."""
+    """The previous pass's token at the slot, though tokens before it were wrong."""
 
     tail: Sequence[int] = ()
     name: str = "recycled"
@@ -103,7 +103,7 @@ class SourceCopy(DraftSource):
 
 @dataclass
 class PromptLookup(DraftSource):
-    """What follows in the source where the output's last tokens, at most `longest`, stand there; the latest place wins."""
+    """The source's continuation of the output's last tokens, at most `longest`, where they occur in it; the latest place wins."""
 
     source: list[int]
     longest: int = 3
@@ -152,10 +152,10 @@ class Pool:
         return [[(token, self.name) for token in continuation[:count]] for continuation in chosen]
 
     def begin(self, vectors: np.ndarray) -> None:
-        """Nothing is asked of the source."""
+        """Ignore the source."""
 
     def see(self, hidden: np.ndarray) -> None:
-        """Nothing is asked of the model."""
+        """Ignore the model's vectors."""
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
         """Remember what stood behind each token of the pass."""
@@ -219,7 +219,7 @@ class Drafter:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Where drafts come from: how it is written, see the head of this file, and what it draws on.
+    """The sources of drafts as written (see the head of this file), with the table, head or model that they read.
 
     Attributes
     ----------
@@ -261,13 +261,13 @@ class Draft:
 
     @cached_property
     def candidates(self) -> tuple[tuple[str, ...], ...]:
-        """For each candidate its sources; scores that are added are one source, ``"ngram+lexicon"``."""
+        """The sources of each candidate; scores that are added are one source, ``"ngram+lexicon"``."""
         automatic = "ngram+lexicon" if isinstance(self.table, DraftTable) else "recycled/pad"
         return _parsed(automatic if self.written == AUTO else self.written)
 
     @cached_property
     def parts(self) -> frozenset[str]:
-        """Everything that it names."""
+        """Names of all its sources."""
         return frozenset(part for sources in self.candidates for name in sources for part in name.split("+"))
 
     @property
@@ -277,7 +277,7 @@ class Draft:
 
     @property
     def needs_table(self) -> bool:
-        """Whether there are no drafts without a draft table."""
+        """Whether drafting is impossible without a draft table."""
         return not self.parts.isdisjoint((NGRAM, LEXICON))
 
     @property

@@ -23,17 +23,17 @@ class DraftTableError(ValueError):
 
 @dataclass(frozen=True)
 class NGrams:
-    """How often target tokens follow one and two others.
+    """Counts of target tokens that follow one and two others.
 
     Attributes
     ----------
     unigrams : float32 array (V,)
         Probability of each token.
     bigram_offsets : int64 array (V + 1,)
-        Where the bigrams behind each token stand; so for `contexts.shards`.
+        Offsets of the bigrams behind each token; see `contexts.shards`.
     bigram_ids, bigram_counts : (E2,)
     bigram_totals : float32 array (V,)
-        How often each token occurred before another, rare bigrams included.
+        Number of times that each token occurred before another, rare bigrams included.
     context_offsets : int64 array (V + 1,)
     contexts : int64 array (C,)
         The token before the previous one, ascending for each previous token.
@@ -100,7 +100,7 @@ class NGrams:
 
 @dataclass(frozen=True)
 class DraftTable:
-    """What a model's translations of unlabelled text say about its next ones, for one direction.
+    """N-grams and a lexicon counted on a model's translations of unlabelled text, for one direction.
 
     Attributes
     ----------
@@ -253,7 +253,7 @@ def _decode(codes: np.ndarray) -> np.ndarray:
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:
-    """The same in the smallest type that holds them."""
+    """The integers in the smallest type that holds them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 

@@ -1,1 +1,1 @@
-"""Measurement: time, passes, quality and provenance, and what is compared with what."""
+"""Measurement: time, passes, quality and provenance of decoders, projections and baselines."""

@@ -102,10 +102,10 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
 
     def decode(source: Source) -> tuple[int, ...]:
         tokens = [[names[i] for i in source.ids[0]]]
-        found = translator.translate_batch(
+        result = translator.translate_batch(
             tokens, target_prefix=[prefix] if prefix else None, beam_size=1, **ctranslate2_limits(constraints)
         )[0]
-        output = [ids[token] for token in found.hypotheses[0][len(prefix) :]]
+        output = [ids[token] for token in result.hypotheses[0][len(prefix) :]]
         return until_end(output, constraints)
 
     return decode
@@ -148,7 +148,7 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its advice, which are about no choice of the user's."""
+    """Silence transformers' progress bars and its advice, which concern no choice of the user."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -164,9 +164,9 @@ def _quiet() -> Iterator[None]:
 
 def until_end(tokens: list[int] | np.ndarray, constraints: Constraints) -> tuple[int, ...]:
     """The tokens before the first end of sentence."""
-    kept: list[int] = []
+    output: list[int] = []
     for token in tokens:
         if int(token) in constraints.end:
             break
-        kept.append(int(token))
-    return tuple(kept)
+        output.append(int(token))
+    return tuple(output)

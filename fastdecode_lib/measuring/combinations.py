@@ -1,4 +1,4 @@
-"""Decoders times projections times precisions of a model: which of them run, and what passes cost under each.
+"""Decoders, projections and precisions combined: which combinations run on a model, and what their passes cost.
 
 A pass over w positions costs what network and projection take for them, and N passes over W positions each, with the encoder,
 make a sentence. So a fast projection and a wide window do not simply multiply: what the projection saves is gone from every
@@ -23,7 +23,7 @@ WIDTHS = (1, 2, 3, 5, 8, 12, 20, 32)
 
 
 def named(decoder: str, projection: str, precision: str) -> str:
-    """What a combination is called: ``DECODER + PROJECTION + PRECISION``."""
+    """Name of a combination: ``DECODER + PROJECTION + PRECISION``."""
     return f"{decoder} + {projection} + {precision}"
 
 
@@ -38,11 +38,11 @@ class Combination:
     Attributes
     ----------
     decoder, projection, precision : str
-        As `registry` and `loading.load` name them.
+        Names of `registry` and `loading.load`.
     session : Session or None
-        None where it is refused.
+        Session to run it with; None where it is refused.
     refused : str
-        Why.
+        Reason of the refusal.
     """
 
     decoder: str
@@ -92,21 +92,21 @@ def combinations(
     text : str
         A sentence.
     """
-    decoders, found = tuple(decoders), list[Combination]()
+    decoders, tried = tuple(decoders), list[Combination]()
     for precision, model in models.items():
         sessions: dict[str, Session | str] = {
             name: _session(model, source, target, name, **limits) for name in decoders
         }
         for projection in projections:
             bound = _session(model, source, target, None, projection, **limits)
-            for name, own in sessions.items():
-                refused = next((why for why in (own, bound) if isinstance(why, str)), None)
+            for name, decoder_session in sessions.items():
+                refused = next((why for why in (decoder_session, bound) if isinstance(why, str)), None)
                 session = None
-                if isinstance(own, Session) and isinstance(bound, Session):
-                    session = replace(own, projection=bound.projection, projection_name=projection)
+                if isinstance(decoder_session, Session) and isinstance(bound, Session):
+                    session = replace(decoder_session, projection=bound.projection, projection_name=projection)
                     refused = _refusal(session, text)
-                found.append(Combination(name, projection, precision, None if refused else session, refused or ""))
-    return found
+                tried.append(Combination(name, projection, precision, None if refused else session, refused or ""))
+    return tried
 
 
 def _session(
@@ -117,7 +117,7 @@ def _session(
     projection: str = "exact",
     **limits: Any,
 ) -> Session | str:
-    """A session, or why there is none."""
+    """A session, or the reason why there is none."""
     try:
         return Session.of(model, source, target, decoder, projection, **limits)
     except ValueError as error:
@@ -125,7 +125,7 @@ def _session(
 
 
 def _refusal(session: Session, text: str) -> str | None:
-    """Why a session does not run, if it does not."""
+    """Reason why a session does not run; None if it does."""
     source = session.model.encode([text], session.source, session.target)
     try:
         next(session.passes(source))
@@ -136,7 +136,7 @@ def _refusal(session: Session, text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Costs:
-    """What decoding takes with a projection in a precision.
+    """Times of decoding with a projection in a precision.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Costs:
     passes : float array
         Seconds of a pass over each of `WIDTHS`, network and projection.
     beside : float
-        Seconds of a pass that are neither's.
+        Seconds of a pass outside both.
     """
 
     encoder: float
@@ -163,7 +163,7 @@ class Costs:
 def costs(
     found: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
 ) -> dict[tuple[str, str], Costs]:
-    """Measured costs by projection and precision, of those that greedy decoding runs with among some combinations.
+    """Measured costs by projection and precision, for each pair with which greedy decoding runs.
 
     Passes of each width are timed amid every text: behind the first half of what greedy decoding puts out for it. What a pass
     takes beside network and projection is read off greedy decoding under the same projection.
@@ -182,23 +182,23 @@ def costs(
         steps[projection, precision] = float(np.mean([len(output) for output in outputs]))
         if precision not in amid:
             amid[precision] = {
-                id(one): _amid(session, one, tokens) for one, tokens in zip(sources, outputs, strict=True)
+                id(item): _amid(session, item, tokens) for item, tokens in zip(sources, outputs, strict=True)
             }
             encode = session.model.network.encode
-            systems.append(System(f"encoder, {precision}", lambda one, encode=encode: (encode(one), ())[1]))  # type: ignore[misc]
+            systems.append(System(f"encoder, {precision}", lambda item, encode=encode: (encode(item), ())[1]))  # type: ignore[misc]
         systems.append(decoder_system(session, f"greedy, {label}"))
         systems += [_pass(session, amid[precision], width, f"{label}, {width}") for width in WIDTHS]
     measured = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(first.model.device), progress=progress
     )
     seconds = {m.name: float(np.median(m.seconds)) / len(sources) for m in measured}
-    made: dict[tuple[str, str], Costs] = {}
+    measured_costs: dict[tuple[str, str], Costs] = {}
     for projection, precision in greedy:
         label, encoder = f"{projection}, {precision}", seconds[f"encoder, {precision}"]
         passes = np.array([seconds[f"{label}, {width}"] for width in WIDTHS])
         beside = (seconds[f"greedy, {label}"] - encoder) / steps[projection, precision] - passes[0]
-        made[projection, precision] = Costs(encoder, passes, beside)
-    return made
+        measured_costs[projection, precision] = Costs(encoder, passes, beside)
+    return measured_costs
 
 
 def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any, np.ndarray]:
@@ -212,7 +212,7 @@ def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any,
 
 
 def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: int, name: str) -> System:
-    """A pass of some width amid the sentence that is given: network, projection, and the cache put back."""
+    """A pass of a given width in the middle of a sentence: network, projection, and the cache reset."""
     network, scorers = session.model.network, dict[int, Scorer]()
 
     def decode(source: Source) -> tuple[int, ...]:
@@ -229,5 +229,5 @@ def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: i
 
 
 def known_projections() -> tuple[str, ...]:
-    """Every projection of the registry, as it is without options, and clusters that a batch shares."""
+    """Every projection of the registry without options, and clusters shared by a batch."""
     return (*registry.PROJECTIONS, "clustered:shared=true")

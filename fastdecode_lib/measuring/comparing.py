@@ -24,11 +24,11 @@ COLUMNS = (
 )  # fmt: skip
 
 PARALLEL = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
-"""What `compare` compares where nothing else is asked for."""
+"""Decoders that `compare` compares by default."""
 
 
 def decoder_system(session: Session, name: str | None = None) -> System:
-    """A session's decoder as a system; timed bare, counted in a run of its own through the counting proxy."""
+    """A session's decoder as a system; timed without counting, and counted in a separate run through the proxy."""
     network = session.model.network
 
     def run(model: Any, source: Source) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def decoder_system(session: Session, name: str | None = None) -> System:
 
 
 def text_system(session: Session, name: str | None = None, *, batch: int = 1, threads: int = 1) -> System:
-    """A session that decodes all rows of one source as `Session.decode` does; its one output has -1 behind each row's."""
+    """A system that decodes all rows of one source as `Session.decode` does; its one output has -1 after each row's tokens."""
 
     def decode(source: Source) -> tuple[int, ...]:
         hypotheses = session.decode_ids(source, source.lengths, batch=batch, threads=threads)
@@ -98,17 +98,11 @@ def compare(
         for decoder in decoders
     ]
     greedy = Session.of(model, source, target, usual, **limits)
-    kept = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
-    if not kept:
+    with_content = [i for i, sentence in enumerate(sentences) if greedy.has_content(sentence)]
+    if not with_content:
         raise ValueError("There is nothing to compare on: got no sentence with content. Give at least one.")
-    sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in kept]
-    systems = [decoder_system(greedy, usual)]
-    for session in sessions:
-        name = session.decoder_name
-        if session.projection_name != "exact":
-            name += f"+{session.projection_name}"
-        if name not in [system.name for system in systems]:
-            systems.append(decoder_system(session, name))
+    sources = [model.encode([sentences[i]], greedy.source, greedy.target) for i in with_content]
+    systems = _decoder_systems(usual, greedy, sessions)
     systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
     measurements = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(model.device), progress=progress
@@ -117,7 +111,7 @@ def compare(
     shown = [m for m in measurements if m is not measurements[0] or usual in asked or not asked]
     rows = [_row(m, measurements[0], seed) for m in shown]
     if references is not None:
-        texts, expected = [sentences[i] for i in kept], [references[i] for i in kept]
+        texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
         for row, m in zip(rows, shown, strict=True):
             row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
     for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
@@ -126,13 +120,24 @@ def compare(
             row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
-        "sentences": len(kept),
+        "sentences": len(with_content),
         "runs": runs,
         "direction": f"{greedy.source}-{greedy.target}",
         **signatures(references is not None, greedy.target),
     }
     frame.attrs["seconds"] = {m.name: m.seconds.tolist() for m in measurements}
     return frame
+
+
+def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -> list[System]:
+    """Systems of different decoders and projections, the baseline first."""
+    systems = {usual: decoder_system(greedy, usual)}
+    for session in sessions:
+        projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
+        name = session.decoder_name + projection
+        if name not in systems:
+            systems[name] = decoder_system(session, name)
+    return list(systems.values())
 
 
 def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
@@ -154,7 +159,7 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
 
 
 def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -> float:
-    """How sure greedy decoding was where another decoder first differs from it, at most over some sentences.
+    """Largest margin of greedy decoding, over all sentences, at the first token where another decoder differs from it.
 
     A lossless decoder differs only through rounding, so that this is tiny; anything else is a fault.
     """
@@ -162,8 +167,8 @@ def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -
     largest = 0.0
     for source in sources:
         passes = list(greedy.decoder.iterate(network, greedy.projection, source, greedy.constraints, observe=True))
-        (found,) = drain(other.decoder.iterate(network, other.projection, source, other.constraints))
-        for iteration, token in zip(passes, found.tokens, strict=False):
+        (hypothesis,) = drain(other.decoder.iterate(network, other.projection, source, other.constraints))
+        for iteration, token in zip(passes, hypothesis.tokens, strict=False):
             if iteration.tokens[0] != token and iteration.margins is not None:
                 largest = max(largest, float(iteration.margins[0]))
                 break

@@ -1,4 +1,4 @@
-"""Counting: passes, positions and time of what a model and a projection are asked."""
+"""Counting: passes, positions and time of the calls of a model and a projection."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Proxy:
-    """An object that answers for another one, but for what a subclass says."""
+    """A proxy: attributes of another object, except those that a subclass replaces."""
 
     def __init__(self, inner: Any):
         self.inner = inner
@@ -27,7 +27,7 @@ class _Proxy:
 
 
 class Watched(_Proxy):
-    """A projection that adds up the seconds of its calls where they are made: amid decoding, with caches as that leaves them."""
+    """A projection that adds up the seconds of its calls within decoding, with the processor's caches as decoding leaves them."""
 
     def __init__(self, inner: Projection | Scorer, whole: "Watched | None" = None):
         super().__init__(inner)
@@ -38,7 +38,7 @@ class Watched(_Proxy):
         return Watched(self.inner.bind(source), self.whole)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        """As the inner scorer's."""
+        """Best tokens of the inner scorer, timed."""
         start = perf_counter()
         candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
         self.whole.seconds += perf_counter() - start
@@ -64,7 +64,7 @@ class WatchedModel(_Proxy):
         return self.timed("encoder", self.inner.encode, source)
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
-        """As the inner model's; copies of the state are watched."""
+        """State of the inner model, whose copies are timed."""
         return _WatchedState(self.inner.start(encoded, prefix, capacity), self)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
@@ -73,7 +73,7 @@ class WatchedModel(_Proxy):
 
 
 class _WatchedState(_Proxy):
-    """A state beside the model's watch; it keeps nothing alive that decoding lets go."""
+    """A state with the model's watch; it keeps nothing alive that decoding releases."""
 
     def __init__(self, inner: Any, watch: WatchedModel):
         super().__init__(inner)
@@ -84,7 +84,7 @@ class _WatchedState(_Proxy):
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
-    """What it takes to decode each of many texts: passes and positions counted, times not read.
+    """Count the passes and positions that each of many texts takes to decode; times are not read.
 
     Texts are decoded in batches of like length, which changes neither outputs nor counts. As in a trace, the pass over a
     forced target language is left out. Text without content takes nothing.
@@ -132,7 +132,7 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
 
 
 def _attended(session: Session, iteration: Iteration, passes: int) -> int:
-    """Entries of the decoder's cache that each position of a pass reads, so many passes standing before it.
+    """Entries of the decoder's cache that each position of a pass reads, given the number of positions before it.
 
     A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a masked model's
     targets of several lengths, the one shown stands for all.
@@ -149,13 +149,13 @@ def _attended(session: Session, iteration: Iteration, passes: int) -> int:
 
 
 class Counted(_Proxy):
-    """A model that counts its own use; every decoder is driven through it, so none can be counted wrongly."""
+    """A model that counts its own calls; every decoder is driven through it, so none can be counted wrongly."""
 
     def __init__(self, inner: Model):
         super().__init__(inner)
         self.usage = Usage()
         self.passes_of: Counter[int] = Counter()
-        """How many passes had so many rows."""
+        """Number of passes by their rows."""
 
     def encode(self, source: Source) -> Any:
         """Count one encoder call."""

@@ -1,4 +1,4 @@
-"""Which tokens of a translation depend on which; one file because replacing a token and counting what changes are one probe.
+"""Dependencies between the tokens of a translation; one file because replacing tokens and counting changes are one probe.
 
 The passes of a parallel decoder show the order in which tokens settle; this is what lies behind it (Santilli et al., "Speedup
 Analysis"). The token at slot j is replaced, all others are held at greedy decoding's, and slot i depends on slot j where
@@ -36,14 +36,14 @@ POSITIONS = 1024
 
 @dataclass(frozen=True)
 class Dependencies:
-    """How the m tokens of an output, its end included, depend on each other.
+    """Dependencies between the m tokens of an output, its end included.
 
     Attributes
     ----------
     tokens : int64 array (m,)
-        Greedy decoding's.
+        Output of greedy decoding.
     replacements : int64 array (m,)
-        What stood in the place of each while it was replaced.
+        Token that replaced each of them.
     changed : bool array (m, m)
         ``changed[j, i]``: with slot j replaced, another token is chosen at slot i. Never where i <= j.
     shift : float array (m, m)
@@ -78,15 +78,15 @@ class Dependencies:
     def edges(self, least: float = 0.25) -> list[dict[str, Any]]:
         """The dependencies of at least that strength, as `trace.Trace` has them: ``from``, ``to`` and ``strength``.
 
-        Where two tokens are nearly as good, many replacements tip the choice, and weak edges crowd the picture.
+        If two tokens are nearly as good, many replacements change the choice, and weak edges crowd the picture.
         """
         if not 0 <= least <= 1:
             raise ValueError(f"A strength is from 0 to 1, got least={least}. Use least=0 for every edge.")
-        kept = np.argwhere(self.changed & (self.strength >= least)).tolist()
-        return [{"from": j, "to": i, "strength": float(self.strength[j, i])} for j, i in kept]
+        strong = np.argwhere(self.changed & (self.strength >= least)).tolist()
+        return [{"from": j, "to": i, "strength": float(self.strength[j, i])} for j, i in strong]
 
     def shuffled(self, random: np.random.Generator) -> "Dependencies":
-        """The same effects on random pairs of slots: what distance looks like where it means nothing."""
+        """A control with the same effects on random pairs of slots, for which distance means nothing."""
         order = random.permutation(len(self.pairs[0]))
         changed, shift = self.changed.copy(), self.shift.copy()
         for effect in (changed, shift):
@@ -108,7 +108,7 @@ def dependencies(session: Session, text: str, replace: str = "padding") -> Depen
         Model, direction, projection and constraints; its decoder is not asked.
     text : str
     replace : {"padding", "runner_up"}
-        What replaces a token: padding, or the second best token that the constraints allow in its place.
+        Replacement of a token: padding, or the second best token that the constraints allow in its place.
     """
     _check("replacement", replace, REPLACEMENTS)
     source = session.model.encode([text], session.source, session.target)
@@ -173,10 +173,10 @@ class _Forced:
     def look(
         self, targets: np.ndarray, row: np.ndarray, slot: np.ndarray, tokens: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What is chosen at N places of some targets, and the log-probabilities of given tokens there: (N,) each."""
+        """Tokens chosen at N places of some targets, and log-probabilities of given tokens there: (N,) each."""
         if len(targets) > 1 and "ragged" not in self.model.supports:
-            own = [row == number for number in range(len(targets))]
-            parts = [self.look(targets[i : i + 1], 0 * row[at], slot[at], tokens[at]) for i, at in enumerate(own)]
+            of_target = [row == number for number in range(len(targets))]
+            parts = [self.look(targets[i : i + 1], 0 * row[at], slot[at], tokens[at]) for i, at in enumerate(of_target)]
             return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         hidden = self.feed(targets)[row, slot]
         chosen = choose(self.scorer, hidden, slot, self.constraints, observe=False).tokens
@@ -205,17 +205,17 @@ def statistics(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """How often a choice changes at which distance, and how many tokens are independent of the one before.
+    """Share of choices that change by distance, and share of tokens that are independent of the one before.
 
     Parameters
     ----------
     texts : sequence of str
-        Those without content are left out. Pairs of all sentences count alike, so long sentences weigh more.
+        Sentences; those without content are left out. Pairs of all sentences count alike, so long sentences weigh more.
     control : {"none", "shuffled", "random_weights"}
-        The same effects on random pairs of slots of their sentence; or the same outputs under `random_model` and its exact
+        Control: the same effects on random pairs of slots of their sentence; or the same outputs under `random_model` and its exact
         projection.
     seed : int
-        Of the control.
+        Seed of the control.
 
     Returns
     -------
@@ -227,15 +227,15 @@ def statistics(
     from tqdm.auto import tqdm
 
     _check("control", control, CONTROLS)
-    kept = [text for text in texts if session.has_content(text)]
-    if not kept:
+    with_content = [text for text in texts if session.has_content(text)]
+    if not with_content:
         raise ValueError("There is nothing to measure: got no sentence with content. Give at least one.")
     other = session
     if control == "random_weights":
         random = random_model(session.model, seed)
         other = dataclasses.replace(session, model=random, projection=registry.projection("exact", random.network))
-    found: list[Dependencies] = []
-    for number, text in enumerate(tqdm(kept, unit="sentence", disable=not progress)):
+    measurements: list[Dependencies] = []
+    for number, text in enumerate(tqdm(with_content, unit="sentence", disable=not progress)):
         measured = dependencies(session, text, replace)
         if control == "random_weights":
             source = session.model.encode([text], session.source, session.target)
@@ -243,18 +243,18 @@ def statistics(
             measured = forced.replacing(measured.tokens, measured.replacements)
         elif control == "shuffled":
             measured = measured.shuffled(np.random.default_rng((seed, number)))
-        found.append(measured)
-    distance = np.concatenate([np.subtract(*reversed(d.pairs)) for d in found])
-    changed = np.concatenate([d.changed[d.pairs] for d in found])
-    kind = np.concatenate([word_classes(session, d.tokens)[1:] for d in found])
-    alone = np.concatenate([d.independent for d in found])
+        measurements.append(measured)
+    distance = np.concatenate([np.subtract(*reversed(d.pairs)) for d in measurements])
+    changed = np.concatenate([d.changed[d.pairs] for d in measurements])
+    kind = np.concatenate([word_classes(session, d.tokens)[1:] for d in measurements])
+    alone = np.concatenate([d.independent for d in measurements])
     groups = [("changed", name, changed[(distance >= a) & (distance <= b)]) for name, (a, b) in DISTANCES.items()]
     groups += [("changed", "all", changed)]
     groups += [("independent", name, alone[kind == name]) for name in WORD_CLASSES] + [("independent", "all", alone)]
     about = (f"{session.model.name} {session.source}-{session.target}", replace, control)
     rows = [(*about, *group, hits.mean() if len(hits) else math.nan, len(hits)) for *group, hits in groups]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    frame.attrs["provenance"] = provenance(session.model, seed=seed) | {"sentences": len(kept)}
+    frame.attrs["provenance"] = provenance(session.model, seed=seed) | {"sentences": len(with_content)}
     return frame
 
 
@@ -268,7 +268,7 @@ def word_classes(session: Session, tokens: np.ndarray) -> np.ndarray:
 
 
 def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
-    """The same architecture with the numbers of each weight in random order, so that only their scale is left."""
+    """The model with the numbers of each weight in random order, so that only architecture and scale are left."""
     if model.checkpoint.family not in FAMILIES or model.engine not in ("torch", "compiled"):
         raise ValueError(
             f"Random weights need a model on an engine of ours: got {model.name!r} on the engine {model.engine}. Load a "

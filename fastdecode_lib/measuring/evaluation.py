@@ -1,8 +1,8 @@
-"""Many sentences under many decoders, over as many workers as there are: counted and scored, never timed, and resumable."""
+"""Evaluation of many sentences under many decoders on any number of workers: counted and scored, not timed; resumable."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,17 +34,17 @@ Way = tuple[str | None, str]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs besides the sentences: names alone, so that each process loads the model for itself.
+    """Settings that a worker gets with the sentences: names only, so that each process loads the model itself.
 
     Attributes
     ----------
     model : str
     settings : tuple of (name, value)
-        Of `loading.load`.
+        Options of `loading.load`.
     direction : (source, target)
     limits : tuple of (name, value)
     fitted : (fingerprint, parts)
-        Of the weights and of what is fitted beside them, so that a model kept in memory is of what is in the files.
+        Hashes of the weights and of the files fitted on them, so that a model kept in memory never outlives its files.
     """
 
     model: str
@@ -54,27 +54,27 @@ class Job:
     fitted: tuple[str, str] = ("", "")
 
     def session(self, way: Way) -> Session:
-        """How a decoder and projection are run."""
+        """The session that runs a decoder and projection."""
         decoder, projection = way
         model = _loaded(self.model, self.settings, self.fitted)
         return Session.of(model, *self.direction, decoder, projection, **dict(self.limits))
 
     def __call__(self, task: "Task") -> list[dict[str, Any]]:
-        """What decoding each sentence of a task took and gave."""
+        """Counts and output of each sentence of a task."""
         frame = count(_session(self, task.way), task.texts)[list(COLUMNS)]
         return [{name: _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some sentences under one decoder and projection, and the file of what comes of them."""
+    """Some sentences under one decoder and projection, and the file of their rows."""
 
     way: Way
     texts: tuple[str, ...]
     path: Path
 
     def kept(self) -> list[dict[str, Any]] | None:
-        """What is in the file, if it is there and whole."""
+        """Rows of the file; None if it is missing or damaged."""
         try:
             rows: list[dict[str, Any]] = read_json(self.path)["rows"]
         except (ValueError, KeyError, TypeError):
@@ -104,21 +104,21 @@ def evaluate(
     progress: bool = False,
     **limits: Any,
 ) -> "pd.DataFrame":
-    """Decode sentences by every decoder with every projection, and count and score what comes of it.
+    """Decode sentences by every decoder with every projection; count passes and score outputs.
 
-    What is done is kept in `folder`, chunk by chunk, under a name that follows from model, settings and sentences: a run that
-    was stopped or killed goes on where it was, and the rows are the same for any number of workers.
+    Finished chunks are kept in `folder` under a name that follows from model, settings and sentences: a run that was stopped
+    or killed continues where it was, and the rows are the same for any number of workers.
 
     Parameters
     ----------
     model : str
-        As `fastdecode_lib.load` takes it; each worker loads it for itself.
+        Name, folder or hub id for `fastdecode_lib.load`; each worker loads it for itself.
     references : sequence of str, optional
-        For BLEU and chrF.
+        References for BLEU and chrF.
     settings : mapping, optional
         ``device``, ``engine``, ``dtype`` and ``precision`` of `load`.
     workers, scheduler
-        As for `workers.over`.
+        Arguments of `workers.over`.
     chunk : int
         Sentences of a task.
 
@@ -154,33 +154,34 @@ def evaluate(
         tuple(sorted(limits.items())),
         (checkpoint.fingerprint, parts),
     )
-    sessions: dict[Way, Session] = {}
-    for way in product(decoders, projections):
-        session = job.session(way)
-        if _name(session) not in map(_name, sessions.values()):
-            sessions[way] = session
-    ways = list(sessions)
-    tasks = {
-        way: [
-            Task(way, part, Path(folder) / checkpoint.fingerprint / f"{_key(job, way, part)}.json")
-            for part in (tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk))
-        ]
-        for way in ways
-    }
-    everything = [task for own in tasks.values() for task in own]
+    sessions = _sessions(job, product(decoders, projections))
+    chunks = [tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
+    place = Path(folder) / checkpoint.fingerprint
+    tasks = {way: [Task(way, part, place / f"{_key(job, way, part)}.json") for part in chunks] for way in sessions}
+    everything = [task for way_tasks in tasks.values() for task in way_tasks]
     missing = [task for task in everything if task.kept() is None]
     with (
-        closing(over(job, missing, workers=workers, scheduler=scheduler)) as made,
+        closing(over(job, missing, workers=workers, scheduler=scheduler)) as finished,
         tqdm(total=len(everything), initial=len(everything) - len(missing), unit="chunk", disable=not progress) as bar,
     ):
         for task in missing:
-            task.keep(next(made))
+            task.keep(next(finished))
             bar.update()
     frames = {
-        _name(sessions[way]): pd.DataFrame([row for task in own for row in task.kept() or ()])
-        for way, own in tasks.items()
+        _name(sessions[way]): pd.DataFrame([row for task in way_tasks for row in task.kept() or ()])
+        for way, way_tasks in tasks.items()
     }
-    return _table(frames, sessions, references, provenance(sessions[ways[0]].model, threads=1))
+    first = next(iter(sessions.values()))
+    return _table(frames, sessions, references, provenance(first.model, threads=1))
+
+
+def _sessions(job: Job, ways: Iterable[Way]) -> dict[Way, Session]:
+    """A session for each decoder and projection; those of one name once."""
+    sessions: dict[str, tuple[Way, Session]] = {}
+    for way in ways:
+        session = job.session(way)
+        sessions.setdefault(_name(session), (way, session))
+    return dict(sessions.values())
 
 
 def _table(
@@ -217,7 +218,7 @@ def _name(session: Session) -> str:
 
 
 def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
-    """A hash of this version and of what is fitted beside the weights: screens, draft tables and heads, files and models named."""
+    """A hash of this version and of all files fitted on the weights: screens, draft tables and heads, files and models named."""
     named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
     others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
     digest = hashlib.sha256(__version__.encode())
@@ -232,9 +233,9 @@ def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
 
 
 def _key(job: Job, way: Way, texts: Sequence[str]) -> str:
-    """A name that follows from everything that the rows follow from."""
-    told = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
-    return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:24]
+    """A name for a task: a hash of everything that determines its rows."""
+    determining = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
+    return hashlib.sha256(json.dumps(determining, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
 def _plain(value: Any) -> Any:
@@ -244,12 +245,12 @@ def _plain(value: Any) -> Any:
 @lru_cache(maxsize=2)
 def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str, str]) -> TranslationModel:
     """The model of a name, once for each state of its files."""
-    found = load(model, **dict(settings))
-    if found.engine == "torch":
+    loaded = load(model, **dict(settings))
+    if loaded.engine == "torch":
         import torch
 
         torch.set_num_threads(1)
-    return found
+    return loaded
 
 
 @lru_cache(maxsize=8)

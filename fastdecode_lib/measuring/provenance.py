@@ -40,16 +40,16 @@ def versions() -> dict[str, str]:
 
     from fastdecode_lib import __version__
 
-    found = {"fastdecode": __version__}
+    installed = {"fastdecode": __version__}
     packages = (
         "numpy", "numba", "torch", "transformers", "sentencepiece", "ctranslate2", "sacrebleu", "faiss-cpu", "scann",
     )  # fmt: skip
     for package in packages:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def device_name(device: str) -> str:
@@ -62,7 +62,7 @@ def device_name(device: str) -> str:
 
 
 def cpu_features() -> list[str]:
-    """Instruction sets that matter for decoding, as the kernel names them; empty where it does not tell."""
+    """Instruction sets that matter for decoding, as the system's kernel names them; empty where it names none."""
     wanted = (
         "avx2",
         "avx512f",

@@ -20,7 +20,7 @@ UNSPACED |= dict.fromkeys(("ja", "jpn", "jap", "th", "tha", "lo", "lao", "km", "
 
 
 def bleu_tokenizer(language: str | None) -> str:
-    """The name of the tokenizer by which sacrebleu computes BLEU of a language: of codes like ``ja``, ``zho_Hans``, ``zh_CN``."""
+    """The name of sacrebleu's tokenizer for a language, from a code such as ``ja``, ``zho_Hans`` or ``zh_CN``."""
     return UNSPACED.get((language or "").replace("-", "_").split("_")[0].lower(), "13a")
 
 
@@ -46,9 +46,9 @@ def paired_quality(
     samples: int = 1_000,
     language: str | None = None,
 ) -> dict[str, dict[str, float | None]]:
-    """BLEU and chrF of several systems with 95% intervals, and how likely each one's distance to `against` is by chance.
+    """BLEU and chrF of several systems with 95% intervals, and p-values of each one's distance to `against`.
 
-    Paired bootstrap of sacrebleu; that one's own ``bleu_p`` and ``chrf_p`` are None; all are where it is missing.
+    Paired bootstrap of sacrebleu. ``bleu_p`` and ``chrf_p`` are None for `against` itself, and for all if it is missing.
     """
     PairedTest = optional("sacrebleu.significance", "evaluation").PairedTest
     if not outputs:
@@ -65,7 +65,7 @@ def paired_quality(
             del os.environ["SACREBLEU_SEED"]
         else:
             os.environ["SACREBLEU_SEED"] = before
-    found: dict[str, dict[str, float | None]] = {}
+    scores: dict[str, dict[str, float | None]] = {}
     for place, name in enumerate(names):
         row: dict[str, float | None] = {}
         for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
@@ -73,8 +73,8 @@ def paired_quality(
             row |= {key: result.score, f"{key}_low": result.mean - result.ci, f"{key}_high": result.mean + result.ci}
             known = against in outputs and result.p_value is not None
             row[f"{key}_p"] = float(np.asarray(result.p_value)) if known else None
-        found[name] = row
-    return found
+        scores[name] = row
+    return scores
 
 
 def signatures(scored: bool = True, language: str | None = None) -> dict[str, str]:

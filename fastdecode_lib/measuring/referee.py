@@ -24,13 +24,13 @@ NOISY = 0.10
 
 @dataclass(frozen=True)
 class System:
-    """Something that decodes one sentence: ids in, ids out (without the end)."""
+    """A system under test, which decodes one sentence: ids in, ids out (without the end)."""
 
     name: str
     decode: Callable[[Source], tuple[int, ...]]
     count: Callable[[Source], Usage] | None = None
     timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[int, ...], ...]]] | None = None
-    """Where a system lives in another process: decodes all sentences there with `stopwatch`; seconds and outputs."""
+    """For a system in another process: decodes all sentences there with `stopwatch` and returns seconds and outputs."""
 
 
 def measure(
@@ -90,15 +90,15 @@ def measure(
     return measurements
 
 
-def noisy(*found: Measurement) -> bool:
-    """Whether any of the measurements that a ratio is of spreads over more than `NOISY`."""
-    return any(spread(one.seconds) > NOISY for one in found)
+def noisy(*measurements: Measurement) -> bool:
+    """Whether the spread of any of a ratio's measurements exceeds `NOISY`."""
+    return any(spread(measurement.seconds) > NOISY for measurement in measurements)
 
 
 def stopwatch(
     decode: Callable[[S], T], sources: Sequence[S], synchronise: Callable[[], None] = lambda: None
 ) -> tuple[float, tuple[T, ...]]:
-    """Seconds that it takes to decode some sources one after another, and what comes of each."""
+    """Seconds to decode some sources one after another, and the output of each."""
     synchronise()
     start = perf_counter()
     decoded = tuple(decode(source) for source in sources)
@@ -130,7 +130,7 @@ def bootstrap_ratio(
 
 
 def synchroniser(device: str) -> Callable[[], None]:
-    """Waits for a device to finish; on the CPU there is nothing to wait for."""
+    """A function that waits for a device to finish; on the CPU it does nothing."""
     if device.startswith("cuda"):
         import torch
 
@@ -140,7 +140,7 @@ def synchroniser(device: str) -> Callable[[], None]:
 
 @contextmanager
 def _fixed_threads(threads: int) -> Iterator[None]:
-    """The same number of threads for torch and the linear algebra below numpy."""
+    """Set one number of threads for torch and for numpy's linear algebra."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -155,7 +155,7 @@ def _fixed_threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Nothing is collected but by hand, and then only what was made since: what is there already would be searched in vain."""
+    """Turn automatic garbage collection off, and freeze the objects there are: searching them again would find nothing."""
     enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.collect()
     if not frozen:

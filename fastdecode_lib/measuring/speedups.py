@@ -49,11 +49,11 @@ def fastest(
     Parameters
     ----------
     models : mapping of precision to TranslationModel
-        The same weights, the most precise first: greedy decoding by that one is what all are compared with.
+        The same weights, the most precise first: its greedy decoding is the baseline of all.
     texts : sequence of str
         Sentences with content.
     near : float
-        Share of outputs that must be greedy decoding's for a loss to be next to none.
+        Smallest share of outputs identical to greedy decoding's for a combination to count as nearly lossless.
 
     Returns
     -------
@@ -62,12 +62,12 @@ def fastest(
         again ``speedup_low, speedup_high``; ``unchanged``: share of outputs that are greedy decoding's in the first precision,
         ``lossless``: whether all are greedy decoding's in its own; ``note``.
     dict
-        By precision the name of the fastest lossless combination, greedy decoding if none is faster; under ``"near"`` the
-        fastest of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
+        Name of the fastest lossless combination by precision, greedy decoding if none is faster; under ``"near"`` the fastest
+        of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
     """
-    found = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
-    combination = {c.name: c for c in found}
-    running = {c.name: c.session for c in found if c.session is not None}
+    tried = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
+    combination = {c.name: c for c in tried}
+    running = {c.name: c.session for c in tried if c.session is not None}
     first = next(iter(models))
     plain = named("greedy", "exact", first)
     if plain not in running:
@@ -106,7 +106,7 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
     outputs = {name: _sentences(m.outputs[0]) for name, m in looks.items()}
     rows = []
     for c in running:
-        name, own = c.name, outputs[named("greedy", "exact", c.precision)]
+        name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
         rows.append(
             {
                 "name": name,
@@ -117,34 +117,34 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
                 "speedup_low": np.nan,
                 "speedup_high": np.nan,
                 "unchanged": float(np.mean([a == b for a, b in zip(outputs[name], outputs[plain], strict=True)])),
-                "lossless": c.keeps_outputs and outputs[name] == own,
-                "note": "differs by rounding" if c.keeps_outputs and outputs[name] != own else "",
+                "lossless": c.keeps_outputs and outputs[name] == greedy_outputs,
+                "note": "differs by rounding" if c.keeps_outputs and outputs[name] != greedy_outputs else "",
             }
         )
     return pd.DataFrame(rows).sort_values("speedup", ascending=False, ignore_index=True)
 
 
 def _sentences(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """The outputs that `text_system` puts behind each other."""
+    """Split the concatenated outputs of `text_system`."""
     ends = np.flatnonzero(np.array(tokens) == -1)
     return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
 
 
-def _put(table: "pd.DataFrame", name: str, plain: Measurement, own: Measurement, seed: int) -> None:
-    """Put what the longer timing gave into the table."""
-    low, high = bootstrap_ratio(plain.seconds, own.seconds, seed)
+def _put(table: "pd.DataFrame", name: str, plain: Measurement, measurement: Measurement, seed: int) -> None:
+    """Put the results of the longer timing into the table."""
+    low, high = bootstrap_ratio(plain.seconds, measurement.seconds, seed)
     row = table["name"] == name
     table.loc[row, ["speedup", "speedup_low", "speedup_high"]] = [
-        float(np.median(plain.seconds) / np.median(own.seconds)),
+        float(np.median(plain.seconds) / np.median(measurement.seconds)),
         low,
         high,
     ]
-    if noisy(plain, own):
+    if noisy(plain, measurement):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
 
 def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], precision: str, seed: int) -> str:
-    """The fastest combination of a precision that changes nothing, if it is surely faster than greedy decoding."""
+    """The fastest lossless combination of a precision, if it is significantly faster than greedy decoding."""
     greedy = named("greedy", "exact", precision)
     timed = table[table["lossless"] & (table["precision"] == precision) & table["name"].isin(list(again))]
     best = str(timed["name"].iloc[0]) if len(timed) else greedy
@@ -152,14 +152,14 @@ def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], prec
 
 
 def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
-    """Whether one is faster than another by more than chance."""
+    """Whether one measurement is significantly faster than another."""
     low, _ = bootstrap_ratio(slow.seconds, fast.seconds, seed)
     ratio = float(np.median(slow.seconds) / np.median(fast.seconds))
     return ratio > 1 and not low <= 1
 
 
 def seconds_each(session: Any, texts: Sequence[str], batch: int, threads: int = 1) -> float:
-    """Seconds of a sentence, decoded in batches, once everything is compiled."""
+    """Seconds for each sentence, decoded in batches, after everything is compiled."""
     session.decode(texts[:2], batch=batch, threads=threads)
     taken, _ = stopwatch(lambda some: session.decode(some, batch=batch, threads=threads), [list(texts)])
     return taken / len(texts)

@@ -1,4 +1,4 @@
-"""Which width of the window pays on this machine, as a timed run confirms; one file because costs and counts meet in it."""
+"""Choice of the window's width on this machine, confirmed by a timed run; one file because it joins costs and counts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELD_SLOTS, HELD_SOURCE = 20, 20
-"""How much target and source stands before the passes whose cost is measured."""
+"""Target tokens and source tokens before the passes whose cost is measured."""
 TIMED = 3
 """Settings that are timed, the best by prediction."""
 DRAFTS = ("ngram+lexicon", "ngram+lexicon+head")
-"""What `draft="auto"` tries beside itself."""
+"""Drafts that `draft="auto"` tries beside itself."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found.
+    """Result of `tune`.
 
     Attributes
     ----------
     decoder : str
         The decoder to use here, as a spec: a window, or ``"greedy"`` if none pays.
     speedup : float
-        Of that decoder over greedy decoding, measured.
+        Measured speedup of that decoder over greedy decoding.
     table : DataFrame
         A row per draft and width: ``name, draft, width, cost`` (of a pass, in passes over one position), ``passes,
         tokens_per_pass, predicted`` (speedup), and for those that were timed ``speedup, speedup_low, speedup_high, note``.
@@ -131,21 +131,21 @@ def tune(
 
 
 def _drafts(greedy: Session, draft: str) -> list[str]:
-    """The drafts that are tried: with ``"auto"``, those for which everything is at hand."""
+    """Drafts to try: with ``"auto"``, those whose table or head is found."""
     if draft != "auto":
         return [draft]
-    found = []
+    available = []
     for kind in DRAFTS:
         try:
             Session.of(greedy.model, greedy.source, greedy.target, Window(2, kind))
         except ValueError:
             continue
-        found.append(kind)
-    return found or ["recycled/pad"]
+        available.append(kind)
+    return available or ["recycled/pad"]
 
 
 def _passes(session: Session, texts: Sequence[str], batch: int) -> Counter[int]:
-    """How many passes a text takes, by the sentences in them."""
+    """Number of passes that decoding takes, by the rows of a pass."""
     counted = Counted(session.model.network)
     model = replace(session.model, network=counted)
     replace(session, model=model).decode(texts, batch=batch, threads=1)
@@ -162,7 +162,7 @@ def _measured(
     runs: int,
     progress: bool,
 ) -> tuple[dict[Any, float], bool]:
-    """Seconds of greedy decoding, of the encoder, of one width of each draft and of a pass of each size, measured in turn."""
+    """Seconds of greedy decoding, of the encoder, of one width for each draft and of a pass of each size, measured in turn."""
     greedy = sessions["", 1]
     network = greedy.model.network
     everything = greedy.model.encode(texts, greedy.source, greedy.target)
@@ -171,13 +171,13 @@ def _measured(
     tried = {
         kind: sessions[kind, _middle([w for k, w in sessions if k == kind])] for kind, width in sessions if width > 1
     }
-    whole = {"greedy": greedy} | tried
-    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in whole.items()}
+    timed_sessions = {"greedy": greedy} | tried
+    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in timed_sessions.items()}
     systems["encoder"] = System("encoder", lambda _: ([network.encode(part) for part in batches], ())[1])
     for rows in rows_of:
         for system in pass_systems(network, widths, greedy.constraints.prefix, rows=rows):
             systems[rows, int(system.name.split()[-1])] = system  # type: ignore[index]
-    found = measure(
+    measurements = measure(
         list(systems.values()),
         [everything],
         runs=runs,
@@ -185,7 +185,9 @@ def _measured(
         synchronise=synchroniser(greedy.model.device),
         progress=progress,
     )
-    return {name: float(np.median(one.seconds)) for name, one in zip(systems, found, strict=True)}, noisy(found[0])
+    return {
+        name: float(np.median(measurement.seconds)) for name, measurement in zip(systems, measurements, strict=True)
+    }, noisy(measurements[0])
 
 
 def _predicted(
@@ -225,7 +227,7 @@ def _predicted(
 
 
 def _middle(widths: Sequence[int]) -> int:
-    """The width that shows what drafting costs."""
+    """The width at which the cost of drafting is measured."""
     return sorted(widths)[len(widths) // 2]
 
 
@@ -250,11 +252,11 @@ def _timed(
     sources, wait = [greedy.model.encode(texts, greedy.source, greedy.target)], synchroniser(greedy.model.device)
     base, *others = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
     decoder, speedup = "greedy", 1.0
-    for place, found in zip(best.index, others, strict=True):
-        ratio = float(np.median(base.seconds) / np.median(found.seconds))
-        low, high = bootstrap_ratio(base.seconds, found.seconds, seed)
+    for place, measurement in zip(best.index, others, strict=True):
+        ratio = float(np.median(base.seconds) / np.median(measurement.seconds))
+        low, high = bootstrap_ratio(base.seconds, measurement.seconds, seed)
         table.loc[place, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
-        table.loc[place, "note"] = "noisy" if noisy(base, found) else ""
+        table.loc[place, "note"] = "noisy" if noisy(base, measurement) else ""
         if ratio > speedup and not low <= 1:
             decoder, speedup = str(table.loc[place, "name"]), ratio
     return decoder, speedup, noisy(base, *others)

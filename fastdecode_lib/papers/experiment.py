@@ -1,4 +1,4 @@
-"""An experiment: a table or figure of a paper as a function, how much it does, and how it is read and drawn."""
+"""An experiment: a table or figure of a paper, how it is read and drawn; one file because its parts refer to each other."""
 
 import inspect
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Scale(StrEnum):
-    """How much a run does: ``tiny`` for tests (seconds), ``laptop`` (minutes to hours), ``paper`` (as the paper did)."""
+    """Size of a run: ``tiny`` for tests (seconds), ``laptop`` (minutes to hours), ``paper`` (as the paper did)."""
 
     TINY = "tiny"
     LAPTOP = "laptop"
@@ -36,7 +36,7 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True)
 class Chart:
-    """How a table is drawn, as data: ``fastdecode figures`` hands it to ``ddgviz.curves``.
+    """A chart of a table, as data: ``fastdecode figures`` hands it to ``ddgviz.curves``.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Chart:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How they are drawn, as ``ddgviz.curves`` takes it."""
+        """Arguments of ``ddgviz.curves``."""
         return {name: value for name, value in vars(self).items() if name != "where"}
 
 
@@ -88,7 +88,7 @@ class Column:
     name : str
         In the rows.
     heading : str
-        With the unit where there is one; by default the name in words, with "paper:" before the paper's values.
+        Heading with the unit where there is one; by default the name in words, with "paper:" before the paper's values.
     digits : int or None
         Behind the point; by default three in all below 1, two above, none from 100 on.
     share : bool
@@ -102,7 +102,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What stands above it."""
+        """Heading of the column."""
         name = self.name.removeprefix("paper_")
         return self.heading or ("paper: " if name != self.name else "") + SPELLED.get(name, name.replace("_", " "))
 
@@ -163,13 +163,13 @@ class Experiment:
     run : callable
         Takes a `Scale` and keyword settings, returns a DataFrame.
     columns : tuple of Column
-        What is read of the rows, everywhere; all columns if empty.
+        Columns shown wherever the table is read; all if empty.
     arrange : callable or None
         Chooses, averages or turns the rows for reading.
     note : str
-        What has to be known to read it, in Markdown.
+        Explanation needed to read it, in Markdown.
     chart : Chart or None
-        How it is drawn, if as curves.
+        Chart of curves; None for other drawings.
     traced : bool
         Whether it is drawn as passes: ``frame.attrs["traces"]`` holds traces by name.
     compares : bool
@@ -200,13 +200,13 @@ class Experiment:
 
     @property
     def label(self) -> str:
-        """What the paper calls it, as ``Table 2``; empty for what is beyond the paper."""
+        """Name in the paper, such as ``Table 2``; empty for experiments beyond the paper."""
         label = self.title.partition(":")[0]
         return label if label.startswith(("Table ", "Figure ")) else ""
 
     @property
     def on_page(self) -> bool:
-        """Whether the results page shows it: what declares how it is read, and is no figure alone."""
+        """Whether the results page shows it: it declares columns and is no figure alone."""
         return bool(self.columns or self.arrange)
 
     def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,12 +218,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a paper is found.
+    """Reference of a paper.
 
     Attributes
     ----------
     authors : str
-        As a text names them: ``Amer et al.``
+        Authors as cited in text: ``Amer et al.``
     year : int
     title : str
     link : str
@@ -243,20 +243,20 @@ class Citation:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What came of a paper here, a sentence or two each, in Markdown.
+    """Conclusion on a paper, a sentence or two for each part, in Markdown.
 
     Attributes
     ----------
     claims : str
-        What the paper says.
+        The paper's claim.
     found : str
-        What was measured here.
+        Our measurement.
     differs : str
-        Where the two differ.
+        Difference between the two.
     why : str
-        What the difference comes from, as far as it is known.
+        Cause of the difference, as far as it is known.
     use : str
-        What to do with it.
+        Recommendation.
     """
 
     claims: str
@@ -273,23 +273,23 @@ class Paper:
     Attributes
     ----------
     stem : str
-        Of the experiments and of the page of results.
+        Stem of its experiments' names and of its results page.
     notebook : str
         The notebook's name, without its suffix.
     title : str
     experiments : tuple of Experiment
     citation : Citation or None
-        None for what is no paper.
+        Reference; None for a group that is no paper.
     conclusion : Conclusion or None
         On top of the page of results; what has none has no page.
     chart : str
         The experiment whose chart stands first on the page.
     setup : str
-        What was measured and how, for the whole page, in Markdown.
+        Setup of all measurements on the page, in Markdown.
     differences : tuple of str
-        What was done otherwise than in the paper.
+        Differences from the paper's method.
     inconsistencies : tuple of str
-        What does not add up in the paper.
+        Inconsistencies in the paper.
     """
 
     stem: str

@@ -1,4 +1,4 @@
-"""What pays and what does not, a row for each method: the table of the README, the table and the chart of all results."""
+"""Headline results, one row for each method: the table of the README, the table and the chart of all results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,21 +19,21 @@ class Headline:
     Attributes
     ----------
     stem : str
-        Of the paper it belongs to.
+        Stem of its paper.
     method : str
-        As the chart and the tables call it.
+        Name in the chart and the tables.
     result : str
         ``STEM.TABLE`` of the row.
     where : mapping of column to value
-        Which row.
+        Selector of the row.
     command : str
-        What to type for it, in Markdown; a method without one is in the chart alone.
+        Command to type, in Markdown; a method without one is only in the chart.
     speedup, unchanged : str
         Columns of the row.
     instead : str
-        What stands in place of the outputs unchanged where there are none to compare with.
+        Text in place of the share of unchanged outputs where there are no outputs to compare with.
     readme : bool
-        Whether the README shows it: one a paper.
+        Whether the README shows it: one method a paper.
     """
 
     stem: str

@@ -38,11 +38,11 @@ class Maker:
     ----------
     scale : Scale
     model : str
-        For those experiments that take a model.
+        Model, for experiments that take one.
     loading : tuple of (name, value)
-        Of `fastdecode_lib.load`.
+        Options of `fastdecode_lib.load`.
     settings : tuple of (name, value)
-        Of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
+        Settings of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
     """
 
     scale: Scale
@@ -68,7 +68,7 @@ class Maker:
         return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e), traces)
 
     def asked(self, e: Experiment) -> dict[str, Any]:
-        """What a table is made for: with another answer it is another table."""
+        """Settings that identify a table: other settings make another table."""
         given = e.accepted(dict(self.settings))
         data = given.pop("data", None)
         asked: dict[str, Any] = {"threads": 1, **given}
@@ -112,7 +112,7 @@ def make(
         Leave what is in `results` as it is, where it has no gaps and was made by these versions for the same model, corpus,
         scale, seed and threads, and if it has times, on such a processor. What the code tried then is not compared.
     workers, scheduler
-        As for `workers.over`.
+        Arguments of `workers.over`.
 
     Yields
     ------
@@ -146,7 +146,7 @@ def make(
 
 
 def _lost(made: Made, path: Path) -> str:
-    """What a table would lose that was measured in the file that is there, in a sentence; nothing where it loses nothing."""
+    """A warning that the existing file stays, as the new table lacks rows that it has measured; empty if it lacks none."""
     before = _read(path)
     if before is None:
         return ""
@@ -162,7 +162,7 @@ def _lost(made: Made, path: Path) -> str:
 
 
 def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
-    """What was made before for the same purpose."""
+    """The table of an earlier run with the same settings."""
     made = _read(maker.path(e, results))
     if made is None:
         return None
@@ -171,7 +171,7 @@ def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
 
 
 def _read(path: Path) -> Made | None:
-    """A table that was written before; None where there is none that can be read."""
+    """A table from its file; None if it is missing or cannot be read."""
     try:
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Made(list(content["rows"]), dict(content["provenance"]), dict(content.get("traces", {})))

@@ -30,7 +30,7 @@ def trained(preset: str) -> str:
 
 
 def untrained(preset: str) -> NoResult:
-    """What a row says whose model there is not."""
+    """The gap of a row whose model is not trained."""
     return NoResult(f"The model {preset} is not trained here. Train it: fastdecode train {preset} --data DIR")
 
 

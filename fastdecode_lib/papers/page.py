@@ -38,7 +38,7 @@ def markdown(frame: "pd.DataFrame", *named: str | Column) -> str:
 
 
 def chart_key(frame: "pd.DataFrame", settings: object) -> str:
-    """What a picture was drawn from, in a few letters: the rows and how they are drawn."""
+    """A short hash of a chart's rows and settings."""
     rows = [plain_row(row) for row in frame.to_dict("records")]
     content = json.dumps([rows, settings], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]

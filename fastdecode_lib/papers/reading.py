@@ -19,7 +19,7 @@ SHORT = 26
 NOISY = "≈"
 """Stands before a time where the middle half of its runs spreads over more than a tenth of their median."""
 TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
-"""What a gap says of a model that is not trained."""
+"""Text of a gap whose model is not trained."""
 
 
 def committed_result(
@@ -27,7 +27,7 @@ def committed_result(
 ) -> Any:
     """A long run's result, as its experiment declares it or as `draw` shows it, below the command that made it and the machine.
 
-    Where there is no result the command alone, and None.
+    Shows the command alone and returns None if there is no result.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def committed_result(
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:
-    """What a committed result's chart is drawn from, as the arguments of ``ddgviz.curves``.
+    """Arguments of ``ddgviz.curves`` for a committed result's chart.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _made_on(frame: "pd.DataFrame") -> str:
 
 
 def gaps(frame: "pd.DataFrame") -> list[str]:
-    """Why rows of a table are empty, each reason once; models that are not trained in one sentence."""
+    """Reasons why rows of a table are empty, each once; untrained models in one sentence."""
     return _reasons(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
 
 
@@ -141,7 +141,7 @@ def not_measured(stem: str) -> str:
 
 
 def is_noisy(frame: "pd.DataFrame") -> "pd.Series":
-    """Whether the middle half of a row's times, of any of them, spreads over more than a tenth of their median."""
+    """Whether the interquartile range of any of a row's times exceeds a tenth of their median."""
     names = [name for name in frame if str(name).startswith("noisy")]
     return frame["note"].eq("noisy") if "note" in frame and not names else frame[names].eq(True).any(axis=1)
 
@@ -156,7 +156,7 @@ def selected(frame: "pd.DataFrame", *named: str | Column) -> tuple["pd.DataFrame
     frame : DataFrame
         An index with a name becomes a column; headings of several levels become one.
     named : str or Column
-        As for `columns`; by default all but ``kind``, ``gap`` and what belongs to an interval.
+        Columns as for `columns`; by default all but ``kind``, ``gap`` and what belongs to an interval.
     """
     frame = frame.reset_index(drop=not any(frame.index.names))
     frame.columns = [

@@ -26,7 +26,7 @@ def comparison(
 ) -> "pd.DataFrame":
     """Agreement, passes, positions, speedup and quality of decoders and baselines; see `comparing.compare`.
 
-    Those that agree with greedy decoding come first, the fastest at the top.
+    Decoders that agree with greedy decoding come first, the fastest at the top.
     """
     chosen = SENTENCES[:3] if scale is Scale.TINY else SENTENCES
     frame = compare(

@@ -131,25 +131,7 @@ def fit_screened(
         vocabulary.
     """
     learning = learning or Learning()
-    if not 0 < budget < np.inf:
-        raise ValueError(f"The budget must be above 0, got {budget}. It is the mean number of tokens scored.")
-    if most < learning.clusters:
-        raise ValueError(
-            f"Weights are learned from as many contexts as there are clusters, or more: got most={most} for "
-            f"{learning.clusters} clusters. Raise most."
-        )
-    if points is not None and (
-        np.shape(points) != (learning.clusters, contexts.width) or not np.isfinite(points).all()
-    ):
-        raise ValueError(
-            f"Weights begin at finite points {(learning.clusters, contexts.width)}, clusters by width: got {np.shape(points)}. "
-            "Leave points out, or set Learning.clusters."
-        )
-    if contexts.top < learning.top:
-        raise ValueError(
-            f"Learning to screen needs the {learning.top} best tokens of each context: got contexts with {contexts.top}. Record "
-            f"them with top={learning.top}, or lower top."
-        )
+    _check(contexts, learning, budget, most, points)
     check_guards(contexts.vocabulary, always, at_least)
     chosen = contexts if len(contexts) <= most else contexts.sample(most, seed)
     hidden = sampled(chosen, most, seed)
@@ -189,6 +171,29 @@ def fit_screened(
     members = counted[2]
     scored = float((members * sets.sizes).sum() / max(1, members.sum()))
     return replace(screen, sets=sets, about=about | {"scored": scored})
+
+
+def _check(contexts: Recorded, learning: Learning, budget: float, most: int, points: np.ndarray | None) -> None:
+    """Refuse settings that do not fit each other or the contexts."""
+    if not 0 < budget < np.inf:
+        raise ValueError(f"The budget must be above 0, got {budget}. It is the mean number of tokens scored.")
+    if most < learning.clusters:
+        raise ValueError(
+            f"Weights are learned from as many contexts as there are clusters, or more: got most={most} for "
+            f"{learning.clusters} clusters. Raise most."
+        )
+    if points is not None and (
+        np.shape(points) != (learning.clusters, contexts.width) or not np.isfinite(points).all()
+    ):
+        raise ValueError(
+            f"Weights begin at finite points {(learning.clusters, contexts.width)}, clusters by width: got {np.shape(points)}. "
+            "Leave points out, or set Learning.clusters."
+        )
+    if contexts.top < learning.top:
+        raise ValueError(
+            f"Learning to screen needs the {learning.top} best tokens of each context: got contexts with {contexts.top}. Record "
+            f"them with top={learning.top}, or lower top."
+        )
 
 
 def knapsack(

@@ -84,10 +84,10 @@ def known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
     """
     if code is None or code in known:
         return code
-    same = [one for one in known if one.lower() == code.strip().lower().replace("-", "_")]
-    if found := same or [one for one in known if one == short_code(code)]:
-        return found[0]
-    several = [one for one in known if short_code(code) == short_code(one)]
+    same = [language for language in known if language.lower() == code.strip().lower().replace("-", "_")]
+    if matching := same or [language for language in known if language == short_code(code)]:
+        return matching[0]
+    several = [language for language in known if short_code(code) == short_code(language)]
     if len(several) == 1 and variant(code) is None:
         return several[0]
     if several:

@@ -125,30 +125,30 @@ class MarianText:
         CheckpointError
             If a file is missing or the vocabulary does not fit the weights.
         """
-        folder, own = checkpoint.folder, checkpoint.family == OWN
-        for name in ("source.spm", "fastdecode.json") if own else ("source.spm", "target.spm", "vocab.json"):
+        folder, is_ours = checkpoint.folder, checkpoint.family == OWN
+        for name in ("source.spm", "fastdecode.json") if is_ours else ("source.spm", "target.spm", "vocab.json"):
             if not (folder / name).is_file():
                 raise CheckpointError(f"The tokenizer in {folder} is incomplete: {name} is missing. Copy it again.")
         source_pieces = _pieces(folder / "source.spm")
-        target_pieces = source_pieces if own else _pieces(folder / "target.spm")
-        if own:
+        target_pieces = source_pieces if is_ours else _pieces(folder / "target.spm")
+        if is_ours:
             vocabulary = {source_pieces.id_to_piece(i): i for i in range(len(source_pieces))}
         else:
             vocabulary = read_json(folder / "vocab.json", error=CheckpointError)
         separate = folder / "target_vocab.json"
         target_vocabulary = read_json(separate, error=CheckpointError) if separate.is_file() else vocabulary
-        for side, found, expected in (
+        for side, token_ids, expected in (
             ("source", vocabulary, checkpoint.architecture.source_vocabulary),
             ("target", target_vocabulary, checkpoint.architecture.vocabulary),
         ):
-            if lacking := [token for token in ("</s>", "<unk>") if token not in found]:
+            if lacking := [token for token in ("</s>", "<unk>") if token not in token_ids]:
                 raise CheckpointError(
-                    f"The {side} vocabulary lacks {' and '.join(lacking)}: got {len(found)} tokens. Use the tokenizer saved "
+                    f"The {side} vocabulary lacks {' and '.join(lacking)}: got {len(token_ids)} tokens. Use the tokenizer saved "
                     "with the model."
                 )
-            if wrong := [i for i in found.values() if type(i) is not int or not 0 <= i < expected]:
+            if wrong := [i for i in token_ids.values() if type(i) is not int or not 0 <= i < expected]:
                 raise CheckpointError(
-                    f"The {side} vocabulary does not fit the weights: got {len(found)} tokens, among them the id {wrong[0]!r}, "
+                    f"The {side} vocabulary does not fit the weights: got {len(token_ids)} tokens, among them the id {wrong[0]!r}, "
                     f"the model has ids from 0 to {expected - 1}. Use the tokenizer saved with the model."
                 )
         if added := sorted(_added_tokens(folder) - vocabulary.keys() - target_vocabulary.keys()):
@@ -235,14 +235,14 @@ class MarianText:
 
 def _added_tokens(folder: Path) -> set[str]:
     """Tokens that transformers keeps beside a vocabulary."""
-    found: set[str] = set()
+    added: set[str] = set()
     for name in ("added_tokens.json", "tokenizer_config.json"):
         content = read_json(folder / name, error=CheckpointError) if (folder / name).is_file() else {}
         entries = content if name == "added_tokens.json" else content.get("added_tokens_decoder") or {}
         entries = entries if isinstance(entries, dict) else {}
-        found |= {str(token["content"]) for token in entries.values() if isinstance(token, dict) and "content" in token}
-        found |= {str(token) for token, number in entries.items() if type(number) is int}
-    return found
+        added |= {str(token["content"]) for token in entries.values() if isinstance(token, dict) and "content" in token}
+        added |= {str(token) for token, number in entries.items() if type(number) is int}
+    return added
 
 
 def _pieces(file: Path) -> Any:
@@ -256,9 +256,9 @@ def _pieces(file: Path) -> Any:
 
 def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
     """Tags and directions of a Marian model: its own note, else its tags, else its tokenizer's settings."""
-    own = folder / NOTE
-    if own.is_file():
-        return _noted_languages(own, vocabulary)
+    note = folder / NOTE
+    if note.is_file():
+        return _noted_languages(note, vocabulary)
     settings_file = folder / "tokenizer_config.json"
     settings = read_json(settings_file, error=CheckpointError) if settings_file.is_file() else {}
     source, target = settings.get("source_lang"), settings.get("target_lang")
@@ -377,8 +377,8 @@ class HuggingFaceText:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of target ids, special ones and languages left out."""
-        kept = [int(i) for i in ids if int(i) not in self.language_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True)).strip()
+        text_ids = [int(i) for i in ids if int(i) not in self.language_ids]
+        return str(self.tokenizer.decode(text_ids, skip_special_tokens=True)).strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokenizer's spelling of each id."""
@@ -421,13 +421,13 @@ def _language_tokens(tokenizer: Any) -> dict[str, str]:
 
 def _instructions(config: Mapping[str, Any]) -> dict[Direction, str]:
     """Instructions in front of the source, by direction: T5's ``translate English to German: ``."""
-    found = {}
+    instructions = {}
     tasks = config.get("task_specific_params")
     for task, settings in (tasks if isinstance(tasks, dict) else {}).items():
         source, _, target = task.removeprefix("translation_").partition("_to_")
         if task.startswith("translation_") and source and target and isinstance(settings, dict):
-            found[source, target] = str(settings.get("prefix") or "")
-    return found
+            instructions[source, target] = str(settings.get("prefix") or "")
+    return instructions
 
 
 def _code_in(token: str) -> str | None:

@@ -60,13 +60,13 @@ def split_words(text: str, language: str) -> list[str]:
     """
     rules, tokens = _Spacing(language), []
     for number, chunk in enumerate(normalised(text).split(" ")):
-        for place, found in enumerate(_TOKENS[rules.french].findall(chunk)):
+        for place, piece in enumerate(_TOKENS[rules.french].findall(chunk)):
             if number == place == 0:
                 mark = ""
             else:
-                mark = {(True, False): SPACED, (False, True): JOINED}.get((rules.joined(found), place > 0), "")
-            tokens.append(mark + found)
-            rules.seen(found)
+                mark = {(True, False): SPACED, (False, True): JOINED}.get((rules.joined(piece), place > 0), "")
+            tokens.append(mark + piece)
+            rules.seen(piece)
     return tokens
 
 
@@ -138,9 +138,11 @@ class Vocabulary:
                 f"A vocabulary needs words and room for them: got {len(seen)} words and size={size}. Give sentences, and a "
                 f"size above {len(SPECIAL)}."
             )
-        kept = sorted(seen.items(), key=lambda entry: (-entry[1], entry[0]))[: size - len(SPECIAL)]
-        left_out = seen.total() - sum(count for _, count in kept)
-        return cls((*SPECIAL, *(word for word, _ in kept)), (number, left_out, number, *(count for _, count in kept)))
+        frequent = sorted(seen.items(), key=lambda entry: (-entry[1], entry[0]))[: size - len(SPECIAL)]
+        left_out = seen.total() - sum(count for _, count in frequent)
+        return cls(
+            (*SPECIAL, *(word for word, _ in frequent)), (number, left_out, number, *(count for _, count in frequent))
+        )
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -159,8 +161,8 @@ class Vocabulary:
 
     def id_of(self, word: str) -> int:
         """The id of a word; one with a mark that is unknown is looked up without it."""
-        found = self.ids.get(word)
-        return self.ids.get(_unmarked(word), UNKNOWN) if found is None else found
+        number = self.ids.get(word)
+        return self.ids.get(_unmarked(word), UNKNOWN) if number is None else number
 
 
 @dataclass(frozen=True)
@@ -271,15 +273,15 @@ class WordText:
         texts : sequence of str
         outputs : sequence of target ids, one for each text
         """
-        found = []
+        translations = []
         for text, ids in zip(texts, outputs, strict=True):
             if UNKNOWN in ids:
                 source = self.encode([text], *self.direction)
                 (alignment,) = network.align(source, np.array([ids]), np.array([START]))
-                found.append(self.replace_unknown(ids, text, alignment))
+                translations.append(self.replace_unknown(ids, text, alignment))
             else:
-                found.append(self.decode(ids))
-        return found
+                translations.append(self.decode(ids))
+        return translations
 
     def _translation(self, word: str) -> str:
         known = self.source.id_of(word)
@@ -332,12 +334,12 @@ class WordText:
                 f"{file} is damaged: {error!r}. It needs a direction, and the words of both sides with their counts. "
                 "Copy it again."
             ) from error
-        for side, found, expected in zip(
+        for side, read, expected in zip(
             ("source", "target"), sides, (source_vocabulary or 0, vocabulary or 0), strict=True
         ):
-            if expected and len(found.tokens) != expected:
+            if expected and len(read.tokens) != expected:
                 raise CheckpointError(
-                    f"The {side} vocabulary does not fit the weights: got {len(found.tokens)} words, the model has {expected}. "
+                    f"The {side} vocabulary does not fit the weights: got {len(read.tokens)} words, the model has {expected}. "
                     "Use the vocabulary saved with the model."
                 )
         lexicon = _lexicon(folder / "lexicon.safetensors", *sides)

@@ -175,10 +175,10 @@ def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
         session = Session.of(model, source, target)
         single = corpus.pairs("test", source, target)
         for kind, pairs in (("single", single), ("joined", join_pairs(single, seed=JOINED_SEED))):
-            found = session.decode([a for a, _ in pairs])
-            texts = model.texts([a for a, _ in pairs], [h.tokens for h in found])
+            hypotheses = session.decode([a for a, _ in pairs])
+            texts = model.texts([a for a, _ in pairs], [h.tokens for h in hypotheses])
             bleu, chrf = quality(texts, [b for _, b in pairs], target)
-            ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in found)
+            ended = sum(h.stop == "end" and len(h.tokens) < session.constraints.limit for h in hypotheses)
             rows.append(
                 {
                     "name": f"{source}-{target}",

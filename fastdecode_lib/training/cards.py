@@ -102,7 +102,7 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
 
 
 def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) -> str:
-    """Card of a word-based recurrent model of paper 004."""
+    """Card of a word-based recurrent model of Devlin (2017)."""
     shape, ((source, target),) = preset.shape, preset.directions
     cell = shape.cell.upper()
     above = {"none": "nothing above", "tanh": "a tanh layer on top", "recurrent": f"a {cell} on top"}[shape.top]
@@ -110,7 +110,7 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) 
         preset,
         (source, target),
         [
-            f"A word-based attentional recurrent model, {source} to {target}, of the shape of paper 004's table 2 (Devlin, 2017) "
+            f"A word-based attentional recurrent model, {source} to {target}, of a shape in table 2 of Devlin (2017) "
             f"at a quarter of its widths: {shape.source_layers} {cell} layers of the source, {shape.bidirectional_layers} of "
             f"them bidirectional, {shape.source_width} a direction; an attentional {cell} of {shape.width}, "
             f"{shape.extra_layers} further recurrent and {shape.fc_layers} fully-connected layers, {above}; "
@@ -127,7 +127,7 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) 
 
 
 def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
-    """Card of a system of paper 002."""
+    """Card of a system of Imamura and Sumita (2020)."""
     number = {1: "one token", 2: "two tokens", 3: "three tokens", 4: "four tokens"}[preset.tokens_per_step]
     way = {
         "left_to_right": "from left to right",
@@ -142,7 +142,7 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
         preset,
         (source, target),
         [
-            f"A small transformer, {source} to {target}, that {does}, trained as those of paper 002 (Imamura and Sumita, 2020): "
+            f"A small transformer, {source} to {target}, that {does}, trained like those of Imamura and Sumita (2020): "
             f"Marian's shape, {preset.encoder_layers} encoder and {preset.decoder_layers} decoder layers, d={preset.width}, "
             f"{preset.feed_forward} in the feed-forward blocks, a joint SentencePiece vocabulary of {preset.vocabulary:,}, "
             "learned positions of the decoder. It exists to show and measure decoding methods, not to compete on quality.",
@@ -160,7 +160,7 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
 
 
 def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any]) -> str:
-    """Card of a word-based language model of paper 001."""
+    """Card of a word-based language model of Chen et al. (2019)."""
     shape, perplexity = preset.shape, math.exp(-chosen["dev_log_probability"])
     cells = (
         [row["name"], f"{row['count']:,}", f"{row['words']:,}", f"{row['unknown']:.1%}", f"{row['perplexity']:.1f}"]
@@ -172,7 +172,7 @@ def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any]) ->
         [
             f"A word-based language model: {shape.layers} LSTM layers of {shape.width}, {shape.vocabulary:,} words"
             f"{', lower-cased' if preset.lower else ''}, an output matrix of its own with a bias. It has the geometry of a "
-            "language model of paper 001's table 1, and exists to measure vocabulary projections, not to write.",
+            "language model in table 1 of Chen et al. (2019), and exists to measure vocabulary projections, not to write.",
             NARROW,
         ],
         [

@@ -179,16 +179,16 @@ def accepted(
 def fresh(shape: Shape, rows: Tensor, seed: int) -> dict[str, Tensor]:
     """Small random weights to begin with; embeddings begin as the principal components of the output rows (V, D)."""
     random = torch.Generator().manual_seed(seed)
-    made = {}
+    weights = {}
     for name, size in shape.tensors.items():
-        made[name] = torch.zeros(size)
+        weights[name] = torch.zeros(size)
         if len(size) == 2:
-            made[name] = torch.randn(size, generator=random) / size[1] ** 0.5
+            weights[name] = torch.randn(size, generator=random) / size[1] ** 0.5
     centred = rows - rows.mean(0)
     directions = torch.linalg.eigh(centred.T @ centred)[1].flip(1)[:, : shape.embedding]
     components = centred @ directions
-    made["embedding"][:, : components.shape[1]] = components / components.std().clamp_min(1e-6)
-    return {name: tensor.requires_grad_() for name, tensor in made.items()}
+    weights["embedding"][:, : components.shape[1]] = components / components.std().clamp_min(1e-6)
+    return {name: tensor.requires_grad_() for name, tensor in weights.items()}
 
 
 class HeadLearner:
@@ -213,11 +213,11 @@ class HeadLearner:
             )
         self.vocabularies = self._vocabularies(spoken)
         self.held_out, sources, outputs = [], [], []
-        for number, (own, said) in enumerate(spoken):
-            held = set(np.linspace(0, len(own) - 1, recipe.held_out).astype(int).tolist())
-            self.held_out.append(([own[i] for i in sorted(held)], [said[i] for i in sorted(held)]))
-            sources += [np.append(number, own[i]) for i in range(len(own)) if i not in held]
-            outputs += [said[i] for i in range(len(own)) if i not in held]
+        for number, (source_ids, output_ids) in enumerate(spoken):
+            held = set(np.linspace(0, len(source_ids) - 1, recipe.held_out).astype(int).tolist())
+            self.held_out.append(([source_ids[i] for i in sorted(held)], [output_ids[i] for i in sorted(held)]))
+            sources += [np.append(number, source_ids[i]) for i in range(len(source_ids)) if i not in held]
+            outputs += [output_ids[i] for i in range(len(source_ids)) if i not in held]
         self.examples = Examples.of(sources, outputs, network.max_target)
         weight, bias = output_layer(self.model)
         self.rows, self.bias = torch.from_numpy(weight), torch.from_numpy(bias)
@@ -229,13 +229,13 @@ class HeadLearner:
     def _vocabularies(self, spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]]) -> dict[str, np.ndarray]:
         counts: dict[str, np.ndarray] = {}
         for session, (_, outputs) in zip(self.sessions, spoken, strict=True):
-            found = np.bincount(np.concatenate(outputs), minlength=self.model.network.outputs[0].vocabulary)
+            frequencies = np.bincount(np.concatenate(outputs), minlength=self.model.network.outputs[0].vocabulary)
             language = session.target or ANY
-            counts[language] = counts.get(language, 0) + found
+            counts[language] = counts.get(language, 0) + frequencies
         most = self.recipe.vocabulary
         return {
-            language: np.sort(np.argsort(-found, kind="stable")[: min(most, int((found > 0).sum()))])
-            for language, found in counts.items()
+            language: np.sort(np.argsort(-frequencies, kind="stable")[: min(most, int((frequencies > 0).sum()))])
+            for language, frequencies in counts.items()
         }
 
     def _source_width(self) -> int:
@@ -253,8 +253,8 @@ class HeadLearner:
         lengths = np.array([len(ids) for ids in sources])
         ids = np.zeros((len(sources), int(lengths.max())), dtype=np.int64)
         tokens = np.full((len(outputs), max(map(len, outputs))), NOTHING, dtype=np.int64)
-        for row, (own, said) in enumerate(zip(sources, outputs, strict=True)):
-            ids[row, : len(own)], tokens[row, : len(said)] = own, said
+        for row, (source_ids, output_ids) in enumerate(zip(sources, outputs, strict=True)):
+            ids[row, : len(source_ids)], tokens[row, : len(output_ids)] = source_ids, output_ids
         hidden, vectors = [], []
         for first, source in row_batches(network, Source(ids, lengths)):
             part = tokens[first : first + len(source)]
@@ -264,8 +264,8 @@ class HeadLearner:
             state = network.start(encoded, np.tile(np.array(prefix), (len(source), 1)), len(prefix) + fed.shape[1])
             if len(source) == 1:
                 fed = fed[:, : int((fed >= 0).sum())]
-            found = torch.as_tensor(network.step(state, fed)).float().cpu()
-            hidden.append(functional.pad(found, (0, 0, 0, tokens.shape[1] - fed.shape[1])))
+            step_vectors = torch.as_tensor(network.step(state, fed)).float().cpu()
+            hidden.append(functional.pad(step_vectors, (0, 0, 0, tokens.shape[1] - fed.shape[1])))
             vectors += network.source_vectors(encoded)
         padded = np.zeros((len(vectors), int(lengths.max()), vectors[0].shape[1]), dtype=np.float32)
         for row, values in zip(padded, vectors, strict=True):
@@ -277,14 +277,14 @@ class HeadLearner:
         """Cross-entropy of the drafts behind each position, within the draft vocabulary; a source's first id is its direction."""
         total, weight = torch.zeros(()), 0.0
         for direction in torch.unique(source[:, 0]).tolist():
-            own = source[:, 0] == direction
-            sources = [row[row >= 0][1:].numpy() for row in source[own]]
-            outputs = [row[row >= 0].numpy() for row in target[own]]
-            found = self.features(direction, sources, outputs)
+            of_direction = source[:, 0] == direction
+            sources = [row[row >= 0][1:].numpy() for row in source[of_direction]]
+            outputs = [row[row >= 0].numpy() for row in target[of_direction]]
+            features = self.features(direction, sources, outputs)
             words = self._words(direction)
-            drafted = unrolled(self.parameters, found, words, self.rows[words], self.bias[words], self.recipe.drafts)
-            own_total, own_weight = summed(drafted, self.recipe.decay)
-            total, weight = total + own_total, weight + own_weight
+            drafted = unrolled(self.parameters, features, words, self.rows[words], self.bias[words], self.recipe.drafts)
+            direction_total, direction_weight = summed(drafted, self.recipe.decay)
+            total, weight = total + direction_total, weight + direction_weight
         return total / max(weight, 1.0)
 
     def _words(self, direction: int) -> Tensor:
@@ -304,17 +304,19 @@ class HeadLearner:
         scores = {}
         for direction, (sources, outputs) in enumerate(self.held_out):
             session = self.sessions[direction]
-            found = self.features(direction, sources, outputs)
+            features = self.features(direction, sources, outputs)
             name = f"{session.source}-{session.target}" if session.source else ANY
             words = self._words(direction)
             drafts = self.recipe.drafts
-            scores[name] = 1 + float(accepted(weights, found, words, self.rows[words], self.bias[words], drafts).mean())
+            scores[name] = 1 + float(
+                accepted(weights, features, words, self.rows[words], self.bias[words], drafts).mean()
+            )
         return {"tokens_per_pass": float(np.mean(list(scores.values()))), **scores}
 
     def head(self, weights: Mapping[str, Tensor], **about: Any) -> DraftHead:
         """The head of these weights, as it is used."""
         tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in weights.items()}
-        told = {
+        provenance = {
             "fingerprint": self.model.checkpoint.fingerprint,
             "model": self.model.name,
             "directions": [[session.source, session.target] for session in self.sessions],
@@ -322,7 +324,7 @@ class HeadLearner:
             "tokens": len(self.examples.target),
             "recipe": asdict(self.recipe),
         }
-        return DraftHead(self.shape, tensors, self.vocabularies, told | about)
+        return DraftHead(self.shape, tensors, self.vocabularies, provenance | about)
 
     def export(self, weights: dict[str, Tensor], folder: Path) -> None:
         """Write the head of these weights."""
@@ -371,15 +373,17 @@ def make_head(
     least = recipe.held_out + 1
     output_layer(sessions[0].model)  # refused now rather than after all translations
     spoken = []
-    for session, own in zip(sessions, texts, strict=True):
-        kept = fitting(session, own)
-        if len(kept) < least:
+    for session, direction_texts in zip(sessions, texts, strict=True):
+        fitting_texts = fitting(session, direction_texts)
+        if len(fitting_texts) < least:
             raise ValueError(
                 f"A draft head needs at least {least} sentences of a direction, {recipe.held_out} of them to be judged by: got "
-                f"{len(kept)} of {session.source}-{session.target} that fit the model. Give some thousand."
+                f"{len(fitting_texts)} of {session.source}-{session.target} that fit the model. Give some thousand."
             )
-        found = translations(session, kept, batch=batch, folder=Path(folder) / "translations", progress=progress)
-        spoken.append(found)
+        translated = translations(
+            session, fitting_texts, batch=batch, folder=Path(folder) / "translations", progress=progress
+        )
+        spoken.append(translated)
     digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
     for ids in (ids for pair in spoken for side in pair for ids in side):
         digest.update(ids.astype(np.int32).tobytes())

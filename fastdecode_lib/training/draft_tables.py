@@ -43,13 +43,13 @@ def make_table(
         If no text has content and fits the model.
     """
     model = session.model
-    kept = fitting(session, texts)
-    if not kept:
+    fitting_texts = fitting(session, texts)
+    if not fitting_texts:
         raise ValueError(
             f"A draft table needs text to translate: got {len(texts)} sentences, none with content that fits the model's "
             f"{model.network.max_source} tokens. Give some thousand."
         )
-    sources, outputs = translations(session, kept, batch=batch, folder=folder, progress=progress)
+    sources, outputs = translations(session, fitting_texts, batch=batch, folder=folder, progress=progress)
     return DraftTable.count(
         sources,
         outputs,
@@ -118,9 +118,9 @@ def default_path(session: Session) -> Path:
 def _key(session: Session, texts: Sequence[str]) -> str:
     """A name for translations that follow from the same model, settings and texts."""
     model = session.model
-    told = [model.checkpoint.fingerprint, session.constraints, model.dtype]
-    told += [session.decoder_name] if session.decoder_name != "greedy" else []
-    digest = hashlib.sha256(" ".join(map(str, told)).encode())
+    settings = [model.checkpoint.fingerprint, session.constraints, model.dtype]
+    settings += [session.decoder_name] if session.decoder_name != "greedy" else []
+    digest = hashlib.sha256(" ".join(map(str, settings)).encode())
     digest.update(f" {session.source} {session.target}\n".encode())
     for text in texts:
         digest.update(text.encode() + b"\n")

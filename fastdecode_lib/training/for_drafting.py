@@ -60,21 +60,21 @@ class DraftingLearner(MarianLearner):
 
     def _add_head(self, folder: Path, fingerprint: str, seed: int) -> None:
         """Begin with the base's own head where it has one."""
-        found = find_head(folder, fingerprint)
+        head_file = find_head(folder, fingerprint)
         rows = self.model.lm_head.weight.detach().cpu()
-        if found is None:
+        if head_file is None:
             self.shape = Shape(rows.shape[1], rows.shape[1], len(rows))
             weights = fresh(self.shape, rows, seed)
             counts = np.bincount(np.concatenate([output for _, output in self.own]), minlength=len(rows))
             words = np.sort(np.argsort(-counts, kind="stable")[: self.preset.draft_vocabulary])
         else:
-            head = DraftHead.load(found)
+            head = DraftHead.load(head_file)
             self.shape = head.shape
             weights = {name: torch.from_numpy(tensor) for name, tensor in head.tensors.items()}
             words = head.vocabularies[self.preset.directions[0][1]]
         self.words = torch.from_numpy(words).to(self.device)
-        own = {name: tensor.detach().to(self.device).requires_grad_() for name, tensor in weights.items()}
-        self.parameters |= {HEAD + name: tensor for name, tensor in own.items()}
+        trainable = {name: tensor.detach().to(self.device).requires_grad_() for name, tensor in weights.items()}
+        self.parameters |= {HEAD + name: tensor for name, tensor in trainable.items()}
 
     # -- learning
 
@@ -85,12 +85,12 @@ class DraftingLearner(MarianLearner):
             return total
         sources, outputs = self._some_own(int((target != self.padding).sum()))
         with autocast(self.device):
-            own = (
+            auxiliary = (
                 self._of_head(sources, outputs)
                 if self.preset.objective == "head"
                 else self._consistent(sources, outputs)
             )
-        return total + self.preset.weight * own
+        return total + self.preset.weight * auxiliary
 
     def _some_own(self, tokens: int) -> tuple[Tensor, Tensor]:
         """Own translations of like length, with about so many tokens: sources (B, S) and outputs (B, T), padded."""
@@ -124,9 +124,9 @@ class DraftingLearner(MarianLearner):
     def _of_head(self, sources: Tensor, outputs: Tensor) -> Tensor:
         """Cross-entropy of the head's drafts."""
         weights = {n.removeprefix(HEAD): p for n, p in self.parameters.items() if n.startswith(HEAD)}
-        found = self._features(self.model, sources, outputs)
+        features = self._features(self.model, sources, outputs)
         rows = self.model.lm_head.weight[self.words]
-        drafted = unrolled(weights, found, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts)
+        drafted = unrolled(weights, features, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts)
         total, weight = summed(drafted, self.preset.decay)
         return total / max(weight, 1.0)
 
@@ -170,13 +170,15 @@ class DraftingLearner(MarianLearner):
         """ChrF on the dev split, and for a head the tokens a pass settles on the base's own translations."""
         scores = super().evaluate(weights)
         if self.preset.objective == "head":
-            own = {n.removeprefix(HEAD): p for n, p in weights.items() if n.startswith(HEAD)}
+            head_weights = {n.removeprefix(HEAD): p for n, p in weights.items() if n.startswith(HEAD)}
             model = self._with(weights)
             rows = model.lm_head.weight[self.words]
             counts = []
             for sources, outputs in self.held_out:
-                found = self._features(model, self._padded([sources]), self._padded([outputs]))
-                counts.append(accepted(own, found, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts))
+                features = self._features(model, self._padded([sources]), self._padded([outputs]))
+                counts.append(
+                    accepted(head_weights, features, self.words, rows, rows.new_zeros(len(rows)), self.preset.drafts)
+                )
             scores["tokens_per_pass"] = 1 + float(torch.cat(counts).mean())
         return scores
 
@@ -184,8 +186,8 @@ class DraftingLearner(MarianLearner):
         """Write a Hugging Face directory, and beside it the head."""
         super().export(weights, folder)
         if self.preset.objective == "head":
-            own = {n.removeprefix(HEAD): p for n, p in weights.items() if n.startswith(HEAD)}
-            tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in own.items()}
+            head_weights = {n.removeprefix(HEAD): p for n, p in weights.items() if n.startswith(HEAD)}
+            tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in head_weights.items()}
             about = {"fingerprint": find_checkpoint(folder).fingerprint, "trained_with": self.preset.name}
             vocabularies = {self.preset.directions[0][1]: self.words.cpu().numpy()}
             DraftHead(self.shape, tensors, vocabularies, about).save(folder / FILE)

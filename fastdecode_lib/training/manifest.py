@@ -69,7 +69,7 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
             f"The manifest has no record of the weights {', '.join(missing)}, which are shipped or named by "
             f"{', '.join(named.get(missing[0], ['no result']))}. Add one with the command that trains them to {folder / MANIFEST}"
         )
-    kept = []
+    refreshed = []
     for fingerprint, record in records.items():
         record = replace(record, results=named.get(fingerprint, []))
         if fingerprint in shipped:
@@ -79,9 +79,9 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
         elif not record.address:
             record = replace(record, where=NOT_SHIPPED, sha256={}, bytes=0)
         if record.results or record.where != NOT_SHIPPED or record.address:
-            kept.append(record)
-    write_manifest(kept, folder)
-    return kept
+            refreshed.append(record)
+    write_manifest(refreshed, folder)
+    return refreshed
 
 
 def add(record: Record, folder: Path = FOLDER) -> None:

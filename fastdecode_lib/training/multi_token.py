@@ -1,4 +1,4 @@
-"""Training the systems of paper 002; one file because orders and masks are settings of one learner."""
+"""Training the systems of Imamura and Sumita (2020); one file because orders and masks are settings of one learner."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -112,14 +112,14 @@ class GroupLearner(TranslationLearner):
 
     def _hidden(self, source: torch.Tensor, fed: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden vectors (B, T, D) of the decoder and (B, S, D) of the encoder."""
-        found = self.model.model(
+        outputs = self.model.model(
             input_ids=source,
             attention_mask=source != PADDING,
             decoder_input_ids=fed,
             decoder_attention_mask=mask,
             use_cache=False,
         )
-        return found.last_hidden_state, found.encoder_last_hidden_state
+        return outputs.last_hidden_state, outputs.encoder_last_hidden_state
 
     def _smoothed(self, hidden: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         matrix = self.model.lm_head.weight
@@ -141,10 +141,10 @@ class GroupLearner(TranslationLearner):
         for start in range(0, len(order), 64):
             rows = order[start : start + 64]
             ids = [[*row, END] for row in self.pieces.encode([texts[i] for i in rows])]
-            for i, found in zip(
+            for i, hypothesis in zip(
                 rows, drain(decoder.iterate(model, projection, padded(ids, PADDING), rules)), strict=True
             ):
-                tokens = [token for token in found.tokens if token > PADDING]
+                tokens = [token for token in hypothesis.tokens if token > PADDING]
                 outputs[i] = self.pieces.decode(tokens[::-1] if self._backwards else tokens)
         return outputs
 
@@ -332,9 +332,9 @@ def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: 
     model = load(place, device="cpu")
     session = Session.of(model, *direction)
     _, outputs = translations(session, texts, folder=work / "taught", progress=True)
-    said = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
-    found: list[list[int]] = pieces.encode(said)
-    return found
+    taught = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
+    encoded: list[list[int]] = pieces.encode(taught)
+    return encoded
 
 
 def _slots(preset: GroupPreset, tokens: list[int]) -> list[int]:

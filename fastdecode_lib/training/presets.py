@@ -162,7 +162,7 @@ class DraftingPreset(Preset):
 
 @dataclass(frozen=True)
 class GroupPreset(Recipe):
-    """A system of paper 002, table 2, and its training recipe: Marian's shape with learned positions of the decoder.
+    """A system of Imamura and Sumita (2020), table 2, and its training recipe: Marian's shape, positions of the decoder learned.
 
     Attributes
     ----------
@@ -258,13 +258,15 @@ class LanguagePreset(Recipe):
 
 
 def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
-    """A system of paper 004, table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
-    own = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
-    return RecurrentPreset(name=own, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000))
+    """A system of Devlin (2017), table 2, at a quarter of its widths: ``sharp-s4``, and ``sharp-s4-2`` from another seed."""
+    full_name = f"sharp-{name.lower()}" + (f"-{seed}" if seed > 1 else "")
+    return RecurrentPreset(
+        name=full_name, seed=seed, shape=system(name, "small", source_vocabulary=8_000, vocabulary=8_000)
+    )
 
 
 def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPreset:
-    """A two-layer LSTM translation model of paper 001, table 1, on our text: ``words-en-de``."""
+    """A two-layer LSTM translation model of Chen et al. (2019), table 1, on our text: ``words-en-de``."""
     shape = RecurrentShape(
         source_vocabulary=16_000,
         vocabulary=words,
@@ -285,7 +287,7 @@ _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 """Settings of the larger language models: two million words, some 40 minutes on a core with bfloat16 products. Both still gain."""
 
 _BIG: Any = {"width": 512, "heads": 8, "feed_forward": 2_048}
-"""Paper 002's base model but for its depth, which like the recipe is that of the small ones."""
+"""Imamura and Sumita's base width; the depth and the recipe are those of the small models."""
 
 _ON: Any = {"stacked_from": "single-l2r", "updates": 2_400}
 """Settings of models that continue from `single-l2r`."""
@@ -319,15 +321,15 @@ SYSTEMS_002 = {
     "single-l2r-big": GroupPreset(name="single-l2r-big", **_BIG),
     "bidirectional-big": GroupPreset(name="bidirectional-big", tokens_per_step=2, order="both_ends", **_BIG),
 }
-"""Systems of paper 002 in the order of their training: the paper's own, a fast baseline, three that learn from a teacher, one that
-continues from a single-token model, that model trained on for as long, more tokens a step, and two of the paper's base width,
-which need a GPU."""
+"""Systems of Imamura and Sumita (2020) in the order of their training: the paper's own, a fast baseline, three that learn from a
+teacher, one that continues from a single-token model, that model trained on for as long, more tokens a step, and two of the paper's
+base width, which need a GPU."""
 
 RECIPES = {
     "single-l2r-muon": GroupPreset(name="single-l2r-muon", **_COMPARED | {"updates": 1_500}),
     "single-l2r-adamw": GroupPreset(name="single-l2r-adamw", optimiser="adamw", **_COMPARED | _FORMER),
 }
-"""One system of paper 002 by two recipes, to compare what training costs."""
+"""One system of Imamura and Sumita (2020) by two recipes, to compare what training costs."""
 
 PRESETS: dict[str, Recipe] = {
     preset.name: preset
@@ -357,5 +359,5 @@ def place_of(name: str, folder: str | Path = "build/train") -> str | None:
         return str(best)
     if name in bundled():
         return name
-    kept = find_weights(name)
-    return None if kept is None else str(kept)
+    weights = find_weights(name)
+    return None if weights is None else str(weights)

@@ -1,4 +1,4 @@
-"""Training the word-based recurrent models of paper 004: their vocabularies, lexicon, loss and checkpoint."""
+"""Training the word-based recurrent models of Devlin (2017): their vocabularies, lexicon, loss and checkpoint."""
 
 import json
 from collections.abc import Sequence
@@ -70,8 +70,10 @@ class RecurrentLearner(TranslationLearner):
         for start in range(0, len(order), 64):
             rows = order[start : start + 64]
             sentences = [texts[i] for i in rows]
-            found = drain(Greedy().iterate(model, projection, self.text.encode(sentences, source, target), rules))
-            for i, text in zip(rows, self.text.texts(model, sentences, [best.tokens for best in found]), strict=True):
+            hypotheses = drain(Greedy().iterate(model, projection, self.text.encode(sentences, source, target), rules))
+            for i, text in zip(
+                rows, self.text.texts(model, sentences, [best.tokens for best in hypotheses]), strict=True
+            ):
                 outputs[i] = text
         return outputs
 
@@ -119,10 +121,10 @@ def _count(preset: RecurrentPreset, pairs: Sequence[Pair]) -> WordText:
     text = WordText(direction, source, target)
     sizes = {"source_vocabulary": len(source.tokens), "vocabulary": len(target.tokens)}
     sources, targets = _ids(text, pairs)
-    found = Lexicon.fit([row[:-1] for row in sources], [row[:-1] for row in targets], **sizes)
-    words_only = (found.owners >= len(words.SPECIAL)) & (found.ids >= len(words.SPECIAL))
+    fitted = Lexicon.fit([row[:-1] for row in sources], [row[:-1] for row in targets], **sizes)
+    words_only = (fitted.owners >= len(words.SPECIAL)) & (fitted.ids >= len(words.SPECIAL))
     lexicon = Lexicon.of_entries(
-        found.owners[words_only], found.ids[words_only], found.probabilities[words_only], **sizes
+        fitted.owners[words_only], fitted.ids[words_only], fitted.probabilities[words_only], **sizes
     ).pruned(preset.translations)
     return replace(text, lexicon=lexicon)
 

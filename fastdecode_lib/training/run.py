@@ -126,13 +126,13 @@ class Run:
 
         position = self._position(path)
         with safe_open(path, "pt") as file:
-            kept: dict[str, dict[str, torch.Tensor]] = {}
+            stored: dict[str, dict[str, torch.Tensor]] = {}
             for key in file.keys():  # noqa: SIM118
                 kind, name = key.split(".", 1)
-                kept.setdefault(name, {})[kind] = file.get_tensor(key).to(self.device)
+                stored.setdefault(name, {})[kind] = file.get_tensor(key).to(self.device)
         places = {id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
         for name, parameter in self.parameters.items():
-            tensors = kept[name]
+            tensors = stored[name]
             parameter.data.copy_(tensors.pop("model"))
             self.average[name].copy_(tensors.pop("average"))
             places[id(parameter)].state[parameter] = tensors
@@ -151,7 +151,7 @@ class Run:
         for name, parameter in self.parameters.items():
             tensors[f"model.{name}"] = parameter.detach()
             tensors[f"average.{name}"] = self.average[name]
-            tensors |= {f"{kind}.{name}": kept for kind, kept in places[id(parameter)].state[parameter].items()}
+            tensors |= {f"{kind}.{name}": tensor for kind, tensor in places[id(parameter)].state[parameter].items()}
         keys = ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds", "history")
         state = {"planned": self.preset.updates} | {key: getattr(self, key) for key in keys}
         with atomic_file(self.work / file) as temporary:

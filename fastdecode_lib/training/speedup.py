@@ -219,14 +219,14 @@ def _make_table(
         return
     least = 3 if len(texts) >= 1_000 else 2
     folder = speedups_folder(fingerprint) / "translations"
-    made = make_table(session, texts, least=least, folder=folder, progress=progress)
-    made = replace(made, about=made.about | {"text": digest})
+    new_table = make_table(session, texts, least=least, folder=folder, progress=progress)
+    new_table = replace(new_table, about=new_table.about | {"text": digest})
 
     def passes(table: Any) -> int:
         windowed = replace(session, decoder=Window(4, Draft("ngram+lexicon", table, resolved=True)))
         return int(count(windowed, held_out)["passes"].sum())
 
-    ours, theirs = passes(made), passes(at_hand) if at_hand is not None else None
+    ours, theirs = passes(new_table), passes(at_hand) if at_hand is not None else None
     if theirs is not None and theirs <= ours:
         _say(
             notes,
@@ -234,7 +234,7 @@ def _make_table(
             progress,
         )
         return
-    made.save(default_path(session))
+    new_table.save(default_path(session))
     _say(notes, f"a draft table of {len(texts)} sentences: {default_path(session)}", progress)
 
 

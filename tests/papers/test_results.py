@@ -14,7 +14,7 @@ from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.combinations.drafts import as_predicted
 from fastdecode_lib.papers.combinations.experiments import LOST
 from fastdecode_lib.papers.experiment import Column, columns
-from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
 from fastdecode_lib.papers.learning_to_screen.tables import SCREENS, at_equal_budgets, distinct
 from fastdecode_lib.papers.outcomes import NoResult, committed
@@ -30,7 +30,7 @@ from fastdecode_lib.papers.reading import (
     texts,
     with_paper_curve,
 )
-from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
+from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.papers.vocabulary_clusters.printed import TABLE_6
 from fastdecode_lib.text.corpus import spread_over
 
@@ -429,13 +429,12 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_no_reader_meets_the_numbers_of_papers():
-    for path in (
-        ROOT / "README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-        *sorted((ROOT / "notebooks").glob("*.ipynb")),
-    ):
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"(?<![\d,.\"])\b00[0-4]\b(?![\d_])", text), path.name
+    written = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "notebooks/*.ipynb")
+    code = ("benchmarks/**/*.py", "ddgviz/**/*.py", "ddgviz/**/*.js", "fastdecode_lib/**/*.py")
+    cards = ("fastdecode_lib/assets/*/README.md",)
+    for path in sorted(path for pattern in (*written, *code, *cards) for path in ROOT.glob(pattern)):
+        numbered = re.search(r"(?<![\d,._\"])\b00[0-4]\b(?![\d_])", path.read_text(encoding="utf-8"))
+        assert not numbered, f"{path.relative_to(ROOT)}: name authors and year instead of {numbered.group()}"
 
 
 def test_the_page_has_every_table_that_declares_how_it_is_read_with_its_machine_and_its_noise():
@@ -474,7 +473,7 @@ def test_numbers_in_notes_follow_from_the_results():
         r"take (\d+) minutes .* and (\d+) in int8 \(CTranslate2: (\d+) and (\d+)\)", notes["sharp_models.throughput"]
     )
     assert [list(found) for found in said] == [wanted]
-    assert f"{paper_000.IDENTICAL:.0%} of its outputs" in notes["vocabulary_clusters.table3"]
+    assert f"{amer_2022.IDENTICAL:.0%} of its outputs" in notes["vocabulary_clusters.table3"]
     compared = committed("sharp_models.table1").sentences.dropna().unique()
     assert f"on {compared.item():.0f} sentences" in notes["sharp_models.table1"]
     systems = committed("double_token_decoding.table2")
@@ -606,26 +605,26 @@ def test_samples_go_from_first_to_last():
 
 
 def test_what_is_said_not_to_add_up_follows_from_the_printed_numbers():
-    dense = {name: (share, 720 / time) for name, ((share, time), _) in paper_000.TABLE_2.items()}
-    m3 = [600 / time for _, (_, time) in paper_000.TABLE_2.values()]
-    said = " ".join(paper_000.INCONSISTENCIES)
+    dense = {name: (share, 720 / time) for name, ((share, time), _) in amer_2022.TABLE_2.items()}
+    m3 = [600 / time for _, (_, time) in amer_2022.TABLE_2.values()]
+    said = " ".join(amer_2022.INCONSISTENCIES)
     ratios = [ratio for _, ratio in dense.values()]
     for values in (ratios, m3):
         assert f"{min(values):.2f} to {max(values):.2f}" in said
     assert max(share for share, _ in dense.values()) == dense["fr-en"][0] == 16.5
-    gains = [gain for pair in paper_000.TABLE_3["dense"].values() for _, _, gain in pair]
+    gains = [gain for pair in amer_2022.TABLE_3["dense"].values() for _, _, gain in pair]
     assert f"{min(gains):.2f} to {max(gains):.2f}" in said
-    slope, start = np.polyfit(*zip(*(times for times, _ in paper_000.TABLE_2.values()), strict=True), 1)
+    slope, start = np.polyfit(*zip(*(times for times, _ in amer_2022.TABLE_2.values()), strict=True), 1)
     assert (round(start, -1), round(slope)) == (150, 12)
     into = [
-        (paper_000.TABLE_3["dense"][name][0][0], paper_000.TABLE_1[name][0]) for name in ("fr-en", "it-en", "es-en")
+        (amer_2022.TABLE_3["dense"][name][0][0], amer_2022.TABLE_1[name][0]) for name in ("fr-en", "it-en", "es-en")
     ]
     bleu, sentences = zip(*into, strict=True)
     assert f"{np.mean(bleu):.2f} plain, {np.average(bleu, weights=sentences):.2f} weighted" in said
-    said = " ".join(paper_001.INCONSISTENCIES)
-    for name, (_, vocabulary, _) in list(paper_001.SIZES.items())[:3]:
+    said = " ".join(chen_2019.INCONSISTENCIES)
+    for name, (_, vocabulary, _) in list(chen_2019.SIZES.items())[:3]:
         assert f"{vocabulary / TABLE_2[name]['screened'][0]:,.0f}" in said
-    assert paper_001.TABLE_5["large"]["screened"][1:] != TABLE_2["large"]["screened"][1:]
+    assert chen_2019.TABLE_5["large"]["screened"][1:] != TABLE_2["large"]["screened"][1:]
 
 
 def test_models_that_are_not_trained_are_said_once():

@@ -1,1 +1,1 @@
-"""Combinations: what the papers give together."""
+"""Combinations of the papers' methods."""

@@ -1,4 +1,4 @@
-"""The cube: every decoder with every projection of every model in every precision, and what multiplies.
+"""The cube: every decoder with every projection of every model in every precision, against the product of their gains.
 
 For each model that is bundled or trained here, all that the registry holds: it runs, or is refused for a reason; its outputs are
 plain decoding's by law, or how often they are; and how fast it is beside what its parts promise.
@@ -140,7 +140,7 @@ def _pairs(source: str, target: str, scale: Scale, data: str | None, number: int
 def _measured(
     c: Combination, counts: Mapping[str, Any], timed: Mapping[str, Measurement], plain: str, seed: int
 ) -> dict[str, Any]:
-    """Agreement, passes and speed of one that runs."""
+    """Agreement, passes and speed of a combination that runs."""
     own, m, base = counts[c.name], timed[c.name], named(plain, "exact", "float32")
     under = named(plain, c.projection, c.precision)
     low, high = bootstrap_ratio(timed[base].seconds, m.seconds, seed)
@@ -167,7 +167,7 @@ def _expected(
     prices: Mapping[tuple[str, str], Costs],
     plain: str,
 ) -> dict[str, float]:
-    """What the parts promise: the product of their own gains, and the time of so many passes at what they cost."""
+    """Speedups predicted from the parts: the product of their own gains, and the passes times their measured costs."""
     base = named(plain, "exact", "float32")
     alone = (
         named(c.decoder, "exact", "float32"),

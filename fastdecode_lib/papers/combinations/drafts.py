@@ -1,4 +1,4 @@
-"""What draft heads and models trained for drafting give; one file because its tables count and time the same models."""
+"""Gains of draft heads and of models trained for drafting; one file because its tables count and time the same models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +130,7 @@ def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead | None]:
 
 
 def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
-    """A session with a window whose parts are given and not looked for."""
+    """A session with a window whose table and head are given, not searched for."""
     draft = window.drafts
     bound = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head and head is not None else None
     ready = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound)
@@ -276,7 +276,7 @@ def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
 def _timed(
     sessions: Mapping[tuple[str, int], Session], texts: Sequence[str], amount: Timed, seed: int, progress: bool
 ) -> list[dict[str, Any]]:
-    """A row for each session, in turns; the first is the one all are compared with."""
+    """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
     sources = [greedy.model.encode([text], *DIRECTION) for text in texts]
     timings = measure(
@@ -311,7 +311,7 @@ def _timed(
 
 
 def _price(greedy: Session, texts: Sequence[str], amount: Timed, seed: int, progress: bool) -> Costs:
-    """What passes of the greedy session's model cost."""
+    """Measured costs of passes of the greedy session's model."""
     one = Combination("greedy", "exact", greedy.model.dtype, greedy)
     found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=progress)
     return found["exact", greedy.model.dtype]

@@ -1,4 +1,4 @@
-"""What several papers give together: decoders with projections in every precision, and drafts that are learned."""
+"""Experiments on combined methods: decoders with projections in every precision, and learned drafts."""
 
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,12 @@ CONCLUSION = Conclusion(
     found="On the bundled model the fastest without loss is greedy decoding with `quantised` (1.8 times; 1.6 to 1.9), "
     "with loss greedy "
     "decoding with `clustered` in int8 (4.1 times; 61% of the outputs unchanged, 0.2 BLEU less).",
-    differs="Of 146 combinations of two or three changes 99% gain less than the product of what their parts gain "
-    "alone, 77% by more "
-    "than the interval.",
+    differs="99% of the 146 combinations of two or three changes gain less than the product of their parts' gains, "
+    "77% by more than the interval.",
     why="Savings cancel where they are of the same part: a cheap projection or bytes leave passes whose cost grows "
     "faster with their "
     "width, so that fewer passes save less.",
-    use="One cheap part at a time; `fastdecode tune --combinations` counts, predicts, times and checks all of them on "
-    "your machine.",
+    use="One cheap part at a time; `fastdecode speedup` times the lossless combinations on your machine and checks every output.",
 )
 DIFFERENCES = (
     "What is fitted first (learned screens, adaptive softmax) or installed (ScaNN) is not in the cube.",

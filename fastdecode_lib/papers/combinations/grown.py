@@ -30,7 +30,7 @@ def grown(
     model : TranslationModel
         Marian's shape: norms behind the blocks, one embedding for everything.
     layers : (int, int)
-        Of the encoder and the decoder; no fewer than the model has.
+        Layers of the encoder and of the decoder; no fewer than the model has.
     vocabulary : int
         No fewer tokens than the model has.
 
@@ -98,7 +98,7 @@ def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:
 
 
 def grown_table(table: DraftTable, vocabulary: int) -> DraftTable:
-    """A model's draft table for the grown model: of the tokens that are added it knows nothing."""
+    """A model's draft table for the grown model, without entries for the added tokens."""
     n, x = table.ngrams, table.lexicon
     ngrams = replace(
         n,
@@ -112,13 +112,13 @@ def grown_table(table: DraftTable, vocabulary: int) -> DraftTable:
 
 
 def _longer(array: np.ndarray, length: int, value: Any) -> np.ndarray:
-    """As many rows, those that are missing filled with a value."""
+    """A matrix extended to a number of rows, the new ones filled with a value."""
     rest = np.full((length - len(array), *array.shape[1:]), value, dtype=array.dtype)
     return np.concatenate([array, rest])
 
 
 def _twice(tensor: np.ndarray) -> np.ndarray:
-    """A matrix that makes of features that stand twice features that stand twice; a vector twice."""
+    """A matrix from doubled features to doubled features; a vector is repeated."""
     if tensor.ndim == 1:
         return np.concatenate([tensor, tensor])
     half = tensor / np.float32(2)

@@ -1,4 +1,4 @@
-"""What came of Imamura and Sumita (2020) here: the claim, what was found, what to use, and what was done otherwise."""
+"""Conclusion on Imamura and Sumita (2020): its claim, our findings, recommendations and differences in method."""
 
 from fastdecode_lib.papers.experiment import Citation, Conclusion
 

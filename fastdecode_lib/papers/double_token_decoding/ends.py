@@ -1,4 +1,4 @@
-"""Which end of the outputs is right: Imamura and Sumita's table 3, on joined sentences and on single ones as far as they reach."""
+"""Precision at both ends of outputs: Imamura and Sumita's table 3, on joined sentences and, where long enough, single ones."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, table_of
 from fastdecode_lib.papers.double_token_decoding.systems import BEAM, LONG, SINGLE, SYSTEMS, each, pairs_of, session_of
 from fastdecode_lib.papers.experiment import Scale
@@ -48,7 +48,7 @@ def table3(
             for name, session in tqdm(found.items(), desc=which, unit="system", disable=not progress):
                 outputs[name] = [cut(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
         at_left: dict[tuple[int, int], dict[str, np.ndarray]] = {}
-        for place, (end, number) in enumerate(paper_002.ENDS):
+        for place, (end, number) in enumerate(imamura_2020.ENDS):
             long = [i for i, reference in enumerate(references) if len(reference) >= 2 * number]
             for size in (1, 4):
                 row: dict[str, Any] = {
@@ -75,7 +75,7 @@ def table3(
                         at_left[number, size] = rights
                     if end == "right":
                         row |= _against(at_left[number, size], rights, seed)
-                for printed, values in paper_002.TABLE_3.items():
+                for printed, values in imamura_2020.TABLE_3.items():
                     first, second = values[place][0:2] if size == 1 else values[place][2:4]
                     row |= {
                         f"paper_single_{printed}": first,
@@ -88,7 +88,7 @@ def table3(
 
 
 def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int, size: int) -> tuple[int, int]:
-    """How many n-grams of one end of an output are right, and how many there are."""
+    """Number of correct n-grams, and of all n-grams, at one end of an output."""
     part = words if end == "all" else words[:number] if end == "left" else words[max(0, len(words) - number) :]
 
     def grams(of: Sequence[str]) -> Counter[tuple[str, ...]]:

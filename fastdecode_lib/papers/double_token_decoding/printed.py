@@ -66,7 +66,7 @@ MARKS: dict[str, tuple[str, str, str, str]] = {
 ENDS: tuple[tuple[str, int], ...] = (
     ("all", 0), ("left", 5), ("left", 10), ("left", 15), ("right", 5), ("right", 10), ("right", 15),
 )  # fmt: skip
-"""Which tokens of an output are looked at: all, or so many from one end."""
+"""Tokens of an output that are scored: all, or a number from one end."""
 
 TABLE_3: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "wmt": (
@@ -78,7 +78,7 @@ TABLE_3: dict[str, tuple[tuple[float, float, float, float], ...]] = {
         (73.5, 76.1, 17.5, 18.9), (72.4, 74.6, 17.3, 18.9), (71.5, 72.6, 17.3, 18.3),
     ),
 }  # fmt: skip
-"""For each of `ENDS` percent of 1-grams and of 4-grams right, single-token L2R and bidirectional; sentences of over 30 tokens."""
+"""Percent of correct 1-grams and 4-grams for each of `ENDS`, single-token L2R and bidirectional; sentences of over 30 tokens."""
 
 TABLE_4: dict[int, tuple[tuple[float, int, int], tuple[float, int, int]]] = {
     4_000: ((58.10, 2_444, 3_959), (34.44, 1_458, 3_493)),

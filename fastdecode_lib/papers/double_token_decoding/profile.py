@@ -1,4 +1,4 @@
-"""Where the time of one and of two tokens a step goes, and what a larger vocabulary and a screen change about it.
+"""Profile of decoding one and two tokens a step, and the effects of a larger vocabulary and of a screen.
 
 Two tokens a step do the arithmetic of two single ones and half of what is done once a step: reading the weights, copying the
 beam's caches. So the ratio is between those of the two.
@@ -55,14 +55,14 @@ CASES = (
 """Size, sentences at once, engine and number format: the fewer bytes a weight has and the more products a cycle, the more the rest
 of a step weighs; and a batch of table 2."""
 NAMES = {1: L2R, 2: BOTH}
-"""By tokens a step."""
+"""Systems by tokens a step."""
 PARTS = ("encoder", "layers", "copies", "choice", "search")
 """``layers``: of the decoder; ``copies``: of its caches as the beam moves; ``choice``: output product, normalisation and top-k;
 ``search``: the rest."""
 
 
 def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
-    """The ratio at a beam of 10 in every number format and in a batch, and the parts of one decoding by both systems.
+    """The ratio at a beam of 10 in every number format and in a batch, and the times of the parts of decoding by both systems.
 
     Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
     alone. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
@@ -118,7 +118,7 @@ def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: in
 
 
 def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) -> tuple[System, list[list[float]]]:
-    """A system as `forced_system` has it, and where the seconds of each of its runs are noted, in the order of `PARTS`."""
+    """A system of `forced_system`, and the list to which each run appends its seconds in the order of `PARTS`."""
     made: list[list[float]] = []
 
     def decode(source: Source) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ SETS = 50
 
 
 def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
-    """What a screen does to the gain of two tokens a step where vocabularies are large: base geometry, forced lengths.
+    """Gain of two tokens a step under a screen with large vocabularies: base geometry, forced lengths.
 
     Two tokens a step score as many rows as two single ones, which is said to eat the gain where vocabularies are large.
     Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over single-token

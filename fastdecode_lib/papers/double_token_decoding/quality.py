@@ -15,7 +15,7 @@ from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, quality, signatures
 from fastdecode_lib.measuring.referee import System, measure
-from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
     DIRECTION,
@@ -98,7 +98,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
 
 
 def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
-    """Which slots' hidden vectors (rows) depend on which tokens fed (columns), bool (T, T)."""
+    """Dependence of slots' hidden vectors (rows) on the tokens fed (columns), bool (T, T)."""
     source = Source(np.array([[5, 6, 0]]), np.array([3]))
     memory = network.encode(source)
 
@@ -148,7 +148,7 @@ def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "p
 
 
 def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
-    """Table 1: the paper's settings beside those of our recipe, which is the same for all systems but where it says so."""
+    """Table 1: the paper's settings beside those of our recipe, the same for all systems unless stated."""
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
     slow, further = SYSTEMS_002["mask-predict"], SYSTEMS_002["single-l2r-on"]
@@ -177,7 +177,7 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
     }
     rows = [
         {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said, "kind": "measured"}
-        for name, said, key in paper_002.TABLE_1
+        for name, said, key in imamura_2020.TABLE_1
     ]
     return table_of(rows, (), 0)
 
@@ -200,9 +200,9 @@ def table2(
 
 
 def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
-    """How the systems learned: chrF on the dev split against updates, single sentences and joined ones.
+    """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
 
-    As training scores it: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
+    Scores are those of training: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
     that a system's training began as, whose updates are not among its own.
     """
     rows: list[dict[str, Any]] = []
@@ -263,12 +263,12 @@ def _compared(
                 row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
             else:
                 row |= {"kind": "gap", "gap": str(found[name])}
-            for place, printed in enumerate(paper_002.SETS):
-                if name in paper_002.TABLE_2:
-                    bleu, speed = paper_002.TABLE_2[name][place]
+            for place, printed in enumerate(imamura_2020.SETS):
+                if name in imamura_2020.TABLE_2:
+                    bleu, speed = imamura_2020.TABLE_2[name][place]
                     row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
-                    row[f"paper_ratio_{printed}"] = paper_002.printed_ratio(name, place)
-                    row[f"paper_marks_{printed}"] = paper_002.MARKS[name][place]
+                    row[f"paper_ratio_{printed}"] = imamura_2020.printed_ratio(name, place)
+                    row[f"paper_marks_{printed}"] = imamura_2020.MARKS[name][place]
             rows.append(row)
     return table_of(rows, list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
 
@@ -349,7 +349,7 @@ FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
 def screened(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Two tokens a step with a screened vocabulary, whose cost a step is what eats the gain where vocabularies are large.
+    """Two tokens a step with a screened vocabulary; the projection's cost limits the gain where vocabularies are large.
 
     Both models have a screen of their own (Amer et al.), fitted on what they say themselves on training sentences. ``identical``
     is the share of outputs that are the exact projection's under the same decoder.
@@ -398,7 +398,7 @@ def screened(
 
 
 def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) -> Projection:
-    """Clusters of what a model says on training sentences."""
+    """Clusters of a model's own contexts on training sentences."""
     import tempfile
 
     from fastdecode_lib.projections.clustering import fit_clustered

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BASE,
     BEAM,
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
 ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
-VOCABULARIES = {Scale.TINY: (300, 500), Scale.LAPTOP: tuple(paper_002.TABLE_4), Scale.PAPER: tuple(paper_002.TABLE_4)}
+VOCABULARIES = {
+    Scale.TINY: (300, 500),
+    Scale.LAPTOP: tuple(imamura_2020.TABLE_4),
+    Scale.PAPER: tuple(imamura_2020.TABLE_4),
+}
 
 
 def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
@@ -63,8 +67,8 @@ def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
     for beam in tqdm(BEAMS[scale], unit="width", disable=not progress):
         _, found = forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed)
         rows.append({"name": "base, batch 1", "beam": beam, **found, "kind": "measured"})
-    for place, which in enumerate(paper_002.SETS):
-        ratio = paper_002.printed_ratio("bidirectional", place)
+    for place, which in enumerate(imamura_2020.SETS):
+        ratio = imamura_2020.printed_ratio("bidirectional", place)
         rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
     return _frame(rows, seed)
 
@@ -72,7 +76,7 @@ def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
 def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
     """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
 
-    Beside both systems the plain way to a faster decoder: one layer of it below an encoder twice as deep, a token a step.
+    A third system is the plain way to a faster decoder: one decoder layer, an encoder twice as deep, one token a step.
     """
     from tqdm.auto import tqdm
 
@@ -92,9 +96,9 @@ def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False)
                 **found,
                 "kind": "measured",
             }
-            for place, which in enumerate(paper_002.SETS):
-                if which.endswith(name) and system in paper_002.TABLE_2:
-                    row[f"paper_speedup_{which.split('_')[0]}"] = paper_002.printed_ratio(system, place)
+            for place, which in enumerate(imamura_2020.SETS):
+                if which.endswith(name) and system in imamura_2020.TABLE_2:
+                    row[f"paper_speedup_{which.split('_')[0]}"] = imamura_2020.printed_ratio(system, place)
             rows.append(row)
     return _frame(rows, seed)
 
@@ -132,7 +136,7 @@ def table4(
     targets = [b for _, b in pairs_of("joined", scale, data, 10**9)]
     rows = []
     for size, printed in tqdm(
-        zip(VOCABULARIES[scale], paper_002.TABLE_4.items(), strict=False),
+        zip(VOCABULARIES[scale], imamura_2020.TABLE_4.items(), strict=False),
         total=len(VOCABULARIES[scale]),
         unit="vocabulary",
         disable=not progress,

@@ -43,7 +43,7 @@ START, END = 2, 0
 
 @dataclass(frozen=True)
 class Named:
-    """A system as table 2 has it: which model it runs, and by which decoder."""
+    """A system of table 2: its model and its decoder."""
 
     preset: str
     decoder: str
@@ -96,7 +96,7 @@ def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
 
 
 def history_of(preset: str) -> list[dict[str, Any]]:
-    """How a system's training went, evaluation by evaluation: of its run here, or as it was committed.
+    """Evaluations during a system's training: of its run here, or as committed.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def history_of(preset: str) -> list[dict[str, Any]]:
 
 
 def updates_of(preset: str) -> int:
-    """The updates behind a system's model, as `model_of` finds it: of its best checkpoint, and of what that began as."""
+    """Updates behind a system's model, as `model_of` finds it: its best checkpoint's, with those of the model it began as."""
     recipe = SYSTEMS_002[preset]
     own: int = max(history_of(preset), key=lambda entry: entry[recipe.measure])["update"]
     return own + (updates_of(recipe.stacked_from) if recipe.stacked_from else 0)
@@ -198,7 +198,7 @@ class Geometry:
     layers : (encoder, decoder)
     width, heads, feed_forward, vocabulary : int
     tokens : int
-        Of every output, the end not counted, and of every source.
+        Tokens of every output, the end not counted, and of every source.
     """
 
     layers: tuple[int, int]
@@ -294,7 +294,7 @@ def forced_pair(
 ) -> list[dict[str, Any]]:
     """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
 
-    With `shallow`, a single-token model of one decoder layer and twice the encoder layers comes last.
+    A single-token model of one decoder layer and twice the encoder layers comes last if `shallow` is true.
 
     Returns
     -------
@@ -325,7 +325,7 @@ def forced_pair(
 
 
 def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
-    """How much faster a system is than the baseline of its run, None without one; noisy if either was."""
+    """Speedup of a system over the baseline of its run, None without one; noisy if either was."""
     speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
     return {
         **(ratio_of("speedup", baseline.seconds, m.seconds, seed) if baseline else speedup),
@@ -337,7 +337,7 @@ def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, 
 
 
 def each(systems: Sequence[str], scale: Scale, use: Callable[[str, TranslationModel], Any]) -> dict[str, Any]:
-    """What comes of every system that is trained; of one that is not, the reason as a `NoResult`."""
+    """Result of a function for every trained system; for one that is not trained, the reason as a `NoResult`."""
     found: dict[str, Any] = {}
     for name in systems:
         try:

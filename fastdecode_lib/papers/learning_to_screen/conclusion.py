@@ -1,4 +1,4 @@
-"""What came of Chen et al. (2019) here: the claim, what was found, what to use, and what was done otherwise."""
+"""Conclusion on Chen et al. (2019): its claim, our findings, recommendations and differences in method."""
 
 from fastdecode_lib.papers.experiment import Citation, Conclusion
 

@@ -1,6 +1,6 @@
 """Chen et al.'s tables of whole outputs; one file because all choose their screen at the precision of table 2.
 
-Of every method that setting is taken that does least work among those whose precisions on the dev split are those that the paper
+Each method is used at its cheapest setting among those whose precisions on the dev split are those that the paper
 reports in table 2; for perplexity, among those that raise it there by no more than in the paper.
 """
 
@@ -18,7 +18,7 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, table_of, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
@@ -79,7 +79,7 @@ def _chosen(
 ) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
     recorded = situation(name, scale, data, progress)
-    printed = paper_001.TABLE_2.get(name, paper_001.TABLE_2["translation"])
+    printed = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])
     return reaching(_settings(method, recorded, scale, seed), recorded, *printed[method][1:])
 
 
@@ -109,7 +109,7 @@ def table3(
     the exact decoding are kept and scored again. ``identical`` is the share of outputs that are those of the exact projection.
     """
     rows: list[dict[str, Any]] = []
-    for name, printed in paper_001.TABLE_3.items():
+    for name, printed in chen_2019.TABLE_3.items():
         try:
             own = {(row["method"], row["beam"]): row for row in _decoded(name, scale, data, seed, progress)}
         except NoResult as missing:
@@ -118,7 +118,7 @@ def table3(
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
             rows.append(row | own[method, beam] | paper)
-    frame = table_of(rows, scale, seed, trained_of(paper_001.TABLE_3, scale, data, progress))
+    frame = table_of(rows, scale, seed, trained_of(chen_2019.TABLE_3, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
     return frame
 
@@ -186,7 +186,7 @@ def _decoder(beam: int) -> str:
 
 
 def _named(method: str, projection: Projection) -> str | Projection:
-    """What a session takes: the exact projection by its name."""
+    """A projection as an argument of a session: the exact one by its name."""
     return method if method == "exact" else projection
 
 
@@ -275,7 +275,7 @@ def table6(
     ``reached`` is False where no setting raises perplexity as little as in the paper, and the one that raises it least is shown.
     """
     rows: list[dict[str, Any]] = []
-    for name, printed in paper_001.TABLE_6.items():
+    for name, printed in chen_2019.TABLE_6.items():
         try:
             own = {row["method"]: row for row in _perplexities(name, scale, data, seed, progress)}
         except NoResult as missing:
@@ -284,16 +284,16 @@ def table6(
             speedup, perplexity_there = printed.get(method, (None, None))
             paper = {"paper_speedup": speedup, "paper_perplexity": perplexity_there}
             rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
-    frame = table_of(rows, scale, seed, trained_of(paper_001.TABLE_6, scale, data, progress))
+    frame = table_of(rows, scale, seed, trained_of(chen_2019.TABLE_6, scale, data, progress))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
     return frame
 
 
 def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress: bool) -> Iterator[dict[str, Any]]:
     """Rows of one model: numpy, then every method, timed in turn."""
-    recorded, grid, printed = situation(name, scale, data, progress), GRIDS[scale], paper_001.TABLE_6[name]
+    recorded, grid, printed = situation(name, scale, data, progress), GRIDS[scale], chen_2019.TABLE_6[name]
     dev, (hidden, gold) = _gold(recorded.dev), _gold(recorded.test)
-    rank = min(paper_001.TAIL_RANKS[name], *recorded.matrix.shape)
+    rank = min(chen_2019.TAIL_RANKS[name], *recorded.matrix.shape)
     exact = CompiledExact(recorded.matrix)
     least = perplexity(exact, *dev)
     methods: dict[str, tuple[str, Projection]] = {"exact": ("exact", exact)}
@@ -337,12 +337,12 @@ def _gold(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tailed(setting: Setting, down: Matrix, up: Matrix) -> Setting:
-    """The same, all other tokens being scored by a matrix of low rank."""
+    """A screen's projection that scores all other tokens by a matrix of low rank."""
     return replace(setting, make=lambda found: WithTail(setting.make(found), down, up))
 
 
 def _raising_to(most: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection) -> tuple[bool, float]:
-    """Whether the perplexity is at most this, and how good it is; a judge of `first_of`."""
+    """A judge for `first_of`: whether the perplexity is at most a limit, and its negative as the quality."""
     own = perplexity(projection, *contexts)
     return own <= most, -own
 

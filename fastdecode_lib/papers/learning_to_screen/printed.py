@@ -122,4 +122,4 @@ INCONSISTENCIES = (
     "The full softmax of PTB-Large reads 60 MB in 4.32 ms, 14 GB/s: it waits for memory, while a few rows stay in the cache. "
     "So the speedups depend on the machine as much as on the method, and ours stand beside the GB/s of their baseline.",
 )
-"""What does not add up in the paper, or is left open, in sentences."""
+"""Inconsistencies of the paper and details it leaves open, in sentences."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.shared.contexts_of import MODELS, TOP, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
@@ -57,11 +57,11 @@ COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
     "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
 )  # fmt: skip
-"""What the tables show of a setting that was chosen."""
+"""Columns of a chosen setting that the tables show."""
 
 
 def gap(missing: Exception) -> dict[str, Any]:
-    """What a row says whose model is not trained here."""
+    """The gap of a row whose model is not trained here."""
     return {"kind": "gap", "gap": str(missing)}
 
 
@@ -111,7 +111,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
     less is left for a screen to do.
     """
     rows = []
-    for name, (paper_name, vocabulary, width) in paper_001.SIZES.items():
+    for name, (paper_name, vocabulary, width) in chen_2019.SIZES.items():
         row = {"name": name, "paper_name": paper_name, "paper_vocabulary": vocabulary, "paper_width": width}
         try:
             recorded = situation(name, scale, data)
@@ -123,7 +123,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
             )
         except NoResult as missing:
             rows.append(row | gap(missing))
-    return table_of(rows, scale, used=trained_of(paper_001.SIZES, scale, data, False))
+    return table_of(rows, scale, used=trained_of(chen_2019.SIZES, scale, data, False))
 
 
 def frontiers(
@@ -135,9 +135,9 @@ def frontiers(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Every method at every setting of its knob, on each model: what tables 2 and 5 and figures 2 to 7 are drawn from.
+    """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7.
 
-    Without `rivals`, only what is exact and every screen.
+    If `rivals` is false, only exact projections and screens are run.
     """
     names = tuple(names)
     frame = _frontiers(scale, names, data, seed, progress, rivals)
@@ -179,7 +179,7 @@ def table2(
     where it says otherwise.
     """
     frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return table_of(_chosen(frame, paper_001.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
+    return table_of(_chosen(frame, chen_2019.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
 
 
 def table5(
@@ -187,11 +187,11 @@ def table5(
 ) -> "pd.DataFrame":
     """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
     frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return table_of(_chosen(frame, paper_001.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
+    return table_of(_chosen(frame, chen_2019.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
 
 
 def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
-    """What learning adds to precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
+    """Gain of learning in precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
     place = ["set", "budget", "method"]
     same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
     own = frontiers[same & frontiers["method"].isin(["kmeans", "screened"])]
@@ -200,7 +200,7 @@ def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def distinct(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Without the screens that are an earlier one over again, as those of all budgets that have nothing more to be filled with.
+    """Rows without screens that repeat an earlier one, such as those whose larger budget finds no more tokens to add.
 
     To choose the fastest of them would be to choose by chance.
     """
@@ -220,7 +220,7 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
         extra = ["clustered", "screened, any precision", "clustered, any precision", "row_clusters", "quantised", EXACT]
         extra[-2:-2] = ["scann"] if "scann" in set(own.get("method", ())) else []
         extra.append(BASELINE)
-        for method in (*methods, *(extra if printed is paper_001.TABLE_2 else ())):
+        for method in (*methods, *(extra if printed is chen_2019.TABLE_2 else ())):
             speedup, at_1, at_5 = methods.get(method, (None, *methods["screened"][1:]))
             row: dict[str, Any] = {"name": f"{name}, {method}", "set": name, "method": method}
             row |= {"paper_speedup": speedup}
@@ -265,9 +265,9 @@ def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, pr
 
 def _points(name: str) -> Iterator[dict[str, Any]]:
     """The paper's points on one model; of its appendix only that L2S is more than so many times faster."""
-    known: Mapping[str, Any] = paper_001.TABLE_2.get(name) or {"screened": (paper_001.FIGURE_9, None, None)}
+    known: Mapping[str, Any] = chen_2019.TABLE_2.get(name) or {"screened": (chen_2019.FIGURE_9, None, None)}
     for method, values in known.items():
-        row = {"name": f"paper, {paper_001.METHODS[method]}", "set": name, "method": method, "kind": "paper"}
+        row = {"name": f"paper, {chen_2019.METHODS[method]}", "set": name, "method": method, "kind": "paper"}
         yield row | dict(zip(("paper_speedup", "paper_p_at_1", "paper_p_at_5"), values, strict=True))
 
 
@@ -304,12 +304,12 @@ def table4(
     """
     recorded = situation("small", scale, data, progress)
     grid, screens = GRIDS[scale], Screens(recorded)
-    counts = [_clusters(r, scale) for r in paper_001.TABLE_4]
+    counts = [_clusters(r, scale) for r in chen_2019.TABLE_4]
     settings = [learned(screens, BUDGET, grid.learning, seed, clusters=r) for r in counts]
     frame = _screened(recorded, settings, scale, progress)
     for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
-        frame[f"paper_{column}"] = [printed[place] for printed in paper_001.TABLE_4.values()]
-    frame["paper_clusters"] = list(paper_001.TABLE_4)
+        frame[f"paper_{column}"] = [printed[place] for printed in chen_2019.TABLE_4.values()]
+    frame["paper_clusters"] = list(chen_2019.TABLE_4)
     return table_of(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [recorded])
 
 
@@ -339,7 +339,7 @@ def _screened(recorded: Situation, settings: list[Setting], scale: Scale, progre
 def learning(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Ours: what the rounds of algorithm 1 add to spherical k-means, which is round 1, in both readings of the loss.
+    """Ours: gain of each round of algorithm 1 over spherical k-means, which is round 1, in both readings of the loss.
 
     At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
     budget it is of, a curve for each.
@@ -372,15 +372,15 @@ def figure8(
 ) -> "pd.DataFrame":
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
-    Of the small language model's output only the rows of the most frequent words are kept, and each context's best are those
+    Only the rows of the most frequent words are kept of the small language model's output, and each context's best are those
     among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
     is, and the most precise is shown.
     """
     recorded = situation("small", scale, data, progress)
     grid, starts, rows = GRIDS[scale], Screens(recorded).starts, []
     clusters = _clusters(200, scale)
-    for words, at_1 in paper_001.FIGURE_8.items():
-        size = recorded.matrix.shape[0] * words // max(paper_001.FIGURE_8)
+    for words, at_1 in chen_2019.FIGURE_8.items():
+        size = recorded.matrix.shape[0] * words // max(chen_2019.FIGURE_8)
         screens = Screens(_cut(recorded, size))
         screens.starts = starts
         budgets = [budget for budget in grid.budgets if budget < size]
@@ -424,7 +424,7 @@ class InMemory:
         yield self
 
     def sample(self, count: int, seed: int) -> "InMemory":
-        """So many different rows, drawn at random, in their order."""
+        """Distinct rows drawn at random, in ascending order."""
         rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
         return replace(self, hidden=self.hidden[rows], labels=self.labels[rows])
 
@@ -444,7 +444,7 @@ def _cut(recorded: Situation, size: int) -> Situation:
 def table7(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Table 7: what some clusters of the small language model are about: the words they hold, the most characteristic first."""
+    """Table 7: words of some clusters of the small language model, the most characteristic first."""
     recorded = situation("small", scale, data, progress)
     screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
     text = getattr(recorded.loaded, "tokenizer", None) or recorded.loaded.text

@@ -1,4 +1,4 @@
-"""What came of Santilli et al. (2023) here: the claim, what was found, what to use, and what was done otherwise."""
+"""Conclusion on Santilli et al. (2023): its claim, our findings, recommendations and differences in method."""
 
 from fastdecode_lib.papers.experiment import Citation, Conclusion
 

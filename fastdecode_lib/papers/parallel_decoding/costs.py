@@ -1,4 +1,4 @@
-"""What passes cost, and when saving some of them pays: by width, by number of cores, by size of the batch."""
+"""Costs of passes by width, number of cores and size of the batch, and when saving passes pays."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def cost(
     threads: int = 1,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """What a pass over w positions costs, in passes over one: of the model, and from laptop scale on of larger shapes."""
+    """Cost of a pass over w positions, in passes over one: of the model, and from laptop scale on of larger shapes."""
     model = model or load()
     widths = (1, 2, 4, 8, 16) if scale is Scale.TINY else tuple(range(1, 17))
     rounds = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}[scale]

@@ -52,7 +52,7 @@ def costs_of_decoders(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def chosen_widths(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """What a pass over several positions costs, a column for each width."""
+    """Cost of a pass over several positions, a column for each width."""
     return pivoted("name", "width", "cost", "width ")(frame[frame["width"].isin(WIDTHS)])
 
 

@@ -45,9 +45,9 @@ class Method:
     Attributes
     ----------
     name : str
-        As it is typed; it needs to know nothing.
+        Spec of the decoder as a user runs it, without knowledge of the target.
     ideal : str or None
-        As the paper ran it: ``{length}`` is the true length of the target, ``{limit}`` that of the longest output.
+        Spec as in the paper: ``{length}`` is the true length of the target, ``{limit}`` that of the longest output.
     uncounted : int
         Passes that the paper's code leaves out of its count, for each sentence.
     """
@@ -74,7 +74,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Size:
-    """How much a scale does: sentences counted under each protocol, timed (single, joined), and rounds of timing."""
+    """Amount of work at a scale: sentences counted under each protocol, timed (single, joined), and rounds of timing."""
 
     honest: int
     paper: int
@@ -264,7 +264,7 @@ def take_turns(
     threads: int,
     progress: bool,
 ) -> dict[str, Measurement]:
-    """Times by name; what is counted is counted elsewhere."""
+    """Times by name; passes are counted in a separate run."""
     timings = measure(
         [System(system.name, system.decode) for system in systems],
         sources,

@@ -1,6 +1,6 @@
 """Santilli et al.'s tables and figures, and what they left open; one file because most of them are views of the same runs.
 
-What the paper calls iterations are passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
+The paper's iterations are called passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
 ``calls_ratio_as_paper_counts``. The protocols, ``honest`` and ``paper``, are described in `runs`. Rows of ``kind``
 *measured* are ours, *paper* the paper's where we have nothing to set beside them, *model* are calculated.
 """
@@ -17,7 +17,7 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.parallel_decoding import printed as paper_003
+from fastdecode_lib.papers.parallel_decoding import printed as santilli_2023
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.parallel_decoding.runs import (
     BATCH,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _beside(ours: "pd.DataFrame", cells: paper_003.Cells) -> "pd.DataFrame":
+def _beside(ours: "pd.DataFrame", cells: santilli_2023.Cells) -> "pd.DataFrame":
     """Our rows with the paper's value for the same decoder and direction, then the paper's other rows."""
     import pandas as pd
 
@@ -61,14 +61,14 @@ def table1(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(scale, **settings)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
-    return _beside(frame[columns], paper_003.TABLE_1)
+    return _beside(frame[columns], santilli_2023.TABLE_1)
 
 
 def table2(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
-    return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], paper_003.TABLE_2)
+    return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
 
 
 def table6(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
@@ -80,14 +80,14 @@ def table6(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
-    return _beside(frame[columns], paper_003.TABLE_6)
+    return _beside(frame[columns], santilli_2023.TABLE_6)
 
 
 def table7(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
     frame = runs(scale, **settings)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
-    return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], paper_003.TABLE_7)
+    return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
 
 
 def table4(
@@ -104,7 +104,7 @@ def table4(
         rows.append(
             {"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean(), "kind": "measured"}
         )
-    rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in paper_003.TABLE_4.items()]
+    rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in santilli_2023.TABLE_4.items()]
     return with_provenance(rows, provenance(model, seed=seed))
 
 
@@ -129,9 +129,9 @@ def table3(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     printed = pd.DataFrame(
         [
-            {"name": name} | dict(zip(paper_003.REQUIREMENTS, asked, strict=True))
-            | dict(zip(paper_003.NAT_COLUMNS, values, strict=True))
-            for name, (asked, values) in paper_003.TABLE_3.items()
+            {"name": name} | dict(zip(santilli_2023.REQUIREMENTS, asked, strict=True))
+            | dict(zip(santilli_2023.NAT_COLUMNS, values, strict=True))
+            for name, (asked, values) in santilli_2023.TABLE_3.items()
         ]
     )  # fmt: skip
     columns = [
@@ -160,7 +160,7 @@ def table5(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     named = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
     printed = [
         {"name": name, "kind": "paper"} | dict(zip(named, values, strict=True))
-        for name, values in paper_003.TABLE_5.items()
+        for name, values in santilli_2023.TABLE_5.items()
     ]
     made = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
     made.attrs = dict(frame.attrs)
@@ -258,7 +258,7 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
 
 
 def word_internal(piece: str) -> bool:
-    """Whether a piece goes on with a word that others began: it holds a letter or digit and does not start a word."""
+    """Whether a piece continues a word that others began: it holds a letter or digit and does not start a word."""
     return not piece.startswith("▁") and any(character.isalnum() for character in piece)
 
 
@@ -271,7 +271,7 @@ def vocabulary(
     data: str | None = None,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Vocabulary size against word-internal pieces, which the paper supposes to be what parallel decoding gains from.
+    """Vocabulary size against word-internal pieces, from which the paper supposes parallel decoding to gain.
 
     Tokenizers of several sizes, trained on the same text, cut the model's own translations. The model's tokenizer stands
     beside them with the passes saved on these, and the paper's two models with theirs.
@@ -306,8 +306,8 @@ def vocabulary(
     for name in list(counted)[1:]:
         ratio = together[GREEDY].passes.sum() / together[name].passes.sum()
         add(f"{model.name}, {name}", model.network.outputs[0].vocabulary, own, calls_ratio=ratio, parameters=weights)
-    for name, number, weights, column in paper_003.MODELS:
-        ratio = paper_003.mean(paper_003.TABLE_6, PGJ3, column)
+    for name, number, weights, column in santilli_2023.MODELS:
+        ratio = santilli_2023.mean(santilli_2023.TABLE_6, PGJ3, column)
         row = {"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number}
         rows.append(row | {"paper_calls_ratio": ratio, "parameters": weights})
     return with_provenance(
@@ -363,7 +363,7 @@ DRAFTS = (
     "pad", "recycled/pad", "source/recycled", "recycled/source", "prompt/recycled/pad", "ngram", "lexicon", "ngram+lexicon",
     "recycled/pad|pool", "ngram+lexicon|recycled|pool",
 )  # fmt: skip
-"""What a window's drafts are made of; those that need a draft table are left out where none is at hand."""
+"""Sources of a window's drafts; those that need a draft table are left out where there is none."""
 
 WIDTHS = (2, 3, 4, 5, 8)
 BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
@@ -430,7 +430,7 @@ def drafts(
 
 
 def _has_table(session: Session) -> bool:
-    """Whether a decoder has the draft table it cannot do without."""
+    """Whether a decoder that needs a draft table has one."""
     draft = getattr(session.decoder, "drafts", None)
     return draft is None or draft.table is not None or not draft.needs_table
 
@@ -446,7 +446,7 @@ def dependencies(
     data: str | None = None,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """Which tokens depend on which, what the paper leaves to others ("Speedup Analysis"), with two controls.
+    """Dependencies between tokens, which the paper leaves to future work ("Speedup Analysis"), with two controls.
 
     Rows are those of `fastdecode_lib.measuring.dependencies.statistics` on joined sentences, and the mean of all directions.
     """

@@ -65,7 +65,7 @@ FEWER = {"novels-large": 10_000, "novels-cased": 10_000}
 
 @dataclass(frozen=True)
 class Situation:
-    """A trained model and what was recorded of it.
+    """A trained model and its recorded contexts.
 
     Attributes
     ----------
@@ -73,8 +73,8 @@ class Situation:
     matrix : Matrix
         The output matrix with its bias in float32.
     fit, dev, test : Contexts
-        Of the corpus' three splits; in a tiny run, of our own sentences. A text of the training split that stands in another
-        is left out: the splits are of pairs, and many pairs share a foreign sentence.
+        Contexts of the corpus' three splits; in a tiny run, of our own sentences. Texts of the training split that occur in
+        another split are left out: the splits are of pairs, and many pairs share a foreign sentence.
     loaded : TranslationModel or LanguageModel
     """
 

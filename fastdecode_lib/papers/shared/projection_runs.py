@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "numpy"
-"""What every speedup is over: numpy's product of the matrix with a vector, and its partial sort."""
+"""Baseline of every speedup: numpy's product of the matrix with a vector, and its partial sort."""
 EXACT = "exact float32"
 """Our fastest exact projection in float32."""
 K = 5
@@ -65,7 +65,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grid:
-    """How far every method's knob is turned, and how long each is timed."""
+    """Range of every method's knob, and the amount of timing."""
 
     clusters: int
     budgets: tuple[int, ...]
@@ -164,7 +164,7 @@ class Screens:
         self.matrices: dict[str, Matrix] = {"float32": situation.matrix}
 
     def learned(self, budget: float, learning: Learning, seed: int = 0) -> Screen:
-        """By algorithm 1 of Chen et al. (2019)."""
+        """A screen learned by algorithm 1 of Chen et al. (2019)."""
         key = f"{budget} {learning} {seed}"
         if key not in self.fitted:
             points = self._points(learning.clusters, seed)
@@ -174,7 +174,7 @@ class Screens:
         return self.fitted[key]
 
     def clustered(self, clusters: int, top: int, seed: int = 0) -> Screen:
-        """As in Amer et al. (2022)."""
+        """Clusters with active sets of Amer et al. (2022)."""
         key = f"{clusters} {top} {seed}"
         if key not in self.fitted:
             self.fitted[key] = fit_clustered(self.situation.fit, clusters=clusters, top=top, seed=seed)
@@ -196,7 +196,7 @@ class Screens:
 
 
 FIRST_ROUND = "the learned screen's first round"
-"""What spherical k-means is here; stands in the provenance."""
+"""Description of spherical k-means in the provenance."""
 
 
 def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
@@ -211,7 +211,7 @@ def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, in
 
 
 def exact_settings() -> list[Setting]:
-    """What is exact: numpy aside, our float32 kernel and the lossless byte scores."""
+    """Exact projections beside numpy's: our float32 kernel and the lossless byte scores."""
     return [
         Setting(EXACT, {}, lambda s: CompiledExact(s.matrix)),
         Setting("quantised", {}, lambda s: Quantised(s.matrix)),
@@ -437,7 +437,7 @@ def fastest(frame: "pd.DataFrame", method: str, at_1: float, at_5: float, **fixe
 def first_of(
     settings: Iterable[Setting], recorded: Situation, judge: Callable[[Projection], tuple[bool, float]]
 ) -> tuple[Setting, Projection, bool]:
-    """The first of some settings whose projection is good enough, that, and True; where there is none, the best, and False.
+    """The first setting whose projection is good enough, with the projection and True; else the best, with False.
 
     Give those first that do least work: none is made after the one that is taken.
 

@@ -1,4 +1,4 @@
-"""What the rows of many tables have: a ratio of times with its interval, and how they were made."""
+"""Parts of many tables' rows: a ratio of times with its interval, and the provenance."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What came of Devlin (2017) here: the claim, what was found, what to use, and what was done otherwise."""
+"""Conclusion on Devlin (2017): its claim, our findings, recommendations and differences in method."""
 
 from fastdecode_lib.papers.experiment import Citation, Conclusion
 

@@ -15,7 +15,7 @@ BACKENDS: Mapping[str, Mapping[str, str]] = {
     "mkl": {"CT2_USE_MKL": "1"},
     "mkl, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
 }
-"""What its wheels for x86 offer; elsewhere there is no choice, and these change nothing."""
+"""Backends in its wheels for x86; elsewhere there is no choice, and these change nothing."""
 
 
 class NotComputed(ValueError):
@@ -30,7 +30,7 @@ class Worker:
     model : TranslationModel
         Whose tokens and limits are used.
     folder : Path
-        The same model converted; see `baselines.converted`.
+        Folder of the converted model; see `baselines.converted`.
     compute_type : str
         ``"float32"``, ``"int16"`` or ``"int8"``.
     backend : str

@@ -1,4 +1,4 @@
-"""How fast the engines are, ours and others'; one file because every table times the same engines in turn.
+"""Speed of the engines, ours and others'; one file because every table times the same engines in turn.
 
 Two shapes: the bundled model on sentences, to their natural ends, and opus-mt's with random weights, held to 30 tokens. All
 systems read the same weights and take turns, one thread each. CTranslate2 runs in processes of its own, each with the
@@ -7,7 +7,7 @@ backend that was fastest in a trial, and only its own call is timed; ours are ti
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path("build") / "bench"
-"""Where the random model and what is converted of it are kept."""
+"""Folder of the random model and its conversions."""
 DIRECTION = ("en", "de")
 FORCED = 30
 """Tokens of every output of the random model."""
@@ -47,7 +47,7 @@ SMALL, LARGE = "tatoeba-small", "opus-mt shape"
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """Amount of measurement at a scale.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Size:
     starts : int
         Fresh processes.
     shape : Architecture
-        Of the random model.
+        Shape of the random model.
     """
 
     sentences: tuple[int, int]
@@ -96,7 +96,7 @@ class Geometry:
     limits: dict[str, Any]
     passes: int
     cache: Path | None
-    """Where it is kept converted; the user's cache if None."""
+    """Folder of the converted model; the user's cache if None."""
 
     @property
     def reference(self) -> TranslationModel:
@@ -105,7 +105,7 @@ class Geometry:
 
     @property
     def constraints(self) -> Constraints:
-        """What outputs obey."""
+        """Constraints of outputs."""
         return self.session("torch float32").constraints
 
     def glance(self) -> float:
@@ -150,7 +150,7 @@ def geometries(size: Size, name: str, seed: int, folder: Path = FOLDER) -> Itera
 
 
 def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> list[Source]:
-    """The first so many sentences whose greedy output ends by itself; one that repeats itself to the limit times nothing else."""
+    """The first sentences whose greedy output ends by itself; one that repeats itself to the limit would dominate the time."""
     session = Session.of(model, *direction_of(model), "greedy")
     texts = texts[: 2 * number]
     limit = session.constraints.limit  # where an end may be forced
@@ -303,7 +303,7 @@ def pass_costs(
     seed: int = 0,
     progress: bool = False,
 ) -> "pd.DataFrame":
-    """What a pass over w new positions costs, in passes over one: network and projection, each engine and precision."""
+    """Cost of a pass over w new positions, in passes over one: network and projection, each engine and precision."""
     size = size or SIZES[scale]
     name = model.name if model else SMALL
     rows: list[dict[str, Any]] = []
@@ -359,14 +359,13 @@ def throughput(
     backends: dict[str, str] = {}
     batches: dict[str, int] = {}
     tried: dict[str, dict[str, float]] = {}
-    seconds_of: Callable[[Measurement], float] = lambda m: float(np.median(m.seconds))  # noqa: E731
     started: list[Worker] = []
     try:
         for precision in PRECISIONS:
             label = f"compiled {precision}"
             systems = {batch: _ours(label, sessions[label], batch, threads) for batch in size.batches}
             timings = measure(list(systems.values()), [everything], runs=1, progress=progress)
-            tried[label] = {str(batch): seconds_of(m) for batch, m in zip(systems, timings, strict=True)}
+            tried[label] = {str(batch): _median(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
             chosen.append(systems[batches[label]])
             label = f"ctranslate2 {precision}"
@@ -376,37 +375,17 @@ def throughput(
             if offers:
                 timings = measure([_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=progress)
                 tried[label] = {
-                    f"{worker.backend}, {batch}": seconds_of(m)
-                    for (worker, batch), m in zip(offers, timings, strict=True)
+                    f"{worker.backend}, {batch}": _median(m) for (worker, batch), m in zip(offers, timings, strict=True)
                 }
-                fastest, batches[label] = offers[int(np.argmin([seconds_of(m) for m in timings]))]
+                fastest, batches[label] = offers[int(np.argmin([_median(m) for m in timings]))]
                 backends[label] = fastest.backend
                 chosen.append(_theirs(label, fastest, batches[label]))
         timings = measure(chosen, [everything], runs=size.rounds, progress=progress)
     finally:
         for worker in started:
             worker.close()
-    times = {m.name: m for m in timings}
-    rows = []
-    for m in timings:
-        own = times[f"compiled {m.name.split()[-1]}"]
-        low, high = bootstrap_ratio(m.seconds, own.seconds, seed)
-        rows.append(
-            {
-                "name": m.name,
-                "sentences_per_second": len(texts) / seconds_of(m),
-                "batch": batches[m.name],
-                "threads": threads,
-                "ratio": seconds_of(m) / seconds_of(own),
-                "ratio_low": low,
-                "ratio_high": high,
-                "agreement": _agreement(m.outputs[0], alone),
-                "backend": backends.get(m.name, ""),
-                "note": _note(m, times),
-            }
-        )
     return with_provenance(
-        rows,
+        list(_rates(timings, alone, len(texts), batches, backends, threads, seed)),
         _about(
             size,
             seed,
@@ -418,6 +397,39 @@ def throughput(
             set=which,
         ),
     )
+
+
+def _rates(
+    timings: Sequence[Measurement],
+    alone: tuple[int, ...],
+    sentences: int,
+    batches: Mapping[str, int],
+    backends: Mapping[str, str],
+    threads: int,
+    seed: int,
+) -> Iterator[dict[str, Any]]:
+    """A row of `throughput` for each system; `alone` has the outputs of single sentences, as `_flat` puts them."""
+    times = {m.name: m for m in timings}
+    for m in timings:
+        compiled = times[f"compiled {m.name.split()[-1]}"]
+        low, high = bootstrap_ratio(m.seconds, compiled.seconds, seed)
+        yield {
+            "name": m.name,
+            "sentences_per_second": sentences / _median(m),
+            "batch": batches[m.name],
+            "threads": threads,
+            "ratio": _median(m) / _median(compiled),
+            "ratio_low": low,
+            "ratio_high": high,
+            "agreement": _agreement(m.outputs[0], alone),
+            "backend": backends.get(m.name, ""),
+            "note": _note(m, times),
+        }
+
+
+def _median(m: Measurement) -> float:
+    """Median seconds of a measurement."""
+    return float(np.median(m.seconds))
 
 
 def _ours(label: str, session: Session, batch: int, threads: int) -> System:
@@ -439,7 +451,7 @@ def _theirs(label: str, worker: Worker, batch: int) -> System:
 
 
 def _flat(outputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """All outputs behind each other, -1 after each."""
+    """All outputs concatenated, -1 after each."""
     return tuple(token for output in outputs for token in (*output, -1))
 
 
@@ -450,7 +462,7 @@ def _agreement(found: Sequence[int], expected: Sequence[int]) -> float:
 
 
 def many_sentences(scale: Scale, data: str | None, number: int) -> tuple[list[str], str]:
-    """So many sentences of the corpus's development split in any order, else the project's own, repeated; and which."""
+    """Sentences of the corpus's development split in any order, else the project's own, repeated; and their source."""
     own = [a for a, _ in own_pairs(*DIRECTION)]
     if scale is not Scale.TINY:
         try:

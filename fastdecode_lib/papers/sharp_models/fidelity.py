@@ -1,4 +1,4 @@
-"""What the compiled engine's outputs are worth: token for token against torch, and in 16 and 8 bits against 32."""
+"""Fidelity of the compiled engine's outputs: token for token against torch, and in 16 and 8 bits against 32."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""How fast Devlin's recurrent models decode; one file because each table adds to one ladder of speed-ups.
+"""Speed of Devlin's recurrent models; one file because each table adds to one ladder of speed-ups.
 
 Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
 candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something
@@ -29,7 +29,7 @@ from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, Compi
 from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
-from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder, spread_over
@@ -56,7 +56,7 @@ BEYOND: dict[str, Speedups] = {
     "all, 8-bit products": replace(ladder()["merged states"], products="int8"),
     "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
 }
-"""Beside the paper's stages: its first without rounding, and its last with something else in one place."""
+"""Stages beside the paper's: its first without rounding, and its last with one part replaced."""
 
 
 TOGETHER = 20
@@ -68,7 +68,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Geometry:
-    """How much is measured.
+    """Amount of measurement at a scale.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
     baseline, rows = found[0], []
     for m in found:
         total = words * len(m.outputs) if words else sum(len(output) + 1 for output in m.outputs)
-        printed = paper_004.TABLE_1.get(m.name)
+        printed = devlin_2017.TABLE_1.get(m.name)
         rows.append(
             {
                 "name": m.name,
@@ -178,9 +178,9 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
     networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
     timings = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
-    first, s1 = timings[0], paper_004.TABLE_2["S1"][1]
+    first, s1 = timings[0], devlin_2017.TABLE_2["S1"][1]
     for m in timings:
-        printed = paper_004.TABLE_2[m.name][1]
+        printed = devlin_2017.TABLE_2[m.name][1]
         seconds[m.name] = m.seconds.tolist()
         rows.append(
             {
@@ -225,7 +225,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
         seconds[str(batch)] = {name: times.tolist() for name, times in found.items()}
         library = found["library float32"]
         for name, times in found.items():
-            low_paper, high_paper = paper_004.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
+            low_paper, high_paper = devlin_2017.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
             rows.append(
                 {
                     "name": name,
@@ -262,7 +262,7 @@ def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
             "LSTM": partial(_both, product(4), product(4), x),
         }
         timings = _interleaved(calls, geometry.repeats, together=TOGETHER)
-        for name, paper in (("GRU", paper_004.LAYER), ("LSTM", 1 / 8)):
+        for name, paper in (("GRU", devlin_2017.LAYER), ("LSTM", 1 / 8)):
             low, high = bootstrap_ratio(timings["fully connected"], timings[name], seed)
             rows.append(
                 {
@@ -298,7 +298,7 @@ def unique_states(
                 "name": f"beam {size}",
                 "beam": size,
                 "unique": _distinct_states(beam, network, projection, sources, trained.constraints),
-                "paper_unique": paper_004.UNIQUE_STATES if size == 6 else None,
+                "paper_unique": devlin_2017.UNIQUE_STATES if size == 6 else None,
                 "set": where,
             }
         )
@@ -329,7 +329,7 @@ def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MOD
                 "target_coverage": float(shares[1]),
                 "megabytes": 4 * words * columns / 1e6,
                 "share_of_80000": words / 80_000,
-                "paper_coverage": paper_004.COVERAGE if words == 8_000 else None,
+                "paper_coverage": devlin_2017.COVERAGE if words == 8_000 else None,
                 "paper_saved_memory": 0.9 if words == 8_000 else None,
             }
         )
@@ -369,7 +369,7 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
                 "name": name,
                 "milliseconds": 1e3 * float(np.median(times)),
                 **ratio_of("time_over_s4", times, timings["S4"], seed),
-                "paper_time_over_s4": paper_004.TRAINING if name == "S7" else None,
+                "paper_time_over_s4": devlin_2017.TRAINING if name == "S7" else None,
             }
         )
     return with_provenance(rows, provenance(threads=1, seed=seed) | {"batch": batch, "words": length, "size": "small"})
@@ -534,7 +534,7 @@ class Trained:
         return CompiledRecurrent(self.shape, self.tensors, speedups)
 
     def projection(self, network: Model) -> Lexical:
-        """Its own lexicon's candidate lists."""
+        """Candidate lists of its own lexicon."""
         assert self.text.lexicon is not None
         return Lexical.of(network, self.text.lexicon, top=TOP)
 
@@ -546,7 +546,7 @@ class Trained:
     def identity(
         self, stages: Mapping[str, Speedups], sources: Sequence[Source], progress: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """For each stage, how many outputs equal the first one's, and the widest gap of scores among the others."""
+        """Number of outputs that equal the first stage's, for each stage, and the widest gap of scores among the others."""
         from tqdm.auto import tqdm
 
         found: dict[str, list[Hypothesis]] = {}

@@ -1,4 +1,4 @@
-"""What the notebook of Devlin (2017) measures where it is read: a few sentences, in seconds."""
+"""Live measurements of the notebook of Devlin (2017): a few sentences, in seconds."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
-from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
 from fastdecode_lib.trace import Trace
@@ -27,7 +27,7 @@ def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> 
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
     sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
     timings = measure(systems, sources, runs=rounds)
-    return _table(timings, timings[0], {name: factor for name, (_, factor) in paper_004.TABLE_1.items()})
+    return _table(timings, timings[0], {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
 
 
 def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> "pd.DataFrame":
@@ -55,7 +55,7 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
 
 
 def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
-    """What a beam holds after each of its first passes: texts with their log-probabilities, best first, a pass a column."""
+    """Hypotheses of a beam after each of its first passes: texts with log-probabilities, best first, a column a pass."""
     import pandas as pd
 
     def said(lane: Lane) -> str:
@@ -69,7 +69,7 @@ def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
 
 
 def shared_states(trace: Trace) -> "pd.DataFrame":
-    """How many different states the running hypotheses of a beam have before each pass (Devlin, 2017, section 4.5).
+    """Number of distinct states among the running hypotheses of a beam before each pass (Devlin, 2017, section 4.5).
 
     Two hypotheses that differ only in their last word have one state: what both read before it.
     """
@@ -83,7 +83,7 @@ def shared_states(trace: Trace) -> "pd.DataFrame":
 
 
 def candidates(model: Any, sentence: str) -> "pd.DataFrame":
-    """The candidate list of a sentence: for each of its words, what the lexicon says it may become."""
+    """The candidate list of a sentence: translations of each of its words by the lexicon."""
     import pandas as pd
 
     from fastdecode_lib.projections.lexical import FIRST_WORD, Lexical

@@ -32,7 +32,7 @@ CITED: dict[str, tuple[float, float | None]] = {
     "convolutional (Gehring et al. 2017)": (40.5, None),
     "transformer (Vaswani et al. 2017)": (41.0, None),
 }
-"""What the paper cites beside its own systems; 8 words a second on one core, 100 on 44 cores, are about."""
+"""Systems that the paper cites beside its own; 8 words a second on one core and 100 on 44 cores are approximate."""
 
 FIGURE_1 = (2.0, 3.0)
 """16-bit over 32-bit products at batches of 2 to 8, as the text says; the axis' values are not printed."""

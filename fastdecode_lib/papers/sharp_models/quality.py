@@ -1,4 +1,4 @@
-"""How well Devlin's systems translate at a quarter of their widths: the BLEU column of table 2."""
+"""Quality of Devlin's systems at a quarter of their widths: the BLEU column of table 2."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from fastdecode_lib.models.ensemble import Ensemble
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.shared.rows import with_provenance
-from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.training.presets import PRESETS, place_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
-"""Preset -> what it is called in the table."""
+"""Names in the table by preset."""
 MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
 """Networks of the ensembles, of which each takes the first so many."""
 
@@ -57,7 +57,7 @@ def quality(
     for name, members in teams.items():
         missing = [member for member in members if member not in found]
         gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
-        printed = paper_004.TABLE_2.get(name, (None, None))
+        printed = devlin_2017.TABLE_2.get(name, (None, None))
         rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
     return with_provenance(
         rows,
@@ -92,11 +92,11 @@ def table2(
             scoring = here.attrs["provenance"]
         except NoResult:
             pass
-    frame = here[here["name"].isin(paper_004.TABLE_2)].merge(fast, on="name", how="left")
+    frame = here[here["name"].isin(devlin_2017.TABLE_2)].merge(fast, on="name", how="left")
     frame["kind"] = "measured"
     cited = [
         {"name": name, "paper_bleu": bleu, "paper_words_per_second": speed, "kind": "paper"}
-        for name, (bleu, speed) in paper_004.CITED.items()
+        for name, (bleu, speed) in devlin_2017.CITED.items()
     ]
     frame = pd.concat([frame, pd.DataFrame(cited)], ignore_index=True)
     frame.attrs["provenance"] = fast.attrs["provenance"] | {"quality": scoring}

@@ -1,4 +1,4 @@
-"""What came of Amer et al. (2022) here: the claim, what was found, what to use, and what was done otherwise."""
+"""Conclusion on Amer et al. (2022): its claim, our findings, recommendations and differences in method."""
 
 from fastdecode_lib.papers.experiment import Citation, Conclusion
 

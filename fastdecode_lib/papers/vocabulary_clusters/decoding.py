@@ -1,4 +1,4 @@
-"""Whole decoding with every projection under every decoder, and what part of a step the projection is."""
+"""Whole decoding with every projection under every decoder, and the projection's share of a step."""
 
 import importlib.util
 from collections import Counter
@@ -184,7 +184,7 @@ def end_to_end(
 def step_share(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """What part of decoding the projection is: the time of its calls, amid decoding, over that of all decoding.
+    """Share of the projection in decoding: the time of its calls within decoding, over that of all decoding.
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
     """

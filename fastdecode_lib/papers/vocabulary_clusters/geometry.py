@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
-"""How the matrices were made; stands in the provenance."""
+"""Description of the matrices in the provenance."""
 K = 5
 QUERIES = {
     Scale.TINY: {"translation": 500, "dense": 50},
@@ -79,7 +79,7 @@ def grown(
 def lossless(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """Whether the lossless projection gives the exact one's five best tokens and scores, bit for bit, over many vectors.
+    """Check the lossless projection against the exact one: five best tokens and scores, bit for bit, over many vectors.
 
     ``recorded`` of them are a trained model's own hidden vectors, the others, ``mixed``, lie between two of those.
     """
@@ -131,7 +131,7 @@ def _output(name: str, recorded: Situation, scale: Scale, seed: int) -> tuple[Ma
 
 
 def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
-    """So many vectors: those there are, and beyond them points between two of them."""
+    """A number of vectors: the given ones, and beyond them points between two of them."""
     random = np.random.default_rng(seed)
     for first in range(0, count, TOGETHER):
         size = min(TOGETHER, count - first)

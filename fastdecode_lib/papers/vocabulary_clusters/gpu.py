@@ -1,4 +1,4 @@
-"""What a screened projection takes on a GPU (Amer et al., 2022, table 2); one file because it must run on a machine of its own.
+"""Times of a screened projection on a GPU (Amer et al., 2022, table 2); one file because it runs on another machine.
 
 ``python -m fastdecode_lib.papers.vocabulary_clusters.gpu --json FILE`` measures at the paper's sizes, on the output matrix of the
 bundled model grown to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a
@@ -8,12 +8,13 @@ vectors and sets that differ, so that a cache holds no more than it would betwee
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name, provenance
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.experiment import Scale
@@ -108,32 +109,42 @@ def projection_times(
         timings = measure(
             systems, cast(Any, hidden), runs=runs, synchronise=synchroniser(device), progress=progress, warm_up=2
         )
-        dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
-        expected = {m.name: m.outputs for m in timings}
-        for m in timings:
-            seconds = m.seconds / calls
-            ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
-            table.append(
-                {
-                    "name": m.name,
-                    "rows": rows,
-                    "vocabulary": vocabulary,
-                    "active_share": 1.0 if m in timings[:2] else float(share),
-                    "beside": float(share),
-                    "milliseconds": 1000 * float(np.median(seconds)),
-                    "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
-                    **ratio_of("speedup", dense.seconds, m.seconds, seed),
-                    "agreement": float((ids == wanted).reshape(-1, top).all(1).mean()),
-                    "note": "noisy" if noisy(dense, m) else "",
-                    "seconds_each": seconds.tolist(),
-                }
-            )
+        table += _rows(timings, read, sizes, float(share), calls, seed)
     frame = pd.DataFrame(table)
     frame.insert(7, "crossover", frame["name"].map({n: crossover(part) for n, part in frame.groupby("name")}))
     frame.attrs["provenance"] = _about(device, seed) | {
         "dtype": dtype, "width": width, "clusters": clusters, "top": top, "runs": runs, **about,
     }  # fmt: skip
     return frame
+
+
+def _rows(
+    timings: Sequence[Measurement],
+    read: Mapping[str, float],
+    sizes: Mapping[str, int],
+    share: float,
+    calls: int,
+    seed: int,
+) -> Iterator[dict[str, Any]]:
+    """A row for each system timed at a share; the first two score all tokens, and `read` has the bytes of a call."""
+    dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
+    expected = {m.name: m.outputs for m in timings}
+    for m in timings:
+        seconds = m.seconds / calls
+        ids, wanted = (np.array(o) for o in (m.outputs, expected[m.name.replace("triton", "torch")]))
+        yield {
+            "name": m.name,
+            "rows": sizes["rows"],
+            "vocabulary": sizes["vocabulary"],
+            "active_share": 1.0 if m in timings[:2] else share,
+            "beside": share,
+            "milliseconds": 1000 * float(np.median(seconds)),
+            "gigabytes_per_second": read[m.name] / float(np.median(seconds)) / 1e9,
+            **ratio_of("speedup", dense.seconds, m.seconds, seed),
+            "agreement": float((ids == wanted).reshape(-1, sizes["top"]).all(1).mean()),
+            "note": "noisy" if noisy(dense, m) else "",
+            "seconds_each": seconds.tolist(),
+        }
 
 
 def crossover(part: "pd.DataFrame") -> float:
@@ -183,7 +194,7 @@ def _turns(nearest: np.ndarray, rows: int, seed: int) -> np.ndarray:
 
 
 def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share: float, shared: bool) -> ActiveSets:
-    """For the clusters of each call the share of the vocabulary that scores highest, by centroid or over all of the call's.
+    """Active sets for the clusters of each call: the highest-scoring share of the vocabulary, by centroid or over all of a call's.
 
     Parameters
     ----------
@@ -207,7 +218,7 @@ def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share:
 def _systems(
     screens: dict[bool, Screen], owners: np.ndarray, weight: Any, bias: Any, top: int
 ) -> tuple[list[System], dict[str, float]]:
-    """What is timed, and the bytes that each has to read in a call whose vectors are of the clusters `owners` (calls, rows)."""
+    """Systems to time, and the bytes that each reads in a call whose vectors are of the clusters `owners` (calls, rows)."""
     import torch
 
     from fastdecode_lib.kernels.products import Product
@@ -242,7 +253,7 @@ def _systems(
 def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", progress: bool = False) -> "pd.DataFrame":
     """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
 
-    Without a CUDA device a single row that says so.
+    A machine without a CUDA device gives a single row that says so.
     """
     import pandas as pd
     import torch

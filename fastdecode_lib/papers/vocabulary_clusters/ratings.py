@@ -28,7 +28,7 @@ LEVELS = (0.05, 0.01, 0.001)
 
 VERSION = 1
 APPLICATION = 0x66647274
-"""What SQLite's header says of a file that is a study."""
+"""Application id in SQLite's header that marks a study."""
 
 _SCHEMA = """
 CREATE TABLE study (facts TEXT NOT NULL);
@@ -68,11 +68,11 @@ class Sample:
     Attributes
     ----------
     pairs : tuple of Pair
-        In the order of their segments.
+        Pairs in the order of their segments.
     segments, differing : int
-        How many were there to draw from, and in how many the outputs differ.
+        Number of segments to draw from, and of those whose outputs differ.
     direction : str
-        As ``en-de``; empty where there is but one.
+        Direction such as ``en-de``; empty where there is only one.
     """
 
     pairs: tuple[Pair, ...]
@@ -103,9 +103,9 @@ def sample_pairs(
     sources, outputs_a, outputs_b, references : sequences of str
         One entry per segment; outputs differ when they are not the same string.
     count : int
-        How many; the paper drew 1,700 a direction from some 16,000.
+        Number of pairs; the paper drew 1,700 a direction from some 16,000.
     direction : str
-        As ``en-de``, for a study of several.
+        Direction such as ``en-de``, for a study of several.
 
     Raises
     ------
@@ -162,7 +162,7 @@ class Study:
     systems : (str, str)
         Names of the systems behind outputs a and b; raters do not see them.
     total : int
-        How many pairs there are.
+        Number of pairs.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class Study:
         systems : (str, str)
             Names of what made the outputs a and b.
         seed : int
-            Of the raters' orders and sides.
+            Seed of the raters' orders and sides.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class Study:
     # ------------------------------------------------------------------------------------------------ what a rater sees
 
     def progress(self, rater: str) -> tuple[int, int]:
-        """How many pairs the rater has rated, and of how many."""
+        """Number of pairs that the rater has rated, and of all pairs."""
         self._seat(rater)
         return self._one("SELECT COUNT(score_left), COUNT(*) FROM ratings WHERE rater = ?", rater)
 
@@ -245,7 +245,7 @@ class Study:
         return place
 
     def pair_at(self, rater: str, place: int) -> dict[str, Any]:
-        """What a rater may see of the pair at a place in their order.
+        """The parts of the pair at a place in the rater's order that they may see.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class Study:
         return {"source": source, "reference": reference, "left": left, "right": right} | said
 
     def rate(self, rater: str, place: int, left: float, right: float, comment: str = "") -> None:
-        """Keep what a rater says of the pair at a place in their order, in place of what was said before.
+        """Store a rater's scores of the pair at a place in their order, replacing earlier ones.
 
         Parameters
         ----------
@@ -387,7 +387,7 @@ def _generator(seed: int, rater: str) -> np.random.Generator:
 
 
 def _facts(samples: Sequence[Sample], systems: tuple[str, str], seed: int) -> dict[str, Any]:
-    """What a study is about; `identity` is a digest of all its texts."""
+    """Facts about a study; `identity` is a digest of all its texts."""
     content = json.dumps([asdict(sample) for sample in samples], sort_keys=True)
     return {
         "identity": hashlib.sha256(content.encode()).hexdigest(),

@@ -25,7 +25,7 @@ from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
 from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
-from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
+from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
@@ -45,22 +45,22 @@ SWEPT = "de-en"
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is decoded and how far knobs are turned.
+    """Amount of decoding and range of knobs at a scale.
 
     Attributes
     ----------
     clusters, top : int
-        Of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts than ours:
-        of fewer, a cluster's set has not yet met what it needs (figure 3).
+        Clusters of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts
+        than ours; with fewer contexts, a cluster's set misses tokens that it needs (figure 3).
     paper_clusters : int
-        With which, and one label, the paper's own choice stands beside.
+        Clusters of the paper's own choice, with one label, for a row beside ours.
     swept : tuple of int
         Numbers of clusters in figures 2 and 3.
     sentences, timed : int
-        Of a direction for quality, and for time.
+        Sentences of a direction for quality, and for time.
     rounds : int
     directions : int
-        The first so many.
+        Number of directions, from the first.
     longest : int or None
         Most tokens of an output.
     """
@@ -117,7 +117,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
             f"set_{i}": len(pairs_of(direction, kind, scale, data)) for i, kind in enumerate(("single", "joined"), 1)
         }
         rows.append({"name": direction, **sizes, "kind": "measured"})
-    for direction, printed in paper_000.TABLE_1.items():
+    for direction, printed in amer_2022.TABLE_1.items():
         rows.append(
             {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
         )
@@ -165,8 +165,8 @@ def table2(
                 "kind": "measured",
             }
             rows.append(row)
-    for direction, both in paper_000.TABLE_2.items():
-        for model, (share, microseconds), full in zip(("dense", "m3"), both, paper_000.FULL_MICROSECONDS, strict=True):
+    for direction, both in amer_2022.TABLE_2.items():
+        for model, (share, microseconds), full in zip(("dense", "m3"), both, amer_2022.FULL_MICROSECONDS, strict=True):
             printed = {
                 "paper_active": share / 100,
                 "paper_microseconds": microseconds,
@@ -288,11 +288,11 @@ def _decoded(
 def _printed(sentences: str) -> Iterator[dict[str, Any]]:
     """Rows of the paper's table 3 or 4."""
     for model, number in (("dense", 0), ("m3", 1)):
-        for direction in paper_000.DIRECTIONS:
+        for direction in amer_2022.DIRECTIONS:
             known = (
-                dict(zip(PROTOCOLS, paper_000.TABLE_3[model][direction], strict=True))
+                dict(zip(PROTOCOLS, amer_2022.TABLE_3[model][direction], strict=True))
                 if sentences == "single"
-                else {"batch 20, beam 2": paper_000.TABLE_4[direction][number]}
+                else {"batch 20, beam 2": amer_2022.TABLE_4[direction][number]}
             )
             for protocol, (before, after, gain) in known.items():
                 yield {
@@ -324,7 +324,7 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
                 "kind": "measured",
             }
         )
-    for model, (before, after) in paper_000.TABLE_5.items():
+    for model, (before, after) in amer_2022.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
     return table_of(rows, seed, [recorded])
 
@@ -349,7 +349,7 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                     "kind": "measured",
                 }
             )
-    for what, percent in paper_000.FIGURE_2.items():
+    for what, percent in amer_2022.FIGURE_2.items():
         rows.append(
             {
                 "name": f"{what}, paper",
@@ -412,7 +412,7 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "group": f"K = {top}",
                 "cluster": place,
                 "share": float(share),
-                "paper_share_of_the_largest": paper_000.FIGURE_4[top] / 100,
+                "paper_share_of_the_largest": amer_2022.FIGURE_4[top] / 100,
                 "kind": "measured",
             }
             for place, share in enumerate(shares)
@@ -442,7 +442,7 @@ def table6(
             "identical": 1 - differing / len(texts),
         }
         rows.append(row | {"kind": "measured"})
-    for direction, (before, after, mark) in paper_000.TABLE_6.items():
+    for direction, (before, after, mark) in amer_2022.TABLE_6.items():
         row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
         rows.append(row | {"kind": "paper"})
     return table_of(rows, seed, [recorded])
@@ -451,9 +451,9 @@ def table6(
 def sharing(
     scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
-    """What a union over the batch does to outputs: how many change with the sentences beside them, and with parallel decoding.
+    """Effect of a union over the batch on outputs: how many change with the other sentences, and with parallel decoding.
 
-    For each direction, sentences are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
+    Sentences of each direction are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
     is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """

@@ -12,7 +12,7 @@ from fastdecode_lib import load, registry
 from fastdecode_lib.measuring.counting import WatchedModel
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.double_token_decoding import ends, quality, speed, systems
-from fastdecode_lib.papers.double_token_decoding import printed as paper_002
+from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding import profile as taken_apart
 from fastdecode_lib.papers.double_token_decoding.experiments import learned
 from fastdecode_lib.papers.double_token_decoding.systems import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
@@ -63,7 +63,7 @@ def test_figure2_grows_from_both_ends() -> None:
 
 def test_table1_has_every_setting_twice() -> None:
     frame = quality.table1(TINY)
-    assert len(frame) == len(paper_002.TABLE_1) and frame.ours.ne("").all() and frame.paper.ne("").all()
+    assert len(frame) == len(imamura_2020.TABLE_1) and frame.ours.ne("").all() and frame.paper.ne("").all()
     assert (frame.ours != "not trained").sum() >= 15
 
 
@@ -77,12 +77,14 @@ def test_table2_has_all_systems_on_both_sets(table2) -> None:
     assert table2[["bleu", "chrf", "tokens_per_second", "sentences_per_second", "speedup"]].notna().all().all()
     assert (table2[table2.system == "single_token_l2r"].speedup == 1).all()
     printed = table2.dropna(subset=["paper_bleu_wmt_base"])
-    assert set(printed.system) == set(paper_002.TABLE_2)
+    assert set(printed.system) == set(imamura_2020.TABLE_2)
 
 
 def test_rows_of_table2_are_named_as_the_systems(table2) -> None:
     single = table2[table2.set == "single"]
-    assert list(single.name) == list(SYSTEMS) and set(paper_002.TABLE_2) <= set(single.name) and table2.name.is_unique
+    assert (
+        list(single.name) == list(SYSTEMS) and set(imamura_2020.TABLE_2) <= set(single.name) and table2.name.is_unique
+    )
 
 
 def test_distilled_systems_stand_apart_beside_their_teacher() -> None:
@@ -154,7 +156,7 @@ def test_a_ratio_is_over_single_token_l2r_or_nothing(monkeypatch: pytest.MonkeyP
 
 def test_table3_compares_the_ends() -> None:
     frame = ends.table3(TINY)
-    assert len(frame) == 2 * len(paper_002.ENDS) * 2
+    assert len(frame) == 2 * len(imamura_2020.ENDS) * 2
     compared = frame[frame.difference.notna()]
     assert (compared.difference_low <= compared.difference_high).all()
     assert np.allclose(compared.difference, compared.bidirectional - compared.single)

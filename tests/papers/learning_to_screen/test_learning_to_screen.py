@@ -8,7 +8,7 @@ import pytest
 
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import outputs, tables
-from fastdecode_lib.papers.learning_to_screen import printed as paper_001
+from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.experiments import EXPERIMENTS
 from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity
 from fastdecode_lib.papers.learning_to_screen.tables import learned
@@ -76,7 +76,7 @@ def test_what_is_lossless_finds_the_exact_tokens() -> None:
 
 
 def test_tables_2_and_5_print_the_paper_beside_the_setting_that_was_chosen() -> None:
-    for table, printed in (("table2", paper_001.TABLE_2), ("table5", paper_001.TABLE_5)):
+    for table, printed in (("table2", chen_2019.TABLE_2), ("table5", chen_2019.TABLE_5)):
         frame = made(table).set_index(["set", "method"])
         for name, methods in printed.items():
             for method, values in methods.items():
@@ -89,7 +89,7 @@ def test_tables_2_and_5_print_the_paper_beside_the_setting_that_was_chosen() -> 
 def test_table_2_says_of_every_screen_whether_it_has_the_papers_precision() -> None:
     frame = made("table2").set_index(["set", "method"])
     own = ours("frontiers")
-    for name, methods in paper_001.TABLE_2.items():
+    for name, methods in chen_2019.TABLE_2.items():
         rows, (_, at_1, at_5) = frame.loc[name], methods["screened"]
         told = rows.drop(index=list(methods)).reached
         assert told.dropna().index.tolist() == ["clustered", "screened, any precision", "clustered, any precision"]
@@ -166,10 +166,10 @@ def test_table_4_has_the_papers_numbers_of_clusters() -> None:
 def test_table_6_what_is_lossless_has_the_exact_perplexity() -> None:
     frame = made("table6").set_index(["set", "method"])
     assert frame.paper_perplexity["small", "screened"] == 115.91
-    for name in paper_001.TABLE_6:
+    for name in chen_2019.TABLE_6:
         values = frame.perplexity[name]
         assert values["numpy"] == values["exact"] == values["quantised"]
-        assert (values >= 1).all() and frame.tail_rank[name, "screened"] == paper_001.TAIL_RANKS[name]
+        assert (values >= 1).all() and frame.tail_rank[name, "screened"] == chen_2019.TAIL_RANKS[name]
         assert frame.speedup[name, "numpy"] == frame.over_exact[name, "exact"] == 1
 
 
@@ -195,7 +195,7 @@ def test_numpy_scores_a_token_as_the_exact_projection_does() -> None:
 
 def test_figure_8_a_larger_vocabulary_has_a_smaller_active_share() -> None:
     frame = made("figure8")
-    assert frame.paper_vocabulary.tolist() == list(paper_001.FIGURE_8)
+    assert frame.paper_vocabulary.tolist() == list(chen_2019.FIGURE_8)
     assert frame.vocabulary.is_monotonic_increasing and frame.vocabulary.max() == 10_000
     assert ((frame.active_share > 0) & (frame.active_share < 1)).all()
     same = frame[frame.setting == frame.setting.iloc[-1]]

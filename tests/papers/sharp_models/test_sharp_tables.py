@@ -15,7 +15,7 @@ from fastdecode_lib.models.compiled_recurrent import ladder
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.reading import texts
-from fastdecode_lib.papers.sharp_models import printed as paper_004
+from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEYOND, ENSEMBLES
 from fastdecode_lib.papers.sharp_models.quality import quality
 from fastdecode_lib.training.presets import PRESETS
@@ -47,7 +47,7 @@ def test_table_1_climbs_the_ladder_twice() -> None:
         assert part.factor["baseline"] == 1 and (part.words_per_second > 0).all()
         assert {
             name: (row.paper_words_per_second, row.paper_factor) for name, row in part.iterrows() if name in ladder()
-        } == {name: tuple(map(float, printed)) for name, printed in paper_004.TABLE_1.items()}
+        } == {name: tuple(map(float, printed)) for name, printed in devlin_2017.TABLE_1.items()}
     random, trained = parts
     assert not ours(random).drop(columns=["agreement", "sentences"]).isna().any(axis=None)
     assert not ours(trained).isna().any(axis=None) and not trained.widest_gap.isna().any()
@@ -63,7 +63,7 @@ def test_table_2_has_every_system_or_says_what_is_missing() -> None:
     assert measured.speed_over_s1["S1"] == 1
     assert (measured.bleu.notna() ^ measured.gap.notna()).all()
     assert measured.bleu.notna()["S4"], "the bundled model is trained"
-    assert list(frame[frame.kind == "paper"].name) == list(paper_004.CITED)
+    assert list(frame[frame.kind == "paper"].name) == list(devlin_2017.CITED)
 
 
 def test_quality_names_the_command_for_what_is_not_trained() -> None:

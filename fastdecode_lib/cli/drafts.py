@@ -49,6 +49,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: ar
     head.add_argument(
         "--vocabulary", type=int, default=2_000, help="tokens drafts are taken from, the most frequent (default: 2000)"
     )
+    head.add_argument("--begin-with", metavar="FILE", help="another head of the same shape, to train on")
     head.add_argument("--out", metavar="FILE", help="the head (default: where `window` finds it)")
     head.add_argument(
         "--folder", default="build/draft-head", help="translations and checkpoints (default: build/draft-head)"
@@ -115,6 +116,7 @@ def _draft_head(options: argparse.Namespace) -> int:
     import torch
 
     from fastdecode_lib.drafts.finding import default_path
+    from fastdecode_lib.drafts.head import DraftHead
     from fastdecode_lib.measuring.provenance import provenance
     from fastdecode_lib.store import write_table
     from fastdecode_lib.text.corpus import spread_over
@@ -138,6 +140,7 @@ def _draft_head(options: argparse.Namespace) -> int:
         [spread_over(own, options.sentences) for own in texts],
         replace(RECIPE, updates=options.updates, vocabulary=options.vocabulary),
         seed=options.seed,
+        begin_with=None if options.begin_with is None else DraftHead.load(options.begin_with),
         folder=options.folder,
         progress=sys.stderr.isatty(),
     )

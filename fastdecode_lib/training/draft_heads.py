@@ -202,6 +202,7 @@ class HeadLearner:
         sessions: Sequence[Session],
         spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]],
         seed: int,
+        begin_with: DraftHead | None = None,
     ):
         """`spoken` has, for each session (greedy, each of one direction), source ids and output ids of its sentences."""
         self.recipe, self.sessions = recipe, list(sessions)
@@ -225,6 +226,18 @@ class HeadLearner:
             weight.shape[1], self._source_width(), len(weight), recipe.embedding, recipe.width, recipe.inner
         )
         self.parameters = fresh(self.shape, self.rows, seed)
+        if begin_with is not None:
+            self._begin_as(begin_with)
+
+    @torch.no_grad()
+    def _begin_as(self, head: DraftHead) -> None:
+        if head.shape != self.shape:
+            raise ValueError(
+                f"A head begins with one of its own shape: got {head.shape}, this model and recipe have {self.shape}. Give "
+                "another, or none."
+            )
+        for name, parameter in self.parameters.items():
+            parameter.copy_(torch.from_numpy(head.tensors[name]))
 
     def _vocabularies(self, spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]]) -> dict[str, np.ndarray]:
         counts: dict[str, np.ndarray] = {}
@@ -345,6 +358,7 @@ def make_head(
     recipe: HeadRecipe | None = None,
     *,
     seed: int = 1,
+    begin_with: DraftHead | None = None,
     batch: int = 64,
     folder: str | Path = "build/draft-head",
     minutes_between_checkpoints: float = 2.0,
@@ -362,6 +376,8 @@ def make_head(
         For each direction unlabelled text, like that to be translated later.
     seed : int
         Of the first weights and the order of the sentences.
+    begin_with : DraftHead, optional
+        Its weights are the first ones, such as those of the head of this model before it was trained on.
 
     Raises
     ------
@@ -387,12 +403,15 @@ def make_head(
     digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
     for ids in (ids for pair in spoken for side in pair for ids in side):
         digest.update(ids.astype(np.int32).tobytes())
+    first_weights = {} if begin_with is None else begin_with.tensors
+    for name in sorted(first_weights):
+        digest.update(first_weights[name].tobytes())
     model = sessions[0].model
     work = Path(folder) / f"{model.checkpoint.fingerprint}-{digest.hexdigest()[:16]}"
     work.mkdir(parents=True, exist_ok=True)
     with only_trainer(Path(folder)):
         recover(work)
-        run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed), work, "cpu", seed)
+        run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed, begin_with), work, "cpu", seed)
         run.resume()
         run.train(recipe.updates, minutes_between_checkpoints, progress)
     head = DraftHead.load(work / "best" / FILE)
@@ -402,6 +421,7 @@ def make_head(
         about=head.about
         | {
             "seed": seed,
+            **({} if begin_with is None else {"begun_with": begin_with.about.get("fingerprint", "")}),
             "update": chosen["update"],
             "seconds": chosen["seconds"],
             "held_out": {name: value for name, value in chosen.items() if name not in POSITION},

@@ -663,7 +663,7 @@ def _problems(
             f"Passes are no steps of one token, whose attentions and hidden states could be returned: got output_attentions="
             f"{config.output_attentions}, output_hidden_states={config.output_hidden_states}. Leave custom_generate out for them."
         )
-    if any(part.training for part in model.modules()):
+    if private.in_training(model):
         yield "The model is in training mode, where dropout makes outputs random: got training=True. Call model.eval() first."
     if private.autocasts(model):
         yield (

@@ -254,6 +254,11 @@ def is_as_made(module: Any) -> bool:
     return bool(found["as made"])
 
 
+def in_training(module: Any) -> bool:
+    """Whether a part of a module draws dropout: one of transformers' or torch's own; parts of others may not know of training."""
+    return any(part.training and type(part).__module__.partition(".")[0] == "transformers" for part in module.modules())
+
+
 def autocasts(module: Any) -> bool:
     """Whether products of a module's device are under `torch.autocast`."""
     import torch

@@ -368,7 +368,7 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     copied = tmp_path / "copied"
     shutil.copytree(screens / "clustered", copied)
     (copied / "en-de.safetensors").unlink()
-    with pytest.raises(ValueError, match="en-de.safetensors is missing"):
+    with pytest.raises(ValueError, match="en-de.safetensors is not a readable safetensors file: No such file"):
         session(f"clustered:file={copied}")
     with pytest.raises(ValueError, match="needs a folder of screens: got none"):
         registry.projection("clustered", model.network)

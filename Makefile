@@ -106,7 +106,7 @@ figures: install ## draw every figure and table into build/figures
 	$(call say,figures: into build/figures)
 	$(BIN)/fastdecode figures
 	$(BIN)/fastdecode figures --pages
-	for theme in light dark; do $(BIN)/fastdecode translate --from en --to de --decoder window:width=5 --theme $$theme \
+	for theme in light dark; do $(BIN)/fastdecode translate --from en --to de --decoder window:width=3 --theme $$theme \
 		--svg docs/pictures/passes-$$theme.svg "My sister has been learning to play the piano for two years." >/dev/null; done
 	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py
 

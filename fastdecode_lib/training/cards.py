@@ -93,8 +93,9 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
             "sources; the sliding window guesses from them. They hold for these weights only: "
             "`fastdecode draft-table --data DIR --precision int8 --sentences 8000 --out FOLDER` makes them. The draft head "
             "(`draft-head.safetensors`, int8) is a small network that guesses the tokens behind the one just verified, trained "
-            "on the model's own translations with the model frozen: `fastdecode draft-head --data DIR --seed 1 --updates 900 "
-            "--sentences 3000 --out FOLDER/draft-head.safetensors`.",
+            "on the model's own translations with the model frozen: `fastdecode draft-head --data DIR --seed 1 --updates 300 "
+            "--sentences 3000 --begin-with HEAD --out FOLDER/draft-head.safetensors`, where HEAD is that of the weights before, in "
+            "the project's history.",
             *_signatures(),
         ],
         library="transformers",

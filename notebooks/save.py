@@ -38,7 +38,9 @@ def run(notebook: Any) -> None:
 
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
     os.environ["PYTHONWARNINGS"] = "ignore"
-    NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    NotebookClient(
+        notebook, timeout=TIMEOUT, store_widget_state=False, resources={"metadata": {"path": str(FOLDER)}}
+    ).execute()
 
 
 def still(notebook: Any) -> int:

@@ -56,7 +56,7 @@ def test_every_picture_is_there_without_a_kernel(notebook):
     assert notebook.metadata.fastdecode.pictures == drawn > 0
     for exporter in (nbconvert.HTMLExporter(), nbconvert.SlidesExporter()):
         page, _ = exporter.from_notebook_node(notebook)
-        assert page.count("data:image/svg+xml;base64,") == drawn
+        assert page.count('src="data:image/svg+xml;base64,') == drawn
 
 
 def test_nothing_but_pictures_tables_and_text_is_saved(notebook, path):

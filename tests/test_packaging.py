@@ -95,14 +95,13 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
-def test_notebooks_keep_the_outputs_that_are_compared_and_no_others() -> None:
+def test_notebooks_keep_the_outputs_that_are_compared() -> None:
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
-            compared = "# NBVAL_CHECK_OUTPUT" in "".join(cell["source"])
-            assert bool(cell.get("outputs")) == compared, f"{path.name}, cell {number}"
-            assert not compared or cell["execution_count"], (
-                f"{path.name}, cell {number}: nbval takes it for one never run"
-            )
+            if "# NBVAL_CHECK_OUTPUT" in "".join(cell["source"]):
+                assert cell.get("outputs") and cell["execution_count"], (
+                    f"{path.name}, cell {number}: nbval needs its output"
+                )
 
 
 WITHOUT_EXTRAS = """

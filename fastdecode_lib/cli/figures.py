@@ -79,7 +79,8 @@ def _figures(options: argparse.Namespace) -> int:
         traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
     for label, trace in traces.items():
         for suffix in ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ())):
-            written.append(ddgviz.save(trace, folder / f"{label}.{suffix}"))
+            written.append(folder / f"{label}.{suffix}")
+            ddgviz.save(trace, written[-1])
             print(written[-1])
     print(_write_index(folder, written))
     return 0

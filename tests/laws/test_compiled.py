@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -390,8 +391,10 @@ def test_the_bundled_model_rounded_says_nearly_the_same_and_decodes_without_loss
     lines = texts("en")[::6]
     wanted = Session.of(reference, "en", "de").decode(lines)
     found = Session.of(model, "en", "de").decode(lines)
-    same = sum(a.tokens == b.tokens for a, b in zip(wanted, found, strict=True))
-    assert same >= len(lines) * (0.95 if precision == "int16" else 0.6)
+    pairs = list(zip(wanted, found, strict=True))
+    same = sum(a.tokens == b.tokens for a, b in pairs)
+    alike = np.mean([SequenceMatcher(None, a.tokens, b.tokens, autojunk=False).ratio() for a, b in pairs])
+    assert same >= len(lines) * 0.95 if precision == "int16" else alike >= 0.75
     for spec in ("gauss_seidel:block=5", "window:width=6"):
         assert [h.tokens for h in Session.of(model, "en", "de", spec).decode(lines)] == [h.tokens for h in found]
 

@@ -349,7 +349,7 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert main(["figures", "--scale", "tiny", "--out", str(tmp_path)]) == 0
     assert "parallel_decoding.batch is left out. This needs the corpus." in capsys.readouterr().err
     tables = {f"{name}.tiny.{kind}" for name in named for kind in ("csv", "tex", "json")}
-    assert {path.name for path in tmp_path.iterdir()} == tables
+    assert {path.name for path in tmp_path.iterdir()} == {*tables, "index.html"}
     passes = ("parallel_decoding.figure4.jacobi.0", "passes.gauss_seidel")
     kinds = ("svg", "tex", "html", "pdf", "png", "json")
     charts = {"parallel_decoding.cost.tiny", "start_here.comparison.tiny", "start_here.comparison.tiny.frontier"}

@@ -358,12 +358,14 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
 
 def _check_head(checkpoint: Checkpoint, module: Any) -> None:
     """Refuse a model with an output matrix of its own that is not stored: transformers takes the embeddings instead."""
+    if checkpoint.config.get("tie_word_embeddings") is not False:
+        return
     head = module.get_output_embeddings()
     own = next((f"{name}.weight" for name, part in module.named_modules() if part is head), None)
     stored: set[str] = set()
     for file in checkpoint.weight_files():
         stored |= tensor_names(file)
-    if checkpoint.config.get("tie_word_embeddings") is False and own is not None and own not in stored:
+    if own is not None and own not in stored:
         raise CheckpointError(
             f"The weights of {checkpoint.name!r} lack the output matrix {own}: config.json says tie_word_embeddings=false, "
             f"and {len(stored)} other tensors are stored. Save the whole model again."

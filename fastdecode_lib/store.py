@@ -235,16 +235,18 @@ def _abandoned(path: Path) -> Iterator[bool]:
         yield isinstance(error, FileNotFoundError)
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
-            raise
-        yield False
+        yield _takes_lock(handle)
     finally:
         os.close(handle)
+
+
+def _takes_lock(handle: int) -> bool:
+    """Whether nobody holds the lock, which is then held; False where there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _flush_to_disk(file: Path) -> None:

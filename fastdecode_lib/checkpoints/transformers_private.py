@@ -255,7 +255,7 @@ def is_as_made(module: Any) -> bool:
 
 
 def in_training(module: Any) -> bool:
-    """Whether a part of a module draws dropout: one of transformers' or torch's own; parts of others may not know of training."""
+    """Whether a part of transformers' own may draw dropout; parts that others have put in may not know of training."""
     return any(part.training and type(part).__module__.partition(".")[0] == "transformers" for part in module.modules())
 
 

@@ -258,10 +258,17 @@ def test_a_model_without_a_head_says_how_to_make_one() -> None:
 # ----------------------------------------------------------------------------------------------------------- training
 
 
-def make(model: Any, folder: Path, directions: Any = (("en", "de"),), **changes: Any) -> DraftHead:
+def make(
+    model: Any,
+    folder: Path,
+    directions: Any = (("en", "de"),),
+    begin_with: DraftHead | None = None,
+    **changes: Any,
+) -> DraftHead:
     sessions = [Session.of(model, *direction, "greedy") for direction in directions]
     texts = [sorted(fakes.own_sentences()[source], key=len)[:90] for source, _ in directions]
-    return draft_heads.make_head(sessions, texts, dataclasses.replace(RECIPE, **changes), folder=folder)
+    recipe = dataclasses.replace(RECIPE, **changes)
+    return draft_heads.make_head(sessions, texts, recipe, begin_with=begin_with, folder=folder)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
@@ -307,6 +314,23 @@ def test_stopped_training_goes_on_to_the_same_head(model: Any, tmp_path: Path, m
     monkeypatch.setattr(draft_heads.Run, "step", step)
     parts = make(model, tmp_path / "parts", updates=15)
     assert all((whole.tensors[name] == parts.tensors[name]).all() for name in whole.tensors)
+
+
+def test_a_head_begins_with_the_weights_of_another(model: Any, tmp_path: Path) -> None:
+    first = make(model, tmp_path / "first", updates=15)
+    on = make(model, tmp_path / "on", updates=15, begin_with=first)
+    assert on.about["begun_with"] == first.about["fingerprint"] and "begun_with" not in first.about
+    assert any((on.tensors[name] != first.tensors[name]).any() for name in on.tensors)
+
+    session = Session.of(model, "en", "de", "greedy")
+    source = session.model.encode(["The house is red."], "en", "de")
+    (said,) = session.decode(["The house is red."])
+    pair = ([source.ids[0, : source.lengths[0]]] * 2, [np.array(said.tokens)] * 2)
+    recipe = dataclasses.replace(RECIPE, held_out=1)
+    learner = HeadLearner(recipe, [session], [pair], 1, first)
+    assert all((learner.parameters[name].detach().numpy() == first.tensors[name]).all() for name in first.tensors)
+    with pytest.raises(ValueError, match=r"begins with one of its own shape: got .*Give another, or none"):
+        HeadLearner(dataclasses.replace(recipe, inner=8), [session], [pair], 1, first)
 
 
 def test_the_loss_is_of_the_tokens_behind_right_drafts(model: Any) -> None:

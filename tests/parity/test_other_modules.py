@@ -357,6 +357,23 @@ def fsmt() -> Any:
     return randomised(of("FSMT", BART, "vocab_size", **sizes)())
 
 
+def test_a_part_in_training_and_autocast_are_refused() -> None:
+    module = random_module("marian", 0).float()
+    arguments: dict[str, Any] = {
+        "input_ids": ROWS,
+        "max_new_tokens": 3,
+        "num_beams": 1,
+        "custom_generate": hf.window(3),
+    }
+    module.generate(**arguments)
+    module.model.decoder.layers[0].train()
+    with pytest.raises(ValueError, match=r"training mode.*Call model.eval\(\) first"):
+        module.generate(**arguments)
+    module.eval()
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=r"got torch.autocast. Leave it out"):
+        module.generate(**arguments)
+
+
 def test_a_forward_that_takes_one_token_at_a_time_is_refused() -> None:
     config = transformers.ProphetNetConfig(
         vocab_size=40, hidden_size=16, num_encoder_layers=1, num_decoder_layers=1, num_encoder_attention_heads=2,

@@ -26,6 +26,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from fastdecode_lib import hf
 from fastdecode_lib.checkpoints import transformers_private as private
+from fastdecode_lib.core import Hypothesis
+from fastdecode_lib.hf import drafting, generating, rows
 from fastdecode_lib.laws.cases import LawBroken
 from fastdecode_lib.laws.generate import (
     END,
@@ -118,7 +120,7 @@ def test_the_law_catches_a_broken_twin(twin: type) -> None:
     assert broken >= 3
 
 
-class LateRow(hf._Row):
+class LateRow(rows.Row):
     """Asks the criteria once a pass, behind all that it settled."""
 
     def take(self, tokens: np.ndarray) -> Any:
@@ -126,12 +128,12 @@ class LateRow(hf._Row):
         taken = super().take(tokens)
         self.criteria = criteria
         if self.hypothesis is None and criteria(self.ids[:, : self.length], None):
-            self.hypothesis = self.sentence.hypothesis or hf.Hypothesis((), None, "end")
+            self.hypothesis = self.sentence.hypothesis or Hypothesis((), None, "end")
         return taken
 
 
 def test_the_law_catches_late_criteria(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf, "_Row", LateRow)
+    monkeypatch.setattr(rows, "Row", LateRow)
     broken = 0
     for seed in range(60):
         try:
@@ -511,8 +513,10 @@ def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Any, dict[
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     texts = [f">>deu<< {text}" for text in fakes.own_sentences()["en"][:3]]
     chosen: list[Any] = []
-    check = hf.check_fits
-    monkeypatch.setattr(hf, "check_fits", lambda decoder, network: (chosen.append(decoder), check(decoder, network)))
+    check = generating.check_fits
+    monkeypatch.setattr(
+        generating, "check_fits", lambda decoder, network: (chosen.append(decoder), check(decoder, network))
+    )
     return MarianMTModel.from_pretrained(folder), tokenizer(texts, return_tensors="pt", padding=True), chosen
 
 
@@ -523,7 +527,7 @@ def test_what_pays_is_found(bundled: Any) -> None:
     expected, first = module.generate(**inputs), module.generate(**one)
     for _ in range(2):
         assert torch.equal(module.generate(**one, custom_generate=hf.window()), first)
-    assert chosen[0] is chosen[1] and chosen[0].width == hf.USUAL.width
+    assert chosen[0] is chosen[1] and chosen[0].width == drafting.USUAL.width
     assert (chosen[0].drafts.table.about["source"], chosen[0].drafts.table.about["target"]) == ("en", "de")
     with pytest.warns(
         UserWarning, match="No drafts are known to pay for batches.* got .*tatoeba-small.* Run fastdecode"
@@ -532,7 +536,7 @@ def test_what_pays_is_found(bundled: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
-    assert chosen[-1] == hf.GREEDY
+    assert chosen[-1] == drafting.GREEDY
     assert torch.equal(module.generate(**inputs, custom_generate=hf.window(4, "ngram+lexicon+head")), expected)
     assert chosen[-1].drafts.head is not None
 

@@ -1,0 +1,93 @@
+"""Our lossless parallel decoders inside Hugging Face's `generate`.
+
+>>> from fastdecode_lib import hf
+>>> model.generate(**inputs, num_beams=1, custom_generate=hf.window())
+
+`generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
+is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches: in float32 on a CPU on the
+compiled kernels, with a copy of the weights that is kept and made again when they change; elsewhere on the functional
+transformer, on the module's own tensors. Other encoder-decoders, and modules changed in place (adapters, hooks, other
+activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
+compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide
+between the two best tokens, and a warning says where.
+
+Draft tables, heads and what `fastdecode speedup` measured are found by the checkpoint that the module was loaded from. They
+decide nothing but the speed: a module trained on since then has its own tokens.
+
+Logits processors are called at every slot of a pass with that slot's own prefix, so they must not remember earlier calls:
+those of transformers that do not are known here, others are accepted if they say ``stateless = True``. Stopping criteria are
+asked, and streamers told, after every settled token, row by row.
+"""
+
+from dataclasses import replace
+
+from fastdecode_lib import registry
+from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.table import DraftTable
+from fastdecode_lib.hf.choosing import Choosing as Choosing
+from fastdecode_lib.hf.generating import CustomGenerate
+
+
+def window(
+    width: int | None = None,
+    draft: str = "auto",
+    candidates: int = 3,
+    table: str | None = None,
+    model: str | None = None,
+    head: str | None = None,
+    *,
+    packed: bool = True,
+) -> "CustomGenerate":
+    """`decoding.window.Window`, as `Window.of`; without a width, the fastest decoder known for the model and batch size.
+
+    That is the choice of `fastdecode speedup` on this machine; else `USUAL` for single sentences with a draft table; else
+    greedy decoding, with one warning.
+    """
+    if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
+        return CustomGenerate(None, packed)
+    return decoder(Window.of(8 if width is None else width, draft, candidates, table, model, head), packed=packed)
+
+
+def jacobi(ratio: float = 1.2, extra: int = 5, *, packed: bool = True) -> "CustomGenerate":
+    """`decoding.jacobi.Jacobi`."""
+    return decoder(Jacobi(ratio, extra), packed=packed)
+
+
+def gauss_seidel(block: int = 3, *, packed: bool = True) -> "CustomGenerate":
+    """`decoding.jacobi.GaussSeidel`."""
+    return decoder(GaussSeidel(block), packed=packed)
+
+
+def hybrid(block: int = 3, length: int | None = None, *, packed: bool = True) -> "CustomGenerate":
+    """`decoding.jacobi.Hybrid`."""
+    return decoder(Hybrid(block, length), packed=packed)
+
+
+def decoder(spec: registry.Spec, *, packed: bool = True) -> "CustomGenerate":
+    """Any lossless parallel decoder of the registry as ``custom_generate``.
+
+    Parameters
+    ----------
+    spec : str or Decoder
+        Spec as on the command line: ``"window:width=5,draft=prompt/recycled"``.
+    packed : bool
+        Run on the compiled kernels where they run the module; without it, always on the module's own tensors.
+
+    Raises
+    ------
+    ValueError
+        If there is no such decoder, or it is one that `generate` has itself.
+    """
+    chosen = registry.decoder(spec)
+    if not (chosen.lossless and hasattr(chosen, "sentences")):
+        parallel = [name for name, kind in registry.DECODERS.items() if hasattr(kind, "sentences")]
+        raise ValueError(
+            f"custom_generate needs a parallel decoder whose output is greedy decoding's: got {chosen.name!r}. Use one of "
+            f"{', '.join(parallel)}; for greedy decoding and for beams leave custom_generate out."
+        )
+    draft = getattr(chosen, "drafts", None)
+    if draft is not None and isinstance(draft.table, str):
+        loaded = replace(draft, table=DraftTable.load(draft.table))
+        chosen = replace(chosen, draft=loaded)  # type: ignore[type-var]
+    return CustomGenerate(chosen, packed)

@@ -1,0 +1,160 @@
+"""Drafts for the sentences of a `generate`: tables, heads and measured choices of the checkpoint it was loaded from."""
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastdecode_lib import loading, registry
+from fastdecode_lib.checkpoints import transformers_private as private
+from fastdecode_lib.core import Source
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache, resolve
+from fastdecode_lib.hf.rows import Row
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.store import ModelFiles
+from fastdecode_lib.translation import drafting as outputs_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+USUAL = Window(3, "ngram+lexicon")
+"""The decoder of single sentences where there is a draft table and nothing was measured."""
+GREEDY = Window(1, "pad")
+"""Greedy decoding as a parallel decoder."""
+
+
+class Drafting:
+    """Draft tables and heads found for the sentences of a `generate`.
+
+    Attributes
+    ----------
+    loaded : TranslationModel or None
+        The network with the tokenizer and files of the checkpoint that the module comes from.
+    direction : (source, target)
+        Languages named by the sources' tags and the forced first token; None where they name none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        known: dict[str, Any],
+        network: Any,
+        source: Source,
+        ids: "Tensor",
+        config: Any,
+        ends: tuple[int, ...],
+    ):
+        self.module, self.network, self.rows, self.ends = model, network, len(source), ends
+        self.found: dict[Any, Any] = known.setdefault("found", {})
+        self.vectors = hasattr(network, "source_vectors") and network.engine != "huggingface"
+        self.loaded: TranslationModel | None = None
+        self.direction: tuple[str | None, str | None] = (None, None)
+        if (folder := private.origin(model)) is None:
+            return
+        written = network.engine, *map(_written, (folder, folder / "draft-tables"))
+        if known.get("written") != written:
+            known |= {"written": written, "loaded": loading.around(network, folder)}
+        self.loaded = known["loaded"]
+        if self.loaded is not None:
+            try:
+                fingerprint = self.loaded.checkpoint.fingerprint
+            except (ValueError, OSError):  # its files are gone
+                self.loaded = None
+                return
+            made = written, *map(_written, places_in_cache(fingerprint))
+            if known.get("made") != made:
+                known |= {"made": made, "found": {}}
+            self.found = known["found"]
+            first = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
+            self.direction = self._direction(self.loaded, source, first)
+
+    def _direction(self, loaded: TranslationModel, source: Source, first: set[int]) -> tuple[str | None, str | None]:
+        """The one direction with a draft table whose tag all sources bear, and whose target all outputs begin with."""
+        fitting = []
+        for pair, (tag, target) in self._frames(loaded).items():
+            tagged = source.ids.shape[1] >= len(tag) and (source.ids[:, : len(tag)] == tag).all()
+            if tagged and (not target or first == set(target)):
+                fitting.append(pair)
+        return fitting[0] if len(fitting) == 1 else (None, None)
+
+    def _frames(self, loaded: TranslationModel) -> dict[Any, tuple[np.ndarray, tuple[int, ...]]]:
+        """Frames by direction with a draft table: the ids in front of a source and of an output."""
+        if "frames" not in self.found:
+            frames = self.found["frames"] = {}
+            for pair in directions_with_tables(Path(loaded.checkpoint.folder), loaded.checkpoint.fingerprint):
+                with suppress(ValueError):  # a table of a direction that the model no longer names
+                    empty = loaded.tokenizer.encode([""], *pair)
+                    frames[pair] = empty.ids[0, : empty.lengths[0] - 1], loaded.tokenizer.forced_language(pair[1])
+        frames_found: dict[Any, tuple[np.ndarray, tuple[int, ...]]] = self.found["frames"]
+        return frames_found
+
+    def usual(self) -> Any:
+        """The fastest decoder known, resolved; None for `generate` as it is."""
+        key = "usual", self.direction, self.rows == 1
+        if key not in self.found:
+            self.found[key] = self._usual()
+        return self.found[key]
+
+    def _usual(self) -> Any:
+        loaded, batch = self.loaded, self.rows
+        if loaded is not None and (choice := measured_choice(loaded.checkpoint.fingerprint, self.direction, batch)):
+            try:
+                registry.check_lossless(*choice)
+                return self.resolved(registry.decoder(choice[0]))
+            except ValueError as error:
+                warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
+        if loaded is not None and batch == 1 and self.direction in self._frames(loaded):
+            return self.resolved(USUAL)
+        what = "single sentences" if batch == 1 else "batches"
+        warnings.warn(
+            f"No drafts are known to pay for {what} of this model here: got {self.module.name_or_path or 'a module'}, which is "
+            "decoded greedily. Run fastdecode speedup, or give a width.",
+            stacklevel=7,
+        )
+        return GREEDY if self.network.engine == "compiled" else None
+
+    def resolved(self, chosen: Any) -> Any:
+        """A decoder with its drafts loaded."""
+        draft = getattr(chosen, "drafts", None)
+        if draft is None or draft.resolved:
+            return chosen
+        if draft.needs_head and not self.vectors:
+            raise ValueError(
+                f"A draft head needs the model's hidden vectors: got {type(self.module).__name__}, which runs through its own "
+                f"forward, with draft={draft.written!r}. Use draft=ngram+lexicon."
+            )
+        files = self._files()
+        key = chosen, self.direction, self.network.engine
+        if key not in self.found:
+            if draft.table is not None:
+                given, draft = draft.table, replace(draft, table=None)
+                files = replace(files, table=lambda: given)
+            self.found[key] = replace(chosen, draft=resolve(draft, self.network, files))
+        return self.found[key]
+
+    def watchers(self, chosen: Any, rows: Sequence[Row], memory: Any) -> list[Any]:
+        """Observers of the network's vectors for each row: the drafters of heads."""
+        draft = getattr(chosen, "drafts", None)
+        if draft is None or not draft.needs_head:
+            return []
+        sentences: list[Any] = [row.sentence for row in rows]
+        drafters = [sentence.drafter for sentence in sentences]
+        for drafter, vectors in zip(drafters, self.network.source_vectors(memory), strict=True):
+            drafter.begin(vectors)
+        return drafters
+
+    def _files(self) -> ModelFiles:
+        if self.loaded is None:
+            return ModelFiles()
+        loaded, (source, target) = self.loaded, self.direction
+        return loaded.files(source, target, self.ends, lambda name: outputs_of(name, loaded, source, target))
+
+
+def _written(folder: Path) -> int:
+    """Time of a folder's last change; 0 where there is none."""
+    return folder.stat().st_mtime_ns if folder.is_dir() else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report import Row, command_of, options_of, report
 from fastdecode_lib.papers.combinations.cube import AMOUNTS, MODELS, Amount, cube
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import Scale
 
 if TYPE_CHECKING:
     import pandas as pd

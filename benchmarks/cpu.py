@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.report import Row, command_of, options_of, report
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import Scale
 from fastdecode_lib.papers.sharp_models.engines import (
     FULL,
     QUICK,

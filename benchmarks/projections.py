@@ -7,14 +7,14 @@ projection against the exact one; with --quick, exact projections and a few scre
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.report import Row, command_of, options_of, report
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen.tables import distinct, front, frontiers
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import situation
-from fastdecode_lib.papers.shared.projection_runs import GRIDS, Screens, exact_settings, run, screen_settings
+from fastdecode_lib.papers.shared.projection_runs import GRIDS, Screens, exact_settings, screen_settings, timed_settings
 from fastdecode_lib.papers.vocabulary_clusters import geometry
 from fastdecode_lib.text.corpus import CorpusNotFound
 
@@ -25,12 +25,13 @@ QUICK_MODEL = "small"
 QUICK_GRID = replace(GRIDS[Scale.LAPTOP], budgets=(50,), centroids=(100,), rounds=5, timed=200, fewer=())
 
 
-def few_screens(scale: Scale, *, seed: int = 0, progress: bool = False, **_: Any) -> "pd.DataFrame":
+@experiment
+def few_screens(run: CorpusRun) -> "pd.DataFrame":
     """Exact projections and a few screens on the bundled language model, with contexts of our own sentences."""
-    found = situation(QUICK_MODEL, Scale.TINY, progress=progress)
-    grid = GRIDS[scale] if scale is Scale.TINY else QUICK_GRID
-    settings = [*exact_settings(), *screen_settings(Screens(found), grid, seed)]
-    frame = distinct(run(found, settings, grid, seed=seed, progress=progress))
+    found = situation(QUICK_MODEL, replace(run, scale=Scale.TINY))
+    grid = GRIDS[run.scale] if run.tiny else QUICK_GRID
+    settings = [*exact_settings(), *screen_settings(Screens(found), grid, run.seed)]
+    frame = distinct(timed_settings(found, settings, grid, seed=run.seed, progress=run.progress))
     return frame.assign(set=found.model, kind="measured")
 
 

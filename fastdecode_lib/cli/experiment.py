@@ -38,8 +38,8 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 def _experiment(options: argparse.Namespace) -> int:
     from fastdecode_lib.papers.catalogue import experiments
-    from fastdecode_lib.papers.experiment import Scale
     from fastdecode_lib.papers.making import Maker, make
+    from fastdecode_lib.papers.run import Scale
     from fastdecode_lib.store import write_table
 
     if options.listing is not None:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,65 +25,81 @@ def add_commands(commands: Any) -> None:
 def _figures(options: argparse.Namespace) -> int:
     if options.pages:
         return _pages()
-    import ddgviz
-    from ddgviz.figures import frontier
-    from fastdecode_lib.loading import load
     from fastdecode_lib.papers.catalogue import experiments
-    from fastdecode_lib.papers.experiment import Scale
     from fastdecode_lib.papers.outcomes import NoResult
-    from fastdecode_lib.runners import DECODERS
-    from fastdecode_lib.store import write_table
+    from fastdecode_lib.papers.run import Scale
     from fastdecode_lib.text.corpus import CorpusNotFound
-    from fastdecode_lib.text.sentences import SENTENCES
-    from fastdecode_lib.translation import translate
 
-    scale = Scale.of(options.scale)
-    folder = Path(options.out)
+    scale, folder, browser = Scale.of(options.scale), Path(options.out), has_browser()
     folder.mkdir(parents=True, exist_ok=True)
     traces: dict[str, Any] = {}
     written: list[Path] = []
-    browser, known = has_browser(), experiments()
+    known = experiments()
     for number, (name, e) in enumerate(known.items(), 1):
         print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
-        figures: dict[Path, Any] = {}
         try:
             frame = _result(e, scale, make=options.make or scale is Scale.TINY)
         except (CorpusNotFound, NoResult) as error:
             print(f"fastdecode: {name} is left out. {one_line(error)}", file=sys.stderr)
             continue
         stem = folder / f"{name}.{scale}"
-        _write_tables(e, frame, stem)
-        write_table(f"{stem}.json", frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": str(scale)})
-        print(f"{stem}.csv .tex .json")
-        written += [Path(f"{stem}.{suffix}") for suffix in ("csv", "tex", "json")]
+        written += [*_write_tables(e, frame, stem, str(scale)), *_draw(e, frame, stem, browser)]
         traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
-        if e.chart and (drawn := _curves(frame, e.chart)) is not None:
-            figures[stem] = drawn
-        if e.compares:
-            figures[stem] = ddgviz.speed_accuracy(frame)
-            if frame.get("bleu") is not None and frame["bleu"].notna().any():
-                figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
-        for path, figure in figures.items():
-            try:
-                paths = ddgviz.save_chart(figure, path)
-            except ValueError:
-                if browser:
-                    raise
-                paths = [Path(f"{path}.html")]
-            print(*paths, sep="\n")
-            written += map(Path, paths)
-    model = load()
-    sentence = SENTENCES[-1][0]
-    for decoder in DECODERS:
-        found = translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
-        traces[f"passes.{decoder.partition(':')[0]}"] = found.trace
-    for label, trace in traces.items():
-        for suffix in ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ())):
-            written.append(folder / f"{label}.{suffix}")
-            ddgviz.save(trace, written[-1])
-            print(written[-1])
+    written += _draw_passes(traces | _passes_of_all_decoders(), folder, browser)
     print(_write_index(folder, written))
     return 0
+
+
+def _draw(e: Any, frame: Any, stem: Path, browser: bool) -> list[Path]:
+    """Draw the charts of a table; where there is no browser, as pages only."""
+    import ddgviz
+    from ddgviz.figures import frontier
+
+    figures: dict[Path, Any] = {}
+    if e.chart and (drawn := _curves(frame, e.chart)) is not None:
+        figures[stem] = drawn
+    if e.compares:
+        figures[stem] = ddgviz.speed_accuracy(frame)
+        if frame.get("bleu") is not None and frame["bleu"].notna().any():
+            figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
+    written: list[Path] = []
+    for path, figure in figures.items():
+        try:
+            paths = ddgviz.save_chart(figure, path)
+        except ValueError:
+            if browser:
+                raise
+            paths = [Path(f"{path}.html")]
+        print(*paths, sep="\n")
+        written += map(Path, paths)
+    return written
+
+
+def _passes_of_all_decoders() -> dict[str, Any]:
+    """The traces of a sentence under each decoder, by the stem of their files."""
+    from fastdecode_lib.loading import load
+    from fastdecode_lib.runners import DECODERS
+    from fastdecode_lib.text.sentences import SENTENCES
+    from fastdecode_lib.translation import translate
+
+    model, sentence = load(), SENTENCES[-1][0]
+    translations = {
+        decoder: translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
+        for decoder in DECODERS
+    }
+    return {f"passes.{decoder.partition(':')[0]}": found.trace for decoder, found in translations.items()}
+
+
+def _draw_passes(traces: Mapping[str, Any], folder: Path, browser: bool) -> list[Path]:
+    """Write every trace in every form, by the stem of its files."""
+    import ddgviz
+
+    suffixes = ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ()))
+    written = [folder / f"{stem}.{suffix}" for stem in traces for suffix in suffixes]
+    for path in written:
+        ddgviz.save(traces[path.name.removesuffix(path.suffix)], path)
+        print(path)
+    return written
 
 
 def _write_index(folder: Path, written: Sequence[Path]) -> Path:
@@ -201,13 +217,17 @@ def _frontier(rows: Any) -> Any:
     return figure.update_yaxes(tickformat=".0%", tickvals=[0.6, 0.7, 0.8, 0.9, 1], range=[0.57, 1.17])
 
 
-def _write_tables(e: Any, frame: Any, stem: Path) -> None:
-    """Write the columns that an experiment declares as CSV and as LaTeX."""
+def _write_tables(e: Any, frame: Any, stem: Path, scale: str) -> list[Path]:
+    """Write the columns that an experiment declares as CSV and as LaTeX, and all of its rows as JSON."""
     from fastdecode_lib.papers.reading import numbers, texts
-    from fastdecode_lib.store import atomic_file
+    from fastdecode_lib.store import atomic_file, write_table
 
     rows = e.arrange(frame) if e.arrange else frame
-    with atomic_file(f"{stem}.csv") as temporary:
+    paths = [Path(f"{stem}.{suffix}") for suffix in ("csv", "tex", "json")]
+    with atomic_file(paths[0]) as temporary:
         numbers(rows, *e.columns).to_csv(temporary, index=False)
-    with atomic_file(f"{stem}.tex") as temporary:
+    with atomic_file(paths[1]) as temporary:
         texts(rows, *e.columns).to_latex(temporary, index=False, escape=True)
+    write_table(paths[2], frame.to_dict("records"), frame.attrs.get("provenance", {}) | {"scale": scale})
+    print(f"{stem}.csv .tex .json")
+    return paths

@@ -12,7 +12,7 @@ from fastdecode_lib.measuring.baselines import baseline, until_end
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of, synchroniser
 from fastdecode_lib.translation import Session
 
 if TYPE_CHECKING:
@@ -141,17 +141,13 @@ def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -
 
 
 def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
-    low, high = bootstrap_ratio(greedy.seconds, m.seconds, seed)
-    median = float(np.median(m.seconds))
     return {
         "name": m.name,
         "agreement": m.agreement(greedy),
         "calls": m.usage.passes if m.usage else None,
         "positions": m.usage.positions if m.usage else None,
-        "speedup": float(np.median(greedy.seconds)) / median,
-        "speedup_low": low,
-        "speedup_high": high,
-        "seconds": median,
+        **ratio_of("speedup", greedy.seconds, m.seconds, seed),
+        "seconds": float(np.median(m.seconds)),
         "bleu": None,
         "chrf": None,
         "note": "noisy" if noisy(greedy, m) else "",

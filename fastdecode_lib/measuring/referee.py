@@ -168,3 +168,9 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+def ratio_of(column: str, times: np.ndarray, others: np.ndarray, seed: int = 0) -> dict[str, float]:
+    """The ratio of the medians of two arrays of times, as `column`, with its 95% interval."""
+    low, high = bootstrap_ratio(times, others, seed)
+    return {column: float(np.median(times) / np.median(others)), f"{column}_low": low, f"{column}_high": high}

@@ -10,7 +10,7 @@ from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
 from fastdecode_lib.measuring.comparing import text_system
-from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy, stopwatch, synchroniser
+from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch, synchroniser
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,13 +132,9 @@ def _sentences(tokens: Sequence[int]) -> list[tuple[int, ...]]:
 
 def _put(table: "pd.DataFrame", name: str, plain: Measurement, measurement: Measurement, seed: int) -> None:
     """Put the results of the longer timing into the table."""
-    low, high = bootstrap_ratio(plain.seconds, measurement.seconds, seed)
+    ratio = ratio_of("speedup", plain.seconds, measurement.seconds, seed)
     row = table["name"] == name
-    table.loc[row, ["speedup", "speedup_low", "speedup_high"]] = [
-        float(np.median(plain.seconds) / np.median(measurement.seconds)),
-        low,
-        high,
-    ]
+    table.loc[row, list(ratio)] = list(ratio.values())
     if noisy(plain, measurement):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
@@ -153,9 +149,8 @@ def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], prec
 
 def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
     """Whether one measurement is significantly faster than another."""
-    low, _ = bootstrap_ratio(slow.seconds, fast.seconds, seed)
-    ratio = float(np.median(slow.seconds) / np.median(fast.seconds))
-    return ratio > 1 and not low <= 1
+    ratio = ratio_of("speedup", slow.seconds, fast.seconds, seed)
+    return ratio["speedup"] > 1 and not ratio["speedup_low"] <= 1
 
 
 def seconds_each(session: Any, texts: Sequence[str], batch: int, threads: int = 1) -> float:

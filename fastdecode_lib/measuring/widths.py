@@ -14,7 +14,7 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import text_system
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, synchroniser
+from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of, synchroniser
 from fastdecode_lib.projections.lexical import source_vocabulary
 from fastdecode_lib.translation import Session
 
@@ -253,12 +253,11 @@ def _timed(
     base, *others = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
     decoder, speedup = "greedy", 1.0
     for place, measurement in zip(best.index, others, strict=True):
-        ratio = float(np.median(base.seconds) / np.median(measurement.seconds))
-        low, high = bootstrap_ratio(base.seconds, measurement.seconds, seed)
-        table.loc[place, ["speedup", "speedup_low", "speedup_high"]] = [ratio, low, high]
+        ratio = ratio_of("speedup", base.seconds, measurement.seconds, seed)
+        table.loc[place, list(ratio)] = list(ratio.values())
         table.loc[place, "note"] = "noisy" if noisy(base, measurement) else ""
-        if ratio > speedup and not low <= 1:
-            decoder, speedup = str(table.loc[place, "name"]), ratio
+        if ratio["speedup"] > speedup and not ratio["speedup_low"] <= 1:
+            decoder, speedup = str(table.loc[place, "name"]), ratio["speedup"]
     return decoder, speedup, noisy(base, *others)
 
 

@@ -1,37 +1,16 @@
 """An experiment: a table or figure of a paper, how it is read and drawn; one file because its parts refer to each other."""
 
-import inspect
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdecode_lib.papers.run import Scale as Scale
+from fastdecode_lib.papers.run import Table, accepted
+
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Scale(StrEnum):
-    """Size of a run: ``tiny`` for tests (seconds), ``laptop`` (minutes to hours), ``paper`` (as the paper did)."""
-
-    TINY = "tiny"
-    LAPTOP = "laptop"
-    PAPER = "paper"
-
-    @classmethod
-    def of(cls, name: str) -> "Scale":
-        """A scale by name."""
-        try:
-            return cls(name)
-        except ValueError:
-            raise ValueError(f"Unknown scale: got {name!r}. Use one of {', '.join(cls)}.") from None
-
-    @classmethod
-    def from_environment(cls) -> "Scale":
-        """The scale named by ``FASTDECODE_SCALE``; laptop if it is not set."""
-        return cls.of(os.environ.get("FASTDECODE_SCALE", cls.LAPTOP))
 
 
 @dataclass(frozen=True)
@@ -156,12 +135,10 @@ class Experiment:
 
     Attributes
     ----------
-    stem, table : str
-        ``start_here`` and ``comparison`` for ``fastdecode experiment start_here.comparison``.
+    run : callable
+        Makes the table: a function decorated with `run.experiment`, which has the table's name, in the paper's folder.
     title : str
         Begins with what the paper calls it, as ``Table 2: ...``.
-    run : callable
-        Takes a `Scale` and keyword settings, returns a DataFrame.
     columns : tuple of Column
         Columns shown wherever the table is read; all if empty.
     arrange : callable or None
@@ -180,10 +157,8 @@ class Experiment:
         Whether it counts and scores and measures no time, so that it can be made beside others.
     """
 
-    stem: str
-    table: str
+    run: Table
     title: str
-    run: Callable[..., "pd.DataFrame"]
     columns: tuple[Column, ...] = ()
     arrange: Callable[["pd.DataFrame"], "pd.DataFrame"] | None = None
     note: str = ""
@@ -192,6 +167,16 @@ class Experiment:
     compares: bool = False
     live: bool = False
     counted: bool = False
+
+    @property
+    def stem(self) -> str:
+        """The paper's folder: ``start_here`` for ``fastdecode experiment start_here.comparison``."""
+        return self.run.__module__.removeprefix("fastdecode_lib.papers.").partition(".")[0]
+
+    @property
+    def table(self) -> str:
+        """The function's name: ``comparison``."""
+        return self.run.__name__
 
     @property
     def name(self) -> str:
@@ -211,9 +196,7 @@ class Experiment:
 
     def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that this experiment takes."""
-        known = inspect.signature(self.run).parameters
-        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-        return {name: value for name, value in settings.items() if takes_all or name in known}
+        return accepted(self.run, settings)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Tables for reading: the columns an experiment declares, how its result was made, and the paper's values beside ours."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,13 +100,9 @@ def _made_on(frame: "pd.DataFrame") -> str:
 
 def gaps(frame: "pd.DataFrame") -> list[str]:
     """Reasons why rows of a table are empty, each once; untrained models in one sentence."""
-    return _reasons(frame["gap"].dropna().drop_duplicates()) if "gap" in frame else []
-
-
-def _reasons(gaps: Iterable[str]) -> list[str]:
-    gaps = list(dict.fromkeys(gaps))
-    untrained = [found[1] for gap in gaps if (found := TRAIN.search(gap))]
-    others = [gap for gap in gaps if not TRAIN.search(gap)]
+    reasons = frame["gap"].dropna().unique().tolist() if "gap" in frame else []
+    untrained = [found[1] for reason in reasons if (found := TRAIN.search(reason))]
+    others = [reason for reason in reasons if not TRAIN.search(reason)]
     if untrained:
         others.append(f"Not trained: {', '.join(dict.fromkeys(untrained))}. Each by: fastdecode train NAME --data DIR")
     return others
@@ -116,28 +112,6 @@ def absent(frame: "pd.DataFrame", *named: str | Column) -> list[str]:
     """Headings of declared columns that hold nothing here. Parameters as for `selected`."""
     present = {column.name for column in selected(frame, *named)[1]}
     return [column.title for column in columns(*named) if column.name not in present]
-
-
-def not_measured(stem: str) -> str:
-    """The tables and figures of a stem without a result, or with one in part, and the models that are missing."""
-    missing: list[str] = []
-    partly: list[str] = []
-    reasons: list[str] = []
-    for experiment in experiments().values():
-        if experiment.stem != stem or experiment.live:
-            continue
-        title = experiment.title.partition(":")[0]
-        try:
-            frame = committed(experiment.name)
-        except NoResult:
-            missing.append(title)
-            continue
-        if gaps(frame):
-            partly.append(title)
-            reasons += list(frame["gap"].dropna())
-    states = [("Not measured yet", missing), ("Measured in part", partly)]
-    lines = [f"{state}: {'; '.join(titles)}." for state, titles in states if titles]
-    return "\n".join([*lines, *_reasons(reasons)]) or "All tables and figures are measured."
 
 
 def is_noisy(frame: "pd.DataFrame") -> "pd.Series":

@@ -1,11 +1,10 @@
 """The table of the first notebook: decoders on the same sentences, the fastest that loses nothing first."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.comparing import compare
-from fastdecode_lib.papers.experiment import Experiment, Paper, Scale
+from fastdecode_lib.papers.experiment import Experiment, Paper
+from fastdecode_lib.papers.run import Scale, ThreadedRun, experiment
 from fastdecode_lib.text.sentences import SENTENCES
 
 if TYPE_CHECKING:
@@ -14,39 +13,29 @@ if TYPE_CHECKING:
 DECODERS = ("greedy", "window:width=3", "hybrid:block=3", "jacobi", "beam:size=5")
 
 
-def comparison(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    decoders: Sequence[str] = DECODERS,
-    baselines: Sequence[str] = ("hf",),
-    threads: int = 1,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
-    """Agreement, passes, positions, speedup and quality of decoders and baselines; see `comparing.compare`.
+@experiment
+def comparison(run: ThreadedRun) -> "pd.DataFrame":
+    """Agreement, passes, speedup and quality of decoders and of Hugging Face's `generate`; see `comparing.compare`.
 
     Decoders that agree with greedy decoding come first, the fastest at the top.
     """
-    chosen = SENTENCES[:3] if scale is Scale.TINY else SENTENCES
+    chosen = SENTENCES[:3] if run.tiny else SENTENCES
     frame = compare(
-        model or load(),
+        run.loaded,
         [english for english, _ in chosen],
         source="en",
         target="de",
         references=[german for _, german in chosen],
-        decoders=decoders,
-        baselines=baselines,
-        runs={Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 25}[scale],
-        threads=threads,
-        seed=seed,
-        progress=progress,
+        decoders=DECODERS,
+        baselines=("hf",),
+        runs={Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 25}[run.scale],
+        threads=run.threads,
+        seed=run.seed,
+        progress=run.progress,
     )
     frame = frame.assign(differs=frame["agreement"] < 1).sort_values(["differs", "speedup"], ascending=[True, False])
     return frame.drop(columns="differs").reset_index(drop=True)
 
 
-COMPARISON = Experiment(
-    "start_here", "comparison", "Decoders on the same sentences", comparison, compares=True, live=True
-)
+COMPARISON = Experiment(comparison, "Decoders on the same sentences", compares=True, live=True)
 PAPER = Paper("start_here", "00_start_here", "Start here", (COMPARISON,))

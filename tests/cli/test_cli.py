@@ -251,20 +251,22 @@ def test_figures_say_what_they_wrote_and_what_is_left_out(
 def test_figures_starts_no_long_run_unasked() -> None:
     import pandas as pd
 
-    from fastdecode_lib.papers.experiment import Experiment, Scale
+    from fastdecode_lib.papers.experiment import Experiment
     from fastdecode_lib.papers.outcomes import NoResult
+    from fastdecode_lib.papers.run import Run, Scale, experiment
 
     ran: list[str] = []
 
-    def run(scale: Any) -> pd.DataFrame:
-        ran.append(str(scale))
+    @experiment
+    def nothing(run: Run) -> pd.DataFrame:
+        ran.append(str(run.scale))
         return pd.DataFrame()
 
     for live, asked in ((False, True), (True, False), (True, True)):
-        figures._result(Experiment("start_here", "nothing", "", run, live=live), Scale.LAPTOP, make=asked)
+        figures._result(Experiment(nothing, "", live=live), Scale.LAPTOP, make=asked)
     assert ran == ["laptop"] * 3
     with pytest.raises(NoResult, match="Make it"):
-        figures._result(Experiment("start_here", "nothing", "", run), Scale.LAPTOP, make=False)
+        figures._result(Experiment(nothing, ""), Scale.LAPTOP, make=False)
     assert len(ran) == 3
 
 

@@ -23,9 +23,10 @@ def test_every_printed_table_and_figure_is_made_here(stem):
     assert sorted(labels) == sorted([*(f"Table {n}" for n in tables), *(f"Figure {n}" for n in figures)])
 
 
-def test_experiments_are_named_after_their_function():
-    for name, experiment in experiments().items():
-        assert name == f"{experiment.stem}.{experiment.run.__name__}"
+def test_experiments_are_named_after_their_paper_and_function():
+    assert len(experiments()) == sum(len(paper.experiments) for paper in papers())
+    for paper in papers():
+        assert {experiment.stem for experiment in paper.experiments} == {paper.stem}
 
 
 def test_comparison_of_the_first_notebook():

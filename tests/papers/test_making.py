@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ def test_passes_are_kept_beside_their_table(tmp_path: Path, monkeypatch: pytest.
     ((_, table),) = make([e], MAKER, results=results)
     monkeypatch.setattr("fastdecode_lib.papers.outcomes.resources.files", lambda _: tmp_path)
     monkeypatch.setattr(Maker, "__call__", lambda _, name, **more: pytest.fail(f"{name} is there already"))
-    kept = figures._result(replace(e, run=lambda scale: pytest.fail("there already")), Scale.TINY, make=True)
+    again = wraps(e.run)(lambda *_, **__: pytest.fail("there already"))
+    kept = figures._result(replace(e, run=again), Scale.TINY, make=True)
     trace = kept.attrs["traces"]["mask_predict"]
     assert {"mask_predict": trace.to_dict()} == table.traces
     assert len(kept) == sum(len(iteration.slots) for iteration in trace.iterations) > 0

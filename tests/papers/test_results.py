@@ -24,7 +24,6 @@ from fastdecode_lib.papers.reading import (
     committed_result,
     gaps,
     is_noisy,
-    not_measured,
     numbers,
     table,
     texts,
@@ -504,25 +503,11 @@ def test_an_outcome_is_shown_under_its_command(capsys):
     assert "fastdecode experiment nothing" in capsys.readouterr().out
 
 
-def test_a_notebook_says_what_is_not_measured():
-    """What is missing and what is there in part, with the models that are wanted; not what is made live."""
-    names = [e.name for e in experiments().values() if e.stem == "learning_to_screen"]
-    absent, partly = [], []
-    for name in names:
-        try:
-            frame = committed(name)
-        except NoResult:
-            absent.append(name)
-        else:
-            partly += [name] if "gap" in frame and frame["gap"].notna().any() else []
-    told = not_measured("learning_to_screen")
-    for state, some in (("Not measured yet", absent), ("Measured in part", partly)):
-        line = next((line for line in told.splitlines() if line.startswith(state)), "")
-        assert line.count(";") == max(len(some) - 1, 0) and bool(line) == bool(some)
-    for name in partly:
-        assert all(reason.partition(" (")[0][:12] in told for reason in gaps(committed(name)))
-    assert "Figure 1" not in not_measured("vocabulary_clusters"), "the notebook makes it"
-    assert not_measured("nothing") == "All tables and figures are measured."
+def test_reasons_for_gaps_are_given_once_and_untrained_models_in_one_sentence():
+    trained = "The model {} is not trained here. Train it: fastdecode train {} --data DIR"
+    rows = [{"gap": None}, *({"gap": trained.format(n, n)} for n in ("a", "b", "a")), {"gap": "Too short"}]
+    assert gaps(pd.DataFrame(rows)) == ["Too short", "Not trained: a, b. Each by: fastdecode train NAME --data DIR"]
+    assert gaps(pd.DataFrame([{"name": "a"}])) == []
 
 
 def test_the_papers_curve_stands_behind_ours():

@@ -18,7 +18,7 @@ from fastdecode_lib.core import Source
 from fastdecode_lib.decoding.folding import unfolded
 from fastdecode_lib.measuring.comparing import compare
 from fastdecode_lib.models.transformer import Transformer
-from fastdecode_lib.papers.double_token_decoding.systems import random_weights
+from fastdecode_lib.papers.shared.random_models import random_weights
 from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.training import bundling, train

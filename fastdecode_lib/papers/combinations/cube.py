@@ -19,11 +19,11 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
-from fastdecode_lib.measuring.referee import bootstrap_ratio, measure, noisy
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.outcomes import NoResult, trained
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
-from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
+from fastdecode_lib.papers.shared.rows import gap, speedup_of
+from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,15 +53,8 @@ AMOUNTS = {
 }
 
 
-def cube(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    models: Mapping[str, str] = MODELS,
-    amount: Amount | None = None,
-    data: str | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount | None = None) -> "pd.DataFrame":
     """Every combination on joined test sentences, one thread, one sentence at a time, all of a model in turns.
 
     ``agreement`` is the share of outputs that are the model's plain ones (greedy, exact, float32), ``as_plain`` that of outputs
@@ -74,41 +67,40 @@ def cube(
 
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
-    amount = amount or AMOUNTS[scale]
+    amount = amount or AMOUNTS[run.scale]
     for name, direction in models.items():
         try:
             place = trained(name)
         except NoResult as missing:
-            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            rows.append({"name": name, "model": name, **gap(missing)})
             continue
         fingerprints[name] = find_checkpoint(place).fingerprint
-        rows += _of_model(name, place, direction, amount, scale, data, seed, progress)
+        rows += _of_model(name, place, direction, amount, run)
     frame = pd.DataFrame(rows)
     about = {"engine": "compiled", "device": "cpu", "sentences": amount.sentences, "fingerprints": fingerprints}
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | about | signatures()
+    frame.attrs["provenance"] = provenance(threads=1, seed=run.seed) | about | signatures()
     return frame
 
 
-def _of_model(
-    name: str, place: str, direction: str, amount: Amount, scale: Scale, data: str | None, seed: int, progress: bool
-) -> list[dict[str, Any]]:
+def _of_model(name: str, place: str, direction: str, amount: Amount, run: CorpusRun) -> list[dict[str, Any]]:
     from tqdm.auto import tqdm
 
     source, target = direction.split("-")
     models = {q: load(place, device="cpu", engine="compiled", precision=q) for q in amount.precisions}
-    pairs = _pairs(source, target, scale, data, amount.sentences)
+    pairs = run.pairs(source, target)
+    pairs = spread_over(pairs if run.tiny else join_pairs(pairs, seed=0), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     few = spread_over(texts, amount.timed)
     combined = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
     running = [c for c in combined if c.session is not None]
     counts = {
         c.name: count(c.session, texts, batch=32 if c.alone else 1)
-        for c in tqdm(running, desc=f"{name}, outputs", unit="combination", disable=not progress)
+        for c in tqdm(running, desc=f"{name}, outputs", unit="combination", disable=not run.progress)
     }
     sources = [models["float32"].encode([text], source, target) for text in few]
     systems = [decoder_system(c.session, c.name) for c in running]  # type: ignore[arg-type]
-    timed = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=progress), strict=True))
-    prices = costs(combined, few, runs=amount.rounds, progress=progress)
+    timed = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=run.progress), strict=True))
+    prices = costs(combined, few, runs=amount.rounds, progress=run.progress)
     plain = registry.usual(models["float32"].network)
     rows = []
     for c in combined:
@@ -123,18 +115,11 @@ def _of_model(
             "kind": "measured",
         }
         if c.session is not None:
-            row |= _measured(c, counts, timed, plain, seed) | _expected(c, counts, timed, prices, plain)
+            row |= _measured(c, counts, timed, plain, run.seed) | _expected(c, counts, timed, prices, plain)
             bleu, chrf = quality(list(counts[c.name]["text"]), references)
             row |= {"bleu": bleu, "chrf": chrf, "megabytes": _extra_bytes(c) / 1e6}
         rows.append(row)
     return rows
-
-
-def _pairs(source: str, target: str, scale: Scale, data: str | None, number: int) -> list[tuple[str, str]]:
-    pairs = (
-        own_pairs(source, target) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs("test", source, target)
-    )
-    return spread_over(pairs if scale is Scale.TINY else join_pairs(pairs, seed=0), number)
 
 
 def _measured(
@@ -143,7 +128,6 @@ def _measured(
     """Agreement, passes and speed of a combination that runs."""
     own, m, base = counts[c.name], timed[c.name], named(plain, "exact", "float32")
     under = named(plain, c.projection, c.precision)
-    low, high = bootstrap_ratio(timed[base].seconds, m.seconds, seed)
     return {
         "lossless": c.lossless,
         "keeps_outputs": c.keeps_outputs,
@@ -152,11 +136,8 @@ def _measured(
         "passes": float(own["passes"].mean()),
         "positions": float(own["positions"].mean()),
         "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
-        "speedup": _ratio(timed[base], m),
-        "speedup_low": low,
-        "speedup_high": high,
+        **speedup_of(timed[base], m, seed),
         "seconds": m.seconds.tolist(),
-        "noisy": noisy(m, timed[base]),
     }
 
 

@@ -18,13 +18,13 @@ from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, signatures
-from fastdecode_lib.measuring.referee import measure, noisy
+from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, trained
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.papers.shared.rows import gap, speedup_of, table_of
+from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
 from fastdecode_lib.translation import Session
 
@@ -50,9 +50,8 @@ SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 # ------------------------------------------------------------------------------------------------- tokens a pass
 
 
-def drafts(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def drafts(run: CorpusRun) -> "pd.DataFrame":
     """Tokens a pass of every draft and width, for the bundled model as it is and for those trained on for parallel decoding.
 
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
@@ -60,20 +59,20 @@ def drafts(
     """
     from tqdm.auto import tqdm
 
-    texts = _texts(scale, data)
+    texts = _texts(run)
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
     for name in MODELS:
         try:
             model = _model(name)
         except NoResult as missing:
-            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            rows.append({"name": name, "model": name, **gap(missing)})
             continue
         fingerprints[name] = model.checkpoint.fingerprint
         table, head = _parts(model)
         greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
-        chosen = [(d, w) for d in DRAFTS if "head" not in d or head for w in WIDTHS_OF_DRAFTS[scale]]
-        for draft, width in tqdm(chosen, desc=name, unit="draft", disable=not progress):
+        chosen = [(d, w) for d in DRAFTS if "head" not in d or head for w in WIDTHS_OF_DRAFTS[run.scale]]
+        for draft, width in tqdm(chosen, desc=name, unit="draft", disable=not run.progress):
             session = _session(model, Window(width, draft), table, head)
             for which, some in texts.items():
                 counts, base = count(session, some), greedy[which]
@@ -89,27 +88,20 @@ def drafts(
                         "identical": float((counts["ids"] == base["ids"]).mean()),
                         "passes": int(counts["passes"].sum()),
                         "positions": int(counts["positions"].sum()),
-                        **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), seed),
+                        **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), run.seed),
                     }
                 )
-    return with_provenance(
-        rows,
-        provenance(threads=1, seed=seed)
-        | {
-            "engine": "compiled",
-            "precision": "float32",
-            "direction": "-".join(DIRECTION),
-            "fingerprints": fingerprints,
-        },
+    return table_of(
+        rows, run, engine="compiled", precision="float32", direction="-".join(DIRECTION), fingerprints=fingerprints
     )
 
 
-def _texts(scale: Scale, data: str | None) -> dict[str, list[str]]:
-    number = SENTENCES[scale]
-    if scale is Scale.TINY:
+def _texts(run: CorpusRun) -> dict[str, list[str]]:
+    number = SENTENCES[run.scale]
+    if run.tiny:
         single = [a for a, _ in own_pairs(*DIRECTION)][:number]
         return {"joined": [" ".join(single)], "single": single, "technical": list(TECHNICAL[:number])}
-    pairs = Tatoeba(corpus_folder(data)).pairs("test", *DIRECTION)
+    pairs = run.pairs(*DIRECTION)
     return {
         "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
         "single": [a for a, _ in spread_over(pairs, number)],
@@ -151,9 +143,8 @@ def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000)
 # ------------------------------------------------------------------------------------------------------- quality
 
 
-def tuned(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def tuned(run: CorpusRun) -> "pd.DataFrame":
     """Quality of the models trained on for parallel decoding against the bundled one, greedy, on the whole test split.
 
     ``bleu_p`` says how likely the distance to the untouched model is by chance (paired bootstrap).
@@ -166,16 +157,16 @@ def tuned(
         try:
             models[name] = _model(name)
         except NoResult as missing:
-            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            rows.append({"name": name, "model": name, **gap(missing)})
     for which in ("single", "joined"):
-        pairs = own_pairs(*DIRECTION) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs("test", *DIRECTION)
-        pairs = (join_pairs(pairs, seed=0) if which == "joined" else pairs)[: SCORED[scale]]
+        pairs = run.pairs(*DIRECTION)
+        pairs = (join_pairs(pairs, seed=0) if which == "joined" else pairs)[: SCORED[run.scale]]
         found = {
-            name: count(Session.of(model, *DIRECTION, "greedy"), [a for a, _ in pairs], progress=progress)
+            name: count(Session.of(model, *DIRECTION, "greedy"), [a for a, _ in pairs], progress=run.progress)
             for name, model in models.items()
         }
         outputs = {name: list(counted["text"]) for name, counted in found.items()}
-        scores = paired_quality(outputs, [b for _, b in pairs], "untouched", seed, SAMPLES[scale])
+        scores = paired_quality(outputs, [b for _, b in pairs], "untouched", run.seed, SAMPLES[run.scale])
         for name, model in models.items():
             limit = model.constraints(DIRECTION[1]).limit
             rows.append(
@@ -190,7 +181,7 @@ def tuned(
                 }
             )
     frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=seed) | signatures()
+    frame.attrs["provenance"] = provenance(threads=1, seed=run.seed) | signatures()
     frame.attrs["provenance"] |= {name: model.checkpoint.fingerprint for name, model in models.items()}
     return frame
 
@@ -221,9 +212,8 @@ TIMED_SETS = ("joined", "technical")
 LARGE = "grown to opus-mt's shape"
 
 
-def draft_time(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def draft_time(run: CorpusRun) -> "pd.DataFrame":
     """Windows of each model in time over the same model's greedy decoding, predicted from measured costs and then run.
 
     On joined test sentences and on technical English. On the models as they are, and grown to opus-mt's shape (`grown`): each
@@ -231,39 +221,37 @@ def draft_time(
     shape. ``predicted`` is from counted passes and positions and measured costs of passes, and leaves the time of drafting out;
     outputs are compared, one by one, in the timed run.
     """
-    amount = TIMED[scale]
-    texts = {which: spread_over(_texts(scale, data)[which], amount.sentences) for which in TIMED_SETS}
+    amount = TIMED[run.scale]
+    texts = {which: spread_over(_texts(run)[which], amount.sentences) for which in TIMED_SETS}
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
     for name, drafts in TIMED_DRAFTS.items():
         try:
             trained_one = trained(MODELS[name])
         except NoResult as missing:
-            rows.append({"name": name, "model": name, "kind": "gap", "gap": str(missing)})
+            rows.append({"name": name, "model": name, **gap(missing)})
             continue
         for shape, precision in product((BASE, LARGE), amount.precisions):
             model = load(trained_one, device="cpu", engine="compiled", precision=precision)
             fingerprints[name] = model.checkpoint.fingerprint
             table, head = _parts(model)
             if shape == LARGE:
-                model = grown(model, amount.layers, amount.vocabulary, precision, seed)
+                model = grown(model, amount.layers, amount.vocabulary, precision, run.seed)
                 table, head = grown_table(table, amount.vocabulary), head and grown_head(head, amount.vocabulary)
             sessions = {("greedy", 1): Session.of(model, *DIRECTION, "greedy")}
             for draft, width in product((d for d in drafts if "head" not in d or head), amount.widths):
                 sessions[draft, width] = _session(model, Window(width, draft), table, head)
             for which, some in texts.items():
                 about = {"model": name, "shape": shape, "precision": precision, "set": which}
-                for row in _timed(sessions, some, amount, seed, progress):
+                for row in _timed(sessions, some, amount, run):
                     named = ", ".join((*about.values(), row["draft"], str(row["width"])))
                     rows.append({"name": named} | about | row)
-    return with_provenance(
+    return table_of(
         rows,
-        provenance(threads=1, seed=seed)
-        | {
-            "engine": "compiled",
-            "large": {"layers": amount.layers, "vocabulary": amount.vocabulary},
-            "fingerprints": fingerprints,
-        },
+        run,
+        engine="compiled",
+        large={"layers": amount.layers, "vocabulary": amount.vocabulary},
+        fingerprints=fingerprints,
     )
 
 
@@ -274,7 +262,7 @@ def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _timed(
-    sessions: Mapping[tuple[str, int], Session], texts: Sequence[str], amount: Timed, seed: int, progress: bool
+    sessions: Mapping[tuple[str, int], Session], texts: Sequence[str], amount: Timed, run: Run
 ) -> list[dict[str, Any]]:
     """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
@@ -283,10 +271,10 @@ def _timed(
         [decoder_system(session, f"{draft}, {width}") for (draft, width), session in sessions.items()],
         sources,
         runs=amount.rounds,
-        progress=progress,
+        progress=run.progress,
     )
     counts = [count(session, texts, batch=1) for session in sessions.values()]
-    price = _price(greedy, texts, amount, seed, progress)
+    price = _price(greedy, texts, amount, run)
     base, plain = timings[0], counts[0]
     rows = []
     for (draft, width), m, own in zip(sessions, timings, counts, strict=True):
@@ -296,22 +284,21 @@ def _timed(
                 "width": width,
                 "kind": "measured",
                 "sentences": len(texts),
-                "identical": float(np.mean([a == b for a, b in zip(m.outputs, base.outputs, strict=True)])),
+                "identical": m.agreement(base),
                 "tokens_per_pass": float(plain["passes"].sum() / own["passes"].sum()),
                 "predicted": price.seconds(plain["passes"].mean(), plain["positions"].mean())
                 / price.seconds(own["passes"].mean(), own["positions"].mean()),
-                **ratio_of("speedup", base.seconds, m.seconds, seed),
+                **speedup_of(base, m, run.seed),
                 "cost": float(np.interp(width, WIDTHS, price.passes) / price.passes[0]),
                 "encoder_share": price.encoder * len(texts) / float(np.median(base.seconds)),
                 "seconds": m.seconds.tolist(),
-                "noisy": noisy(m, base),
             }
         )
     return rows
 
 
-def _price(greedy: Session, texts: Sequence[str], amount: Timed, seed: int, progress: bool) -> Costs:
+def _price(greedy: Session, texts: Sequence[str], amount: Timed, run: Run) -> Costs:
     """Measured costs of passes of the greedy session's model."""
     one = Combination("greedy", "exact", greedy.model.dtype, greedy)
-    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=progress)
+    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=run.progress)
     return found["exact", greedy.model.dtype]

@@ -9,7 +9,6 @@ from fastdecode_lib.papers.reading import pivoted
 if TYPE_CHECKING:
     import pandas as pd
 
-STEM = "combinations"
 SETUP = """\
 Every decoder with every projection that comes with three of the bundled translation models, in every precision. And what is trained
 for it: drafts and models tuned for parallel decoding, English to German. One thread, one sentence at a time, all systems of a table
@@ -63,10 +62,8 @@ def window_of_five(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 EXPERIMENTS = (
     Experiment(
-        STEM,
-        "cube",
-        "Every decoder with every projection in every precision",
         cube.cube,
+        "Every decoder with every projection in every precision",
         columns(
             "model combination lossless",
             Column("agreement", "same outputs"),
@@ -80,10 +77,8 @@ EXPERIMENTS = (
         "*Every projection under every decoder* tunes them.",
     ),
     Experiment(
-        STEM,
-        "drafts",
-        "Tokens a pass of draft heads and of models trained for parallel decoding",
         drafts.drafts,
+        "Tokens a pass of draft heads and of models trained for parallel decoding",
         arrange=window_of_five,
         note="A window of 5. All outputs of every width are the same model's greedy ones.",
         chart=Chart(
@@ -98,19 +93,15 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "tuned",
-        "What training for parallel decoding does to quality",
         drafts.tuned,
+        "What training for parallel decoding does to quality",
         columns("model set bleu", Column("bleu_p", "p"), "chrf", Column("not_ended", "not ended")),
         note="p: how likely the distance in BLEU to the untouched model is by chance (paired bootstrap).",
         counted=True,
     ),
     Experiment(
-        STEM,
-        "draft_time",
-        "Learned drafts in time, on the models as they are and grown to opus-mt's shape",
         drafts.draft_time,
+        "Learned drafts in time, on the models as they are and grown to opus-mt's shape",
         columns(
             "model",
             Column("where", "shape, precision"),
@@ -134,7 +125,7 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    STEM,
+    "combinations",
     "06_combinations",
     "Combinations",
     EXPERIMENTS,

@@ -8,10 +8,11 @@ import numpy as np
 
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
-from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, table_of
+from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, systems_table
 from fastdecode_lib.papers.double_token_decoding.systems import BEAM, LONG, SINGLE, SYSTEMS, each, pairs_of, session_of
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
+from fastdecode_lib.papers.shared.rows import gap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,8 @@ LEAST = {Scale.TINY: 1, Scale.LAPTOP: 100, Scale.PAPER: 100}
 """Sentences that are long enough, below which a row of table 3 is left out."""
 
 
-def table3(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table3(run: CorpusRun) -> "pd.DataFrame":
     """Table 3: the share of 1-grams and 4-grams that are right among all, the first and the last words of the outputs.
 
     Words as sacrebleu's 13a tokeniser cuts them; an n-gram is right if the reference has it, as often at most. The paper
@@ -37,15 +37,15 @@ def table3(
     from tqdm.auto import tqdm
 
     cut = Tokenizer13a()
-    found = each((L2R, BOTH), scale, lambda name, model: session_of(model, SYSTEMS[name].decoder))
-    gaps = [str(gap) for gap in found.values() if isinstance(gap, NoResult)]
+    found = each((L2R, BOTH), run.scale, lambda name, model: session_of(model, SYSTEMS[name].decoder))
+    gaps = [missing for missing in found.values() if isinstance(missing, NoResult)]
     rows: list[dict[str, Any]] = []
     for which in (LONG, SINGLE):
-        pairs = pairs_of(which, scale, data, MOST[scale])
+        pairs = pairs_of(which, run, MOST[run.scale])
         references = [cut(b).split() for _, b in pairs]
         outputs = {}
         if not gaps:
-            for name, session in tqdm(found.items(), desc=which, unit="system", disable=not progress):
+            for name, session in tqdm(found.items(), desc=which, unit="system", disable=not run.progress):
                 outputs[name] = [cut(text).split() for text in count(session, [a for a, _ in pairs])["text"]]
         at_left: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         for place, (end, number) in enumerate(imamura_2020.ENDS):
@@ -61,20 +61,20 @@ def table3(
                     "kind": "measured",
                 }
                 if gaps:
-                    row |= {"gap": gaps[0], "kind": "gap"}
-                elif len(long) < LEAST[scale]:
+                    row |= gap(gaps[0])
+                elif len(long) < LEAST[run.scale]:
                     reach = f"only {len(long)} have" if long else "none has"
-                    row |= {"gap": f"Of {which} sentences {reach} {2 * number} words", "kind": "gap"}
+                    row |= gap(f"Of {which} sentences {reach} {2 * number} words")
                 else:
                     rights = {
                         name: np.array([_right(said[i], references[i], end, number, size) for i in long])
                         for name, said in outputs.items()
                     }
-                    row |= _difference(rights[L2R], rights[BOTH], seed)
+                    row |= _difference(rights[L2R], rights[BOTH], run.seed)
                     if end == "left":
                         at_left[number, size] = rights
                     if end == "right":
-                        row |= _against(at_left[number, size], rights, seed)
+                        row |= _against(at_left[number, size], rights, run.seed)
                 for printed, values in imamura_2020.TABLE_3.items():
                     first, second = values[place][0:2] if size == 1 else values[place][2:4]
                     row |= {
@@ -84,7 +84,7 @@ def table3(
                     }
                 rows.append(row)
     models = [session.model for session in found.values() if not isinstance(session, NoResult)]
-    return table_of(rows, models, seed, beam=BEAM)
+    return systems_table(rows, run, models, beam=BEAM)
 
 
 def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int, size: int) -> tuple[int, int]:

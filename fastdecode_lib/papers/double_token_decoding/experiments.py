@@ -10,7 +10,6 @@ from fastdecode_lib.papers.reading import measured_rows, pivoted
 if TYPE_CHECKING:
     import pandas as pd
 
-STEM = "double_token_decoding"
 LEARNED_EVERY = 1_200
 """Updates between two columns of the table of how systems learn."""
 
@@ -55,28 +54,20 @@ SYSTEMS_NOTE = """\
 ratio: of tokens a second over single-token L2R, as in the paper. † and ‡: BLEU differs from single-token L2R's or R2L's by more
 than chance (paired bootstrap over sentences, 5%). updates: of the best checkpoint, with those of what it began as."""
 EXPERIMENTS = (
-    Experiment(STEM, "figure1", "Figure 1: which slots see each other", quality.figure1, live=True, counted=True),
+    Experiment(quality.figure1, "Figure 1: which slots see each other", live=True, counted=True),
+    Experiment(quality.figure2, "Figure 2: a sentence from both ends", traced=True, live=True, counted=True),
+    Experiment(quality.mask_predict, "Mask-Predict: all tokens at once", traced=True, counted=True),
     Experiment(
-        STEM, "figure2", "Figure 2: a sentence from both ends", quality.figure2, traced=True, live=True, counted=True
-    ),
-    Experiment(
-        STEM, "mask_predict", "Mask-Predict: all tokens at once", quality.mask_predict, traced=True, counted=True
-    ),
-    Experiment(
-        STEM,
-        "table1",
-        "Table 1: settings",
         quality.table1,
+        "Table 1: settings",
         columns("name ours paper"),
         note="The recipe that trained the weights of the tables below. `fastdecode train` has another since: Muon for matrices of "
         "layers, dropout 0.1, and a planned length at whose end the learning rate is zero.",
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table2",
-        "Table 2: quality and speed of every system",
         quality.table2,
+        "Table 2: quality and speed of every system",
         SYSTEMS,
         arrange=marked,
         note=f"{SYSTEMS_NOTE} `bidirectional_from_l2r` and `single_token_l2r_on` go on from `single_token_l2r`, `shallow_l2r` from "
@@ -87,29 +78,23 @@ EXPERIMENTS = (
         "compare within a run.",
     ),
     Experiment(
-        STEM,
-        "learning",
-        "How the systems learn",
         quality.learning,
+        "How the systems learn",
         arrange=learned,
         note="chrF on dev after so many updates of its own, plainest decoder, running average of the weights. `shallow-l2r` began "
         "as an L2R of 2,400 updates, the two others that go on from L2R as the bundled one.",
         chart=Chart("updates", "chrf", group="system", from_zero=False, x_title="updates", y_title="chrF, dev"),
     ),
     Experiment(
-        STEM,
-        "distilled",
-        "Distilled: systems that learned from single-token L2R's translations",
         quality.distilled,
+        "Distilled: systems that learned from single-token L2R's translations",
         SYSTEMS,
         arrange=marked,
         note="Columns as in table 2.",
     ),
     Experiment(
-        STEM,
-        "figure3",
-        "Figure 3: speed ratio against beam width",
         speed.figure3,
+        "Figure 3: speed ratio against beam width",
         columns(Column("name", "model"), "beam", SPEEDUP),
         arrange=measured_rows,
         note="The paper reports 1.13 to 1.55 at a beam of 10, and below it stand all number formats and engines here (*Where the "
@@ -117,10 +102,8 @@ EXPERIMENTS = (
         chart=Chart("beam", "speedup", group="name", reference=1.0, x_title="beam width", y_title=RATIO),
     ),
     Experiment(
-        STEM,
-        "table3",
-        "Table 3: how much of the outputs' ends is right",
         ends.table3,
+        "Table 3: how much of the outputs' ends is right",
         columns(
             Column("name", "n-grams"),
             Column("single", "single-token L2R, %", 1),
@@ -135,10 +118,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table4",
-        "Table 4: speed against the size of the vocabulary",
         speed.table4,
+        "Table 4: speed against the size of the vocabulary",
         columns(
             "vocabulary",
             Column("pieces", "pieces there are"),
@@ -153,10 +134,8 @@ EXPERIMENTS = (
         chart=Chart("vocabulary", "speedup", group="group", reference=1.0, log_x=True, y_title=RATIO),
     ),
     Experiment(
-        STEM,
-        "sizes",
-        "Section 5.2.1: speed against the size of the model",
         speed.sizes,
+        "Section 5.2.1: speed against the size of the model",
         columns(
             Column("name", "model, system"),
             "layers tokens_per_second",
@@ -169,20 +148,16 @@ EXPERIMENTS = (
         "trained ones of table 2.",
     ),
     Experiment(
-        STEM,
-        "rows",
-        "The ratio against the number of rows in a pass",
         speed.rows,
+        "The ratio against the number of rows in a pass",
         columns(Column("size", "model"), "rows", SPEEDUP),
         note="Greedy. One pass over two tokens computes what two passes compute, but reads the weights once; with many rows "
         "the reading is shared anyway.",
         chart=Chart("rows", "speedup", group="size", reference=1.0, log_x=True, x_title="rows", y_title=RATIO),
     ),
     Experiment(
-        STEM,
-        "profile",
-        "Where the time of one and two tokens a step goes, in every number format",
         profile.profile,
+        "Where the time of one and two tokens a step goes, in every number format",
         columns(
             Column("size", "model"),
             "batch engine numbers milliseconds",
@@ -196,10 +171,8 @@ EXPERIMENTS = (
         "copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file.",
     ),
     Experiment(
-        STEM,
-        "tokens_per_step",
-        "More tokens a step: speed and quality",
         speed.tokens_per_step,
+        "More tokens a step: speed and quality",
         columns(
             Column("tokens_a_step", "tokens a step"),
             Column("passes", "passes for 30 tokens"),
@@ -210,19 +183,15 @@ EXPERIMENTS = (
         note="Speed with random weights at base geometry, quality of our trained systems on single sentences at a beam of 10.",
     ),
     Experiment(
-        STEM,
-        "screened",
-        "Several tokens a step with a screened vocabulary",
         quality.screened,
+        "Several tokens a step with a screened vocabulary",
         columns("system projection beam bleu identical", SPEEDUP),
         note="300 joined sentences, 64 of them timed. A screen takes from both systems, so that their ratio does not rise with "
         "it, and falls at a beam of 1.",
     ),
     Experiment(
-        STEM,
-        "screened_vocabulary",
-        "A screened vocabulary where vocabularies are large",
         profile.screened_vocabulary,
+        "A screened vocabulary where vocabularies are large",
         columns(
             "vocabulary beam projection system", SPEEDUP, Column("over_exact", "over single-token, full vocabulary", 2)
         ),
@@ -239,10 +208,8 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        STEM,
-        "lossless",
-        "The bidirectional output as a draft that single-token L2R verifies",
         quality.lossless,
+        "The bidirectional output as a draft that single-token L2R verifies",
         columns(
             Column("name", "decoder"),
             Column("identical", "greedy's outputs"),
@@ -255,7 +222,7 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    STEM,
+    "double_token_decoding",
     "03_double_token_decoding",
     "double-token bidirectional decoding",
     EXPERIMENTS,

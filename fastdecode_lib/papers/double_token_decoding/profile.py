@@ -12,7 +12,6 @@ import numpy as np
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
 from fastdecode_lib.measuring.counting import Watched, WatchedModel
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import System, measure, stopwatch
 from fastdecode_lib.papers.double_token_decoding.quality import BATCH, BOTH, L2R
 from fastdecode_lib.papers.double_token_decoding.speed import RUNS
@@ -27,13 +26,13 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     forced_system,
     network_of,
     random_source,
-    random_weights,
     several,
     single,
     timed,
 )
-from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.papers.shared.random_models import random_network
+from fastdecode_lib.papers.shared.rows import median, table_of
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -61,7 +60,8 @@ PARTS = ("encoder", "layers", "copies", "choice", "search")
 ``search``: the rest."""
 
 
-def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def profile(run: Run) -> "pd.DataFrame":
     """The ratio at a beam of 10 in every number format and in a batch, and the times of the parts of decoding by both systems.
 
     Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
@@ -70,19 +70,19 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
     from tqdm.auto import tqdm
 
     rows = []
-    for size, batch, engine, numbers in tqdm(CASES, unit="case", disable=not progress):
-        geometry = TOY if scale is Scale.TINY else GEOMETRIES[size]
-        source = random_source(geometry, min(batch, 3) if scale is Scale.TINY else batch, seed)
+    for size, batch, engine, numbers in tqdm(CASES, unit="case", disable=not run.progress):
+        geometry = TOY if run.tiny else GEOMETRIES[size]
+        source = random_source(geometry, min(batch, 3) if run.tiny else batch, run.seed)
         pair: list[tuple[Any, Projection, Decoder]] = []
         for group in NAMES:
-            network = _network(geometry, engine, numbers, group, seed)
+            network = _network(geometry, engine, numbers, group, run.seed)
             pair.append((network, registry.projection("exact", network), single(BEAM) if group == 1 else several(BEAM)))
         systems = [
             forced_system(str(network.tokens_per_step), network, d, p, geometry.tokens) for network, p, d in pair
         ]
-        timings = measure(systems, [source], runs=RUNS[scale])
+        timings = measure(systems, [source], runs=RUNS[run.scale])
         watched = [_parts(network, p, d, geometry.tokens) for network, p, d in pair]
-        measure([system for system, _ in watched], [source], runs=RUNS[scale])
+        measure([system for system, _ in watched], [source], runs=RUNS[run.scale])
         parts = [dict(zip(PARTS, (1e3 * np.median(made[1:], axis=0)).tolist(), strict=True)) for _, made in watched]
         needed = [own["encoder"] + own["layers"] + own["choice"] for own in parts]
         used = [cast(Usage, m.usage) for m in timings]
@@ -93,7 +93,7 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
                 **case,
                 "system": NAMES[group],
             }
-            row |= timed(timings[0], m, seed) | {"milliseconds": 1e3 * float(np.median(m.seconds)), **own}
+            row |= timed(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **own}
             if group == 2:
                 row |= {
                     "products": needed[0] / needed[1],
@@ -101,20 +101,14 @@ def profile(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
                     "reading": used[0].passes / usage.passes,
                 }
             rows.append(row | {"kind": "measured"})
-    return with_provenance(rows, provenance(threads=1, seed=seed) | {"beam": BEAM})
+    return table_of(rows, run, beam=BEAM)
 
 
 def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: int) -> Any:
     """A network of random weights, the same in every engine and number format."""
     if engine == "compiled":
         return network_of(geometry, group, group > 1, seed, numbers)
-    import torch
-
-    from fastdecode_lib.models.transformer import Transformer
-
-    shape = geometry.shape(group, group > 1)
-    tensors = random_weights(shape, seed)
-    return Transformer(shape, {n: torch.from_numpy(t).to(getattr(torch, numbers)) for n, t in tensors.items()}, "cpu")
+    return random_network(geometry.shape(group, group > 1), seed, dtype=numbers)
 
 
 def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) -> tuple[System, list[list[float]]]:
@@ -138,7 +132,8 @@ SHARE = 0.045
 SETS = 50
 
 
-def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def screened_vocabulary(run: Run) -> "pd.DataFrame":
     """Gain of two tokens a step under a screen with large vocabularies: base geometry, forced lengths.
 
     Two tokens a step score as many rows as two single ones, which is said to eat the gain where vocabularies are large.
@@ -148,17 +143,17 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
     from tqdm.auto import tqdm
 
     made = []
-    sizes = [(v, beam) for v in SIZES[scale] for beam in (1, BEAM)]
-    for vocabulary, beam in tqdm(sizes, unit="size", disable=not progress):
-        geometry = replace(TOY if scale is Scale.TINY else BASE, vocabulary=vocabulary)
+    sizes = [(v, beam) for v in SIZES[run.scale] for beam in (1, BEAM)]
+    for vocabulary, beam in tqdm(sizes, unit="size", disable=not run.progress):
+        geometry = replace(TOY if run.tiny else BASE, vocabulary=vocabulary)
         systems: list[System] = []
         for label in ("exact", "screened"):
             for group in NAMES:
-                network = network_of(geometry, group, group > 1, seed)
-                projection = registry.projection("exact", network) if label == "exact" else _screened(network, seed)
+                network = network_of(geometry, group, group > 1, run.seed)
+                projection = registry.projection("exact", network) if label == "exact" else _screened(network, run.seed)
                 decoder = single(beam) if group == 1 else several(beam)
                 systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
-        timings = measure(systems, [random_source(geometry, 1, seed)], runs=RUNS[scale])
+        timings = measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])
         for place, m in enumerate(timings):
             label, tokens = m.name.split()
             made.append(
@@ -169,12 +164,12 @@ def screened_vocabulary(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress:
                     "beam": beam,
                     "projection": label,
                     "group": f"{label}, beam {beam}",
-                    **timed(timings[place // 2 * 2], m, seed),
+                    **timed(timings[place // 2 * 2], m, run.seed),
                     "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
                     "kind": "measured",
                 }
             )
-    return with_provenance(made, provenance(threads=1, seed=seed) | {"share": SHARE, "sets": SETS})
+    return table_of(made, run, share=SHARE, sets=SETS)
 
 
 def _screened(network: Any, seed: int) -> Projection:

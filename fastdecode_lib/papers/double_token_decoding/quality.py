@@ -12,8 +12,7 @@ from fastdecode_lib.decoding.folding import folded
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.quality import paired_quality, quality, signatures
+from fastdecode_lib.measuring.quality import paired_quality, quality, same_share, signatures
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
@@ -34,9 +33,9 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     timed,
     updates_of,
 )
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.rows import gap, median, table_of
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import SYSTEMS_002, GroupPreset
@@ -57,16 +56,17 @@ GARDEN = "The children are playing in the garden behind the old house."
 L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
-def table_of(rows: Any, models: Sequence[TranslationModel], seed: int, **more: Any) -> "pd.DataFrame":
-    """Rows as a table that says how it was made; `more` is provenance."""
-    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **more}
-    return with_provenance(rows, provenance(threads=1, seed=seed) | about)
+def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **about: Any) -> "pd.DataFrame":
+    """Rows as a table that says how it was made: with which models, and what else `about` it."""
+    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **about}
+    return table_of(rows, run, **about)
 
 
 # ---------------------------------------------------------------------------------------------------- what is shown
 
 
-def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure1(run: Run) -> "pd.DataFrame":
     """Figure 1: which slots see each other in training, for one token a step and for two; read from the networks themselves.
 
     A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
@@ -94,7 +94,7 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
                     "kind": "measured",
                 }
             )
-    return table_of(rows, (), seed)
+    return systems_table(rows, run)
 
 
 def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
@@ -112,24 +112,24 @@ def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
     return np.stack([(other != plain).any(-1) for other in changed], axis=1)
 
 
-def figure2(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure2(run: Run) -> "pd.DataFrame":
     """Figure 2: a sentence growing from both ends; live."""
-    return _passes("bidirectional", "double_token", own_pairs("en", "de")[0][0], scale, seed)
+    return _passes("bidirectional", "double_token", own_pairs("en", "de")[0][0], run)
 
 
-def mask_predict(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def mask_predict(run: Run) -> "pd.DataFrame":
     """Mask-Predict on a sentence: all tokens at once, then the least sure of them again."""
-    return _passes("mask-predict", "mask_predict:iterations=4", GARDEN, scale, seed)
+    return _passes("mask-predict", "mask_predict:iterations=4", GARDEN, run)
 
 
-def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "pd.DataFrame":
+def _passes(preset: str, decoder: str, text: str, run: Run) -> "pd.DataFrame":
     """A row for each slot of each pass over a sentence; the trace is named after the decoder."""
-    import pandas as pd
-
     try:
-        model = model_of(preset, scale)
-    except NoResult as gap:
-        return table_of(pd.DataFrame([{"name": "pass 1", "gap": str(gap), "kind": "gap"}]), (), seed)
+        model = model_of(preset, run.scale)
+    except NoResult as missing:
+        return systems_table([{"name": "pass 1", **gap(missing)}], run)
     trace = session_of(model, decoder).translate(text).trace
     rows = [
         {
@@ -142,12 +142,13 @@ def _passes(preset: str, decoder: str, text: str, scale: Scale, seed: int) -> "p
         for iteration in trace.iterations
         for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
     ]
-    frame = table_of(rows, (model,), seed)
+    frame = systems_table(rows, run, (model,))
     frame.attrs["traces"] = {decoder.partition(":")[0]: trace}
     return frame
 
 
-def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+@experiment
+def table1(run: Run) -> "pd.DataFrame":
     """Table 1: the paper's settings beside those of our recipe, the same for all systems unless stated."""
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
@@ -179,15 +180,14 @@ def table1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
         {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said, "kind": "measured"}
         for name, said, key in imamura_2020.TABLE_1
     ]
-    return table_of(rows, (), 0)
+    return systems_table(rows, run)
 
 
 # ------------------------------------------------------------------------------------------------------- systems
 
 
-def table2(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table2(run: CorpusRun) -> "pd.DataFrame":
     """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
 
     ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance; where it is so
@@ -196,10 +196,11 @@ def table2(
     sentences, ``token_ratio`` of tokens a second, which is the paper's and rises where a system says more; tokens are counted
     without ends. Systems that are not trained here are named with the command that trains them.
     """
-    return _compared(SYSTEMS, scale, data, seed, progress)
+    return _compared(SYSTEMS, run)
 
 
-def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def learning(run: Run) -> "pd.DataFrame":
     """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
 
     Scores are those of training: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
@@ -209,43 +210,43 @@ def learning(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
     for preset, recipe in SYSTEMS_002.items():
         try:
             history = history_of(preset)
-        except NoResult as gap:
-            rows.append({"name": preset, "system": preset, "updates": None, "gap": str(gap), "kind": "gap"})
+        except NoResult as missing:
+            rows.append({"name": preset, "system": preset, "updates": None, **gap(missing)})
             continue
         for entry in history:
             row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
             row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
             rows.append(row | {"kind": "measured"})
-    return with_provenance(rows, provenance(seed=seed))
+    return table_of(rows, run)
 
 
-def distilled(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def distilled(run: CorpusRun) -> "pd.DataFrame":
     """Table 2 of the systems that learned from single-token L2R's translations, beside that teacher; apart, as they saw others."""
-    return _compared(DISTILLED, scale, data, seed, progress)
+    return _compared(DISTILLED, run)
 
 
-def _compared(
-    systems: Mapping[str, Named], scale: Scale, data: str | None, seed: int, progress: bool
-) -> "pd.DataFrame":
+def _compared(systems: Mapping[str, Named], run: CorpusRun) -> "pd.DataFrame":
     """Quality and speed of some systems, single-token L2R among them."""
     from tqdm.auto import tqdm
 
-    found = each(list(systems), scale, lambda name, model: model)
+    found = each(list(systems), run.scale, lambda name, model: model)
     models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
     sessions = {name: session_of(model, systems[name].decoder) for name, model in models.items()}
     _check_tokenizers(sessions, systems)
     rows: list[dict[str, Any]] = []
     for which in (SINGLE, JOINED):
-        pairs = pairs_of(which, scale, data, MOST[scale])
+        pairs = pairs_of(which, run, MOST[run.scale])
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         outputs, counts = {}, {}
-        for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not progress):
+        for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not run.progress):
             counts[name] = count(session, texts)
             outputs[name] = list(counts[name]["text"])
-        scored = {against: paired_quality(outputs, references, against, seed, SAMPLES[scale]) for against in (L2R, R2L)}
-        speeds = _speeds(sessions, spread_over(texts, TIMED[scale]), scale, seed, progress)
+        scored = {
+            against: paired_quality(outputs, references, against, run.seed, SAMPLES[run.scale])
+            for against in (L2R, R2L)
+        }
+        speeds = _speeds(sessions, spread_over(texts, TIMED[run.scale]), run)
         for name in systems:
             own_name = name if which == SINGLE else f"{name}, {which}"
             row: dict[str, Any] = {"name": own_name, "system": name, "set": which, "kind": "measured"}
@@ -256,13 +257,13 @@ def _compared(
                     "sentences": len(pairs),
                     "passes": float(counts[name]["passes"].mean()),
                     "tokens": float(counts[name]["tokens"].mean()) - 1,
-                    "updates": None if scale is Scale.TINY else updates_of(systems[name].preset),
+                    "updates": None if run.tiny else updates_of(systems[name].preset),
                     **speeds[name],
                 }
                 row.pop("bleu_p")
                 row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
             else:
-                row |= {"kind": "gap", "gap": str(found[name])}
+                row |= gap(found[name])
             for place, printed in enumerate(imamura_2020.SETS):
                 if name in imamura_2020.TABLE_2:
                     bleu, speed = imamura_2020.TABLE_2[name][place]
@@ -270,7 +271,7 @@ def _compared(
                     row[f"paper_ratio_{printed}"] = imamura_2020.printed_ratio(name, place)
                     row[f"paper_marks_{printed}"] = imamura_2020.MARKS[name][place]
             rows.append(row)
-    return table_of(rows, list(models.values()), seed, beam=BEAM, batch=BATCH, **signatures())
+    return systems_table(rows, run, list(models.values()), beam=BEAM, batch=BATCH, **signatures())
 
 
 def _marks(*chances: float | None) -> str:
@@ -278,9 +279,7 @@ def _marks(*chances: float | None) -> str:
     return "".join(mark for mark, p in zip("†‡", chances, strict=True) if p is not None and p < SIGNIFICANT)
 
 
-def _speeds(
-    sessions: dict[str, Session], texts: Sequence[str], scale: Scale, seed: int, progress: bool
-) -> dict[str, dict[str, Any]]:
+def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dict[str, dict[str, Any]]:
     """Tokens and sentences a second and the ratio over single-token L2R: alone, and in batches sorted by length."""
     if not sessions:
         return {}
@@ -294,12 +293,12 @@ def _speeds(
             for start in range(0, len(order), batch)
         ]
         systems = [_of_batches(name, session) for name, session in sessions.items()]
-        timings = measure(systems, parts, runs=RUNS[scale], progress=progress)
+        timings = measure(systems, parts, runs=RUNS[run.scale], progress=run.progress)
         said = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
         baseline = next((m for m in timings if m.name == L2R), None)
         for m in timings:
-            own = timed(baseline, m, seed)
-            seconds = float(np.median(m.seconds))
+            own = timed(baseline, m, run.seed)
+            seconds = median(m)
             for end in ("", "_low", "_high"):
                 ratio = own[f"speedup{end}"]
                 rows[m.name][f"token_ratio{suffix}{end}"] = ratio and ratio * said[m.name] / said[L2R]
@@ -346,33 +345,29 @@ FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
 """Training sentences whose contexts a screen is fitted on."""
 
 
-def screened(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def screened(run: CorpusRun) -> "pd.DataFrame":
     """Two tokens a step with a screened vocabulary; the projection's cost limits the gain where vocabularies are large.
 
     Both models have a screen of their own (Amer et al.), fitted on what they say themselves on training sentences. ``identical``
     is the share of outputs that are the exact projection's under the same decoder.
     """
-    import pandas as pd
-
-    pairs = pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)
+    pairs = pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rows: list[dict[str, Any]] = []
-    found = each((L2R, BOTH), scale, lambda name, model: model)
-    for gap in (gap for gap in found.values() if isinstance(gap, NoResult)):
-        frame = pd.DataFrame([{"name": "both", "gap": str(gap), "kind": "gap"}])
-        return table_of(frame, (), seed)
-    found = {name: (model, _screen(model, scale, data, seed)) for name, model in found.items()}
+    found = each((L2R, BOTH), run.scale, lambda name, model: model)
+    if missing := [reason for reason in found.values() if isinstance(reason, NoResult)]:
+        return systems_table([{"name": "both", **gap(missing[0])}], run)
+    found = {name: (model, _screen(model, run)) for name, model in found.items()}
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
         for name, (model, screen) in found.items():
             spec = ("greedy" if size == 1 else SINGLE_BEAM) if name == L2R else f"double_token:size={size}"
             sessions[f"{name}, exact"] = session_of(model, spec)
             sessions[f"{name}, clustered"] = session_of(model, spec, screen)
-        sources = [found[L2R][0].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
+        sources = [found[L2R][0].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
         systems = [_of_batches(n, s) for n, s in sessions.items()]
-        measured = measure(systems, sources, runs=RUNS[scale], progress=progress)
+        measured = measure(systems, sources, runs=RUNS[run.scale], progress=run.progress)
         exact: Any = None
         for m, (label, session) in zip(measured, sessions.items(), strict=True):
             name, _, projection = label.partition(", ")
@@ -388,16 +383,16 @@ def screened(
                     "beam": size,
                     "bleu": bleu,
                     "chrf": chrf,
-                    "identical": float(np.mean([a.tokens == b.tokens for a, b in zip(outputs, exact, strict=True)])),
-                    **timed(measured[0], m, seed),
+                    "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
+                    **timed(measured[0], m, run.seed),
                     "kind": "measured",
                 }
             )
     models = [model for model, _ in found.values()]
-    return table_of(rows, models, seed, clusters=CLUSTERS[scale], top=TOP, **signatures())
+    return systems_table(rows, run, models, clusters=CLUSTERS[run.scale], top=TOP, **signatures())
 
 
-def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) -> Projection:
+def _screen(model: TranslationModel, run: CorpusRun) -> Projection:
     """Clusters of a model's own contexts on training sentences."""
     import tempfile
 
@@ -405,55 +400,53 @@ def _screen(model: TranslationModel, scale: Scale, data: str | None, seed: int) 
     from fastdecode_lib.projections.exact_compiled import output_matrix
     from fastdecode_lib.projections.screen_compiled import ScreenScorer
 
-    texts = [a for a, _ in pairs_of(JOINED, scale, data, FIT_ON[scale], "train")]
+    texts = [a for a, _ in pairs_of(JOINED, run, FIT_ON[run.scale], "train")]
     with tempfile.TemporaryDirectory() as folder:
         contexts = record(Translations(model), {"en-de": texts}, folder, top=TOP)
-        screen = fit_clustered(contexts, clusters=CLUSTERS[scale], top=TOP, seed=seed, always=model.constraints().end)
+        screen = fit_clustered(
+            contexts, clusters=CLUSTERS[run.scale], top=TOP, seed=run.seed, always=model.constraints().end
+        )
     return ScreenScorer(screen, output_matrix(model.network))
 
 
 WIDTHS = (4, 8, 64)
 
 
-def lossless(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def lossless(run: CorpusRun) -> "pd.DataFrame":
     """The bidirectional model's output as a draft that single-token L2R verifies: L2R's own greedy output, by law.
 
     ``identical`` is the share of outputs that are greedy decoding's, token for token; ``passes`` are of the verifying model,
     ``draft_passes`` of the drafting one, and the time has both.
     """
-    import pandas as pd
-
-    texts = [a for a, _ in pairs_of(JOINED, scale, data, MOST[scale] if scale is Scale.TINY else 300)]
-    models = each((L2R, BOTH), scale, lambda name, model: model)
-    for gap in (gap for gap in models.values() if isinstance(gap, NoResult)):
-        return table_of(pd.DataFrame([{"name": "greedy", "gap": str(gap), "kind": "gap"}]), (), seed)
+    texts = [a for a, _ in pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)]
+    models = each((L2R, BOTH), run.scale, lambda name, model: model)
+    if missing := [reason for reason in models.values() if isinstance(reason, NoResult)]:
+        return systems_table([{"name": "greedy", **gap(missing[0])}], run)
     verifying, drafting = models[L2R], models[BOTH]
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
     sessions = {name: session_of(verifying, spec) for name, spec in specs.items()}
     sessions["bidirectional alone"] = session_of(drafting, "double_token")
     counts = {name: count(session, texts) for name, session in sessions.items()}
-    sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[scale])]
+    sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
     measured = measure(
-        [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[scale], progress=progress
+        [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[run.scale], progress=run.progress
     )
     drafts = float(counts["bidirectional alone"]["passes"].mean())
     rows = []
     for m in measured:
         own = counts[m.name]
-        same = [a == b for a, b in zip(own["ids"], counts["greedy"]["ids"], strict=True)]
         rows.append(
             {
                 "name": m.name,
                 "sentences": len(texts),
-                "identical": float(np.mean(same)),
-                **timed(measured[0], m, seed),
+                "identical": same_share(own["ids"], counts["greedy"]["ids"]),
+                **timed(measured[0], m, run.seed),
                 "passes": float(own["passes"].mean()),
                 "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
                 "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
                 "kind": "measured",
             }
         )
-    return table_of(rows, (verifying, drafting), seed)
+    return systems_table(rows, run, (verifying, drafting))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
@@ -28,11 +27,9 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     session_of,
     updates_of,
 )
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
-from fastdecode_lib.papers.shared.rows import with_provenance
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
-from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.rows import table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +48,8 @@ def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
     return TOY if scale is Scale.TINY else geometry
 
 
-def _frame(rows: list[dict[str, Any]], seed: int) -> "pd.DataFrame":
-
-    return with_provenance(rows, provenance(threads=1, seed=seed) | {"engine": "compiled", "precision": "float32"})
-
-
-def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def figure3(run: Run) -> "pd.DataFrame":
     """Figure 3: the bidirectional model's speed over single-token L2R against the beam width, one sentence at a time.
 
     The paper prints its curves as a picture only; table 2's ratios at a width of 10 are its points that are in print.
@@ -64,16 +57,17 @@ def figure3(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = Fals
     from tqdm.auto import tqdm
 
     rows = []
-    for beam in tqdm(BEAMS[scale], unit="width", disable=not progress):
-        _, found = forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed)
+    for beam in tqdm(BEAMS[run.scale], unit="width", disable=not run.progress):
+        _, found = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
         rows.append({"name": "base, batch 1", "beam": beam, **found, "kind": "measured"})
     for place, which in enumerate(imamura_2020.SETS):
         ratio = imamura_2020.printed_ratio("bidirectional", place)
         rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
-    return _frame(rows, seed)
+    return table_of(rows, run, engine="compiled", precision="float32")
 
 
-def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def sizes(run: Run) -> "pd.DataFrame":
     """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
 
     A third system is the plain way to a faster decoder: one decoder layer, an encoder twice as deep, one token a step.
@@ -81,10 +75,10 @@ def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False)
     from tqdm.auto import tqdm
 
     rows = []
-    for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not progress):
-        geometry = _geometry(geometry, scale)
+    for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not run.progress):
+        geometry = _geometry(geometry, run.scale)
         systems = ("single_token_l2r", "bidirectional", "shallow_l2r")
-        pair = forced_pair(geometry, BEAM, 1, RUNS[scale], seed, shallow=True)
+        pair = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
         for system, found in zip(systems, pair, strict=True):
             row = {
                 "name": f"{name}, {system}",
@@ -100,23 +94,23 @@ def sizes(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False)
                 if which.endswith(name) and system in imamura_2020.TABLE_2:
                     row[f"paper_speedup_{which.split('_')[0]}"] = imamura_2020.printed_ratio(system, place)
             rows.append(row)
-    return _frame(rows, seed)
+    return table_of(rows, run, engine="compiled", precision="float32")
 
 
-def rows(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def rows(run: Run) -> "pd.DataFrame":
     """The ratio against the rows of a pass: so many sentences at once, each decoded greedily."""
     from tqdm.auto import tqdm
 
     made = []
-    for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[scale]], disable=not progress):
-        _, found = forced_pair(_geometry(GEOMETRIES[name], scale), 1, number, RUNS[scale], seed)
+    for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]], disable=not run.progress):
+        _, found = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
         made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found, "kind": "measured"})
-    return _frame(made, seed)
+    return table_of(made, run, engine="compiled", precision="float32")
 
 
-def table4(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table4(run: CorpusRun) -> "pd.DataFrame":
     """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
 
     A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
@@ -128,24 +122,20 @@ def table4(
 
     from fastdecode_lib.training.multi_token import load_pieces, trained_pieces
 
-    if scale is Scale.TINY:
-        training = [text for pair in own_pairs(*DIRECTION) for text in pair]
-    else:
-        pairs = Tatoeba(corpus_folder(data)).pairs("train", *DIRECTION)
-        training = list(dict.fromkeys(text for pair in pairs for text in pair))
-    targets = [b for _, b in pairs_of("joined", scale, data, 10**9)]
+    training = list(dict.fromkeys(text for pair in run.pairs(*DIRECTION, "train") for text in pair))
+    targets = [b for _, b in pairs_of("joined", run, 10**9)]
     rows = []
     for size, printed in tqdm(
-        zip(VOCABULARIES[scale], imamura_2020.TABLE_4.items(), strict=False),
-        total=len(VOCABULARIES[scale]),
+        zip(VOCABULARIES[run.scale], imamura_2020.TABLE_4.items(), strict=False),
+        total=len(VOCABULARIES[run.scale]),
         unit="vocabulary",
-        disable=not progress,
+        disable=not run.progress,
     ):
         pieces = load_pieces(trained_pieces(training, size, seed=1, hard=False))
         length = float(np.mean([len(row) for row in pieces.encode(targets)]))
-        geometry = _geometry(BASE, scale)
+        geometry = _geometry(BASE, run.scale)
         sized = replace(geometry, vocabulary=size, tokens=2 * max(1, round(length / 2)))
-        first, second = forced_pair(sized, BEAM, 1, RUNS[scale], seed)
+        first, second = forced_pair(sized, BEAM, 1, RUNS[run.scale], run.seed)
         rows.append(
             {
                 "name": f"{size:,}",
@@ -173,23 +163,25 @@ def table4(
                     "kind": "paper",
                 }
             )
-    return _frame(rows, seed)
+    return table_of(rows, run, engine="compiled", precision="float32")
 
 
 STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
 """Tokens a step from both ends, and who is trained for it."""
 
 
-def tokens_per_step(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def tokens_per_step(run: CorpusRun) -> "pd.DataFrame":
     """More tokens a step: speed at base geometry (beam 1 and 10), and what trained models lose in quality for it."""
     from tqdm.auto import tqdm
 
-    speeds = {beam: forced_pair(_geometry(BASE, scale), beam, 1, RUNS[scale], seed, (2, 3, 4)) for beam in (1, BEAM)}
-    pairs = pairs_of("single", scale, data, 4 if scale is Scale.TINY else 10**9)
+    speeds = {
+        beam: forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed, (2, 3, 4))
+        for beam in (1, BEAM)
+    }
+    pairs = pairs_of("single", run, 4 if run.tiny else 10**9)
     made, models = [], []
-    for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not progress)):
+    for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not run.progress)):
         row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number, "kind": "measured"}
         for beam, found in speeds.items():
             own = found[place]
@@ -197,16 +189,15 @@ def tokens_per_step(
             row |= {f"{key}_beam_{beam}": own[key] for key in ("seconds", "baseline_seconds", "noisy")}
         row["passes"] = speeds[1][place]["passes"]
         try:
-            model = model_of(preset, scale)
+            model = model_of(preset, run.scale)
             models.append(model)
             decoder = SINGLE_BEAM if number == 1 else f"double_token:size={BEAM}"
             outputs = session_of(model, decoder).decode([a for a, _ in pairs], threads=1)
             translations = model.texts([a for a, _ in pairs], [h.tokens for h in outputs])
             row["bleu"], row["chrf"] = quality(translations, [b for _, b in pairs])
-            row["updates"] = None if scale is Scale.TINY else updates_of(preset)
+            row["updates"] = None if run.tiny else updates_of(preset)
         except NoResult as missing:
             row["gap"] = str(missing)
         made.append(row)
-    frame = _frame(made, seed)
-    frame.attrs["provenance"] |= signatures() | {"fingerprints": fingerprints(models)}
-    return frame
+    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models)}
+    return table_of(made, run, **about, **signatures())

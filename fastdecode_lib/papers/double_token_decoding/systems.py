@@ -1,9 +1,6 @@
 """The systems of Imamura and Sumita (2020), trained or of random weights; one file because both are timed by the same loop."""
 
-import atexit
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,11 +18,12 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import Counted
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, trained, untrained
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, temporary_folder
+from fastdecode_lib.papers.shared.random_models import random_weights
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.store import atomic_folder
-from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.text.corpus import Pair, join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.trace import Trace
@@ -128,35 +126,12 @@ def _toy(preset: str) -> Path:
         SYSTEMS_002[preset], vocabulary=300, width=32, heads=2, feed_forward=48, encoder_layers=1, max_positions=512
     )
     shape = architecture_of(small)
-    folder = _temporary() / preset
+    folder = temporary_folder() / preset
     with atomic_folder(folder) as made:
         write_checkpoint(made, shape, random_weights(shape, seed=1), small.directions, TOY_LENGTH)
         texts = [text for pair in own_pairs(*DIRECTION) for text in pair]
         (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1))
     return folder
-
-
-@cache
-def _temporary() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="fastdecode-groups-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
-    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on what was put out."""
-    random = np.random.default_rng(seed)
-    tensors: dict[str, np.ndarray] = {}
-    for name, size in shape.tensors.items():
-        values = random.standard_normal(size, dtype=np.float32)
-        if name.endswith("norm.weight"):
-            values = 1 + values * np.float32(0.1)
-        else:
-            values *= np.float32(0.1 if name.endswith("bias") else size[-1] ** -0.5)
-        tensors[name] = values
-    shared = tensors["lm_head.weight"]
-    tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "model.shared.weight")
-    return tensors | dict.fromkeys(tied, shared)
 
 
 def session_of(model: TranslationModel, decoder: str, projection: str | Projection = "exact") -> Session:
@@ -176,9 +151,9 @@ def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
 JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"
 
 
-def pairs_of(which: str, scale: Scale, data: str | None, most: int, split: str = "test") -> list[Pair]:
+def pairs_of(which: str, run: CorpusRun, most: int, split: str = "test") -> list[Pair]:
     """Sentence pairs to translate: single ones, two to four joined, or five to eight; our own in a tiny run."""
-    pairs = own_pairs(*DIRECTION) if scale is Scale.TINY else Tatoeba(corpus_folder(data)).pairs(split, *DIRECTION)
+    pairs = run.pairs(*DIRECTION, split)
     if which == JOINED:
         pairs = join_pairs(pairs, seed=0)
     elif which == LONG:
@@ -318,7 +293,7 @@ def forced_pair(
         | {
             "tokens_a_step": group,
             "layers": " + ".join(map(str, layers)),
-            "tokens_per_second": batch * geometry.tokens / float(np.median(m.seconds)),
+            "tokens_per_second": batch * geometry.tokens / median(m),
         }
         for (layers, group), m in zip(kinds, timings, strict=True)
     ]

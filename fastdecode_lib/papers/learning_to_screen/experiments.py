@@ -8,8 +8,6 @@ from fastdecode_lib.papers.learning_to_screen.conclusion import CITATION, CONCLU
 from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9, INCONSISTENCIES
 from fastdecode_lib.papers.reading import measured_rows
 
-STEM = "learning_to_screen"
-
 MODEL = Column("set", "model")
 PRECISE = columns(
     MODEL,
@@ -20,19 +18,15 @@ AT_1 = Chart("speedup", "p_at_1", group="method", log_x=True, x_title="speedup o
 AT_5 = Chart("speedup", "p_at_5", group="method", log_x=True, x_title="speedup over numpy", y_title="P@5")
 EXPERIMENTS = (
     Experiment(
-        STEM,
-        "figure1",
-        "Figure 1: a sentence, its clusters and their words",
         outputs.figure1,
+        "Figure 1: a sentence, its clusters and their words",
         columns("token cluster active", Column("active_share", "share active"), "words"),
         traced=True,
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table1",
-        "Table 1: vocabulary and hidden sizes",
         tables.table1,
+        "Table 1: vocabulary and hidden sizes",
         columns(
             Column("name", "model"),
             Column("vocabulary", "words"),
@@ -45,10 +39,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table2",
-        "Table 2: speedup, precision at 1 and at 5 of every method",
         tables.table2,
+        "Table 2: speedup, precision at 1 and at 5 of every method",
         PRECISE,
         note="Where no setting is as precise as the paper's, the most precise stands here. Methods that the paper does not have "
         "are held to the precision of its L2S; of screens the table says whether they have it. The adaptive softmax begins as the "
@@ -56,18 +48,12 @@ EXPERIMENTS = (
         "hnswlib's, which fastdecode does not build any more. Settings, rows scored, bytes read and the speed over our own exact "
         "kernel are in the raw file.",
     ),
+    Experiment(tables.figure2, "Figure 2: precision at 1 against speedup, large language model", chart=AT_1),
+    Experiment(tables.figure3, "Figure 3: precision at 1 against speedup, small language model", chart=AT_1),
+    Experiment(tables.figure4, "Figure 4: precision at 1 against speedup, translation", chart=AT_1),
     Experiment(
-        STEM, "figure2", "Figure 2: precision at 1 against speedup, large language model", tables.figure2, chart=AT_1
-    ),
-    Experiment(
-        STEM, "figure3", "Figure 3: precision at 1 against speedup, small language model", tables.figure3, chart=AT_1
-    ),
-    Experiment(STEM, "figure4", "Figure 4: precision at 1 against speedup, translation", tables.figure4, chart=AT_1),
-    Experiment(
-        STEM,
-        "table3",
-        "Table 3: quality and speed of translations",
         outputs.table3,
+        "Table 3: quality and speed of translations",
         columns(
             Column("name", "model, method, beam"),
             "identical bleu paper_bleu",
@@ -79,10 +65,8 @@ EXPERIMENTS = (
         "dev. A beam of 5 asks for the ten best, where those precisions are of five: so fewer outputs are the same.",
     ),
     Experiment(
-        STEM,
-        "table4",
-        "Table 4: the number of clusters",
         tables.table4,
+        "Table 4: the number of clusters",
         columns(
             Column("paper_clusters", "clusters"),
             "budget p_at_1 paper_p_at_1 p_at_5 paper_p_at_5 speedup",
@@ -90,28 +74,20 @@ EXPERIMENTS = (
         note="The budget binds in every row; with more clusters the same number of words is better chosen. The paper varies the "
         "budget with the number, until times are alike.",
     ),
+    Experiment(tables.figure5, "Figure 5: precision at 5 against speedup, large language model", chart=AT_5),
+    Experiment(tables.figure6, "Figure 6: precision at 5 against speedup, small language model", chart=AT_5),
+    Experiment(tables.figure7, "Figure 7: precision at 5 against speedup, translation", chart=AT_5),
     Experiment(
-        STEM, "figure5", "Figure 5: precision at 5 against speedup, large language model", tables.figure5, chart=AT_5
-    ),
-    Experiment(
-        STEM, "figure6", "Figure 6: precision at 5 against speedup, small language model", tables.figure6, chart=AT_5
-    ),
-    Experiment(STEM, "figure7", "Figure 7: precision at 5 against speedup, translation", tables.figure7, chart=AT_5),
-    Experiment(
-        STEM,
-        "table5",
-        "Table 5: learned screens beside spherical k-means",
         tables.table5,
+        "Table 5: learned screens beside spherical k-means",
         PRECISE,
         note="Each at its fastest setting with the paper's precision. Learning adds a tenth to speed on the small model, where it "
         "halves the budget that is needed, and on the others nothing that can be told from chance. *Every method at every setting* "
         "has both at equal budgets.",
     ),
     Experiment(
-        STEM,
-        "table6",
-        "Table 6: perplexity and speed",
         outputs.table6,
+        "Table 6: perplexity and speed",
         columns(
             MODEL,
             "method perplexity paper_perplexity speedup paper_speedup",
@@ -121,18 +97,14 @@ EXPERIMENTS = (
         "can. The speedup is of the probability of one word, over numpy's product and softmax.",
     ),
     Experiment(
-        STEM,
-        "figure8",
-        "Figure 8: speedup against the size of the vocabulary",
         tables.figure8,
+        "Figure 8: speedup against the size of the vocabulary",
         columns(Column("vocabulary", "words"), "p_at_1 rows_scored speedup paper_p_at_1"),
         chart=Chart("vocabulary", "speedup", group="model", x_title="words", y_title="speedup over numpy"),
     ),
     Experiment(
-        STEM,
-        "figure9",
-        "Figure 9: precision against speedup, the largest vocabulary",
         tables.figure9,
+        "Figure 9: precision against speedup, the largest vocabulary",
         columns(Column("name", "setting"), "p_at_1 p_at_5 rows_scored speedup over_exact"),
         arrange=measured_rows,
         note=f"The paper: more than {FIGURE_9:.0f} times. Of every kind of screen the settings that no other of the "
@@ -141,36 +113,28 @@ EXPERIMENTS = (
         chart=replace(AT_1, from_zero=False),
     ),
     Experiment(
-        STEM,
-        "table7",
-        "Table 7: words of some clusters",
         tables.table7,
+        "Table 7: words of some clusters",
         columns(Column("name", "cluster"), "contexts", Column("active", "words kept", 0), "words"),
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table8",
-        "Table 8: translations beside those of the full projection",
         outputs.table8,
+        "Table 8: translations beside those of the full projection",
         columns("source reference exact screened"),
         counted=True,
     ),
     Experiment(
-        STEM,
-        "learning",
-        "What the rounds add, in both readings of the loss",
         tables.learning,
+        "What the rounds add, in both readings of the loss",
         columns(MODEL, Column("reading", "reading of the loss"), "budget rounds p_at_1 p_at_5 rows_scored"),
         note="Round 1 is spherical k-means with a knapsack. At these budgets, which bind, all rounds score as many rows: the "
         "second finds more of the best words, later ones a little more.",
         chart=Chart("rounds", "p_at_1", group="reading", from_zero=False, y_title="P@1"),
     ),
     Experiment(
-        STEM,
-        "frontiers",
-        "Every method at every setting",
         tables.frontiers,
+        "Every method at every setting",
         columns(MODEL, "budget method rows_scored p_at_1 p_at_5"),
         arrange=tables.at_equal_budgets,
         note="Shown are learned screens beside k-means at equal budgets. Learning adds precision, the more the tighter the budget "
@@ -179,7 +143,7 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    STEM,
+    "learning_to_screen",
     "02_learning_to_screen",
     "learning to screen the softmax",
     EXPERIMENTS,

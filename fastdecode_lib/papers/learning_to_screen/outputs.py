@@ -15,12 +15,12 @@ from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.core import Projection, drain
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
-from fastdecode_lib.papers.learning_to_screen.tables import gap, learned, or_gap, table_of, trained_of
+from fastdecode_lib.papers.learning_to_screen.tables import learned, or_gap, table_on, trained_of
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
@@ -32,13 +32,13 @@ from fastdecode_lib.papers.shared.projection_runs import (
     reaching,
     rival_settings,
 )
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import gap, median, ratio_of, speedup_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail, low_rank
-from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder, spread_over
+from fastdecode_lib.text.corpus import Pair, spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs
 from fastdecode_lib.translation import Session, translate
 
@@ -64,33 +64,31 @@ class Amount:
 AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), Scale.PAPER: Amount(20_000, 200, 11)}
 
 
-def _settings(method: str, recorded: Situation, scale: Scale, seed: int, *, whole: bool = False) -> list[Setting]:
+def _settings(method: str, recorded: Situation, run: Run, *, whole: bool = False) -> list[Setting]:
     """A method's settings, those that do least work first; `whole` as in `rival_settings`."""
-    grid = GRIDS[scale]
+    grid = GRIDS[run.scale]
     if method != "screened":
-        return [setting for setting in rival_settings(recorded, grid, seed, whole=whole) if setting.method == method]
+        return [
+            setting for setting in rival_settings(recorded, grid, run.seed, whole=whole) if setting.method == method
+        ]
     screens, budgets = Screens(recorded), [budget for budget in grid.budgets if budget < recorded.matrix.shape[0]]
-    return [learned(screens, budget, grid.options, seed) for budget in budgets]
+    return [learned(screens, budget, grid.options, run.seed) for budget in budgets]
 
 
 @cache
-def _chosen(
-    name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool
-) -> tuple[Setting, Projection]:
+def _chosen(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
-    recorded = situation(name, scale, data, progress)
+    recorded = situation(name, run)
     printed = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])
-    return reaching(_settings(method, recorded, scale, seed), recorded, *printed[method][1:])
+    return reaching(_settings(method, recorded, run), recorded, *printed[method][1:])
 
 
-def _decoding(
-    name: str, method: str, scale: Scale, data: str | None, seed: int, progress: bool
-) -> tuple[str, Projection]:
+def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
     """Setting and projection for translations; every set of a screen holds the end, without which no output could stop."""
-    recorded = situation(name, scale, data, progress)
+    recorded = situation(name, run)
     if method == "exact":
         return "exact", recorded.loaded.exact
-    setting, projection = _chosen(name, method, scale, data, seed, progress)
+    setting, projection = _chosen(name, method, run)
     if isinstance(projection, ScreenScorer):
         sets = projection.screen.sets.with_always(recorded.loaded.constraints().end)
         projection = ScreenScorer(replace(projection.screen, sets=sets), projection.whole)
@@ -100,9 +98,8 @@ def _decoding(
 # --------------------------------------------------------------------------------------------------------- translation
 
 
-def table3(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table3(run: CorpusRun) -> "pd.DataFrame":
     """Table 3: BLEU, greedily and with a beam of 5, and the time of the projection alone and of all decoding.
 
     Both speedups are over our own exact kernel in float32, not over numpy. For the first, the hidden vectors of every step of
@@ -111,31 +108,31 @@ def table3(
     rows: list[dict[str, Any]] = []
     for name, printed in chen_2019.TABLE_3.items():
         try:
-            own = {(row["method"], row["beam"]): row for row in _decoded(name, scale, data, seed, progress)}
+            own = {(row["method"], row["beam"]): row for row in _decoded(name, run)}
         except NoResult as missing:
             own = {key: gap(missing) for key in printed}
         for (method, beam), (speedup, bleu) in printed.items():
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
             rows.append(row | own[method, beam] | paper)
-    frame = table_of(rows, scale, seed, trained_of(chen_2019.TABLE_3, scale, data, progress))
+    frame = table_on(rows, run, trained_of(chen_2019.TABLE_3, run))
     frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
     return frame
 
 
-def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: bool) -> Iterator[dict[str, Any]]:
+def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     """Rows of one model: every method with every beam."""
-    recorded, amount = situation(name, scale, data, progress), AMOUNTS[scale]
+    recorded, amount = situation(name, run), AMOUNTS[run.scale]
     loaded, (source, target) = recorded.loaded, recorded.fit.directions[0].split("-")
-    pairs = spread_over(_pairs(source, target, scale, data), amount.sentences)
+    pairs = spread_over(_pairs(source, target, run), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
-    found_for = {m: _decoding(name, m, scale, data, seed, progress) for m in ("exact", "fgd", "screened")}
+    found_for = {m: _decoding(name, m, run) for m in ("exact", "fgd", "screened")}
     for beam in BEAMS:
         keep = 1 if beam == 1 else (1 + len(loaded.constraints().end)) * beam
         chosen = {m: _yielding(keep, *of_table_2) for m, of_table_2 in found_for.items()}
         sessions = {
-            method: Session.of(loaded, source, target, _decoder(beam), _named(method, projection), **_limits(scale))
+            method: Session.of(loaded, source, target, _decoder(beam), _named(method, projection), **_limits(run.scale))
             for method, (_, projection) in chosen.items()
         }
         exact = sessions["exact"]
@@ -143,13 +140,12 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
         for one in sources:
             drain(exact.decoder.iterate(loaded.network, captured, one, exact.constraints))
         askers = [_asker(method, projection, keep, beam > 1) for method, (_, projection) in chosen.items()]
-        alone = measure(askers, captured.seen, runs=amount.rounds, progress=progress)
+        alone = measure(askers, captured.seen, runs=amount.rounds, progress=run.progress)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
-        whole = measure(systems, sources, runs=amount.rounds, progress=progress)
+        whole = measure(systems, sources, runs=amount.rounds, progress=run.progress)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
         for (method, (setting, _)), one, all_of_it in zip(chosen.items(), alone, whole, strict=True):
             bleu, chrf = quality(loaded.texts(texts, outputs[method]), references)
-            same = [a == b for a, b in zip(outputs[method], outputs["exact"], strict=True)]
             yield {
                 "method": method,
                 "beam": beam,
@@ -158,9 +154,9 @@ def _decoded(name: str, scale: Scale, data: str | None, seed: int, progress: boo
                 "sentences": len(texts),
                 "bleu": bleu,
                 "chrf": chrf,
-                "identical": float(np.mean(same)),
-                **ratio_of("projection_speedup", alone[0].seconds, one.seconds, seed),
-                **ratio_of("speedup", whole[0].seconds, all_of_it.seconds, seed),
+                "identical": same_share(outputs[method], outputs["exact"]),
+                **ratio_of("projection_speedup", alone[0].seconds, one.seconds, run.seed),
+                **ratio_of("speedup", whole[0].seconds, all_of_it.seconds, run.seed),
                 "noisy": noisy(one, all_of_it),
                 "kind": "measured",
             }
@@ -174,11 +170,10 @@ def _yielding(keep: int, label: str, projection: Projection) -> tuple[str, Proje
     return own, replace(projection, neighbours=keep)
 
 
-def _pairs(source: str, target: str, scale: Scale, data: str | None) -> list[Pair]:
+def _pairs(source: str, target: str, run: CorpusRun) -> list[Pair]:
     """Test sentences with their references; of a tiny run, those of our own that nothing was fitted on."""
-    if scale == Scale.TINY:
-        return own_pairs(source, target)[2::3]
-    return Tatoeba(corpus_folder(data)).pairs("test", source, target)
+    pairs = run.pairs(source, target)
+    return pairs[2::3] if run.tiny else pairs
 
 
 def _decoder(beam: int) -> str:
@@ -201,23 +196,24 @@ def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> Sys
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0].tolist()))
 
 
+@experiment
 @or_gap
-def table8(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+def table8(run: CorpusRun) -> "pd.DataFrame":
     """Table 8: translations of our own sentences with the full projection and with L2S, where they differ."""
     import pandas as pd
 
-    recorded = situation("translation", scale, data, progress)
+    recorded = situation("translation", run)
     source, target = recorded.fit.directions[0].split("-")
-    pairs = own_pairs(source, target)[: 12 if scale == Scale.TINY else None]
+    pairs = own_pairs(source, target)[: 12 if run.tiny else None]
     texts = [text for text, _ in pairs]
     said = {}
     for method in ("exact", "screened"):
-        _, projection = _decoding("translation", method, scale, data, seed, progress)
-        session = Session.of(recorded.loaded, source, target, projection=_named(method, projection), **_limits(scale))
+        _, projection = _decoding("translation", method, run)
+        session = Session.of(
+            recorded.loaded, source, target, projection=_named(method, projection), **_limits(run.scale)
+        )
         said[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
-    same = float(np.mean([a == b for a, b in zip(said["exact"], said["screened"], strict=True)]))
+    same = same_share(said["exact"], said["screened"])
     rows = [
         {"source": text, "reference": reference, "exact": exact, "screened": screened, "same_text": same}
         for (text, reference), exact, screened in zip(pairs, said["exact"], said["screened"], strict=True)
@@ -225,20 +221,19 @@ def table8(
     ][:EXAMPLE_ROWS]
     columns = ["name", "source", "reference", "exact", "screened", "same_text", "kind", "model"]
     examples = [{"name": f"example {i}", **row, "kind": "measured"} for i, row in enumerate(rows, 1)]
-    return table_of(pd.DataFrame(examples, columns=columns).assign(model=recorded.model), scale, seed, [recorded])
+    return table_on(pd.DataFrame(examples, columns=columns).assign(model=recorded.model), run, [recorded])
 
 
+@experiment
 @or_gap
-def figure1(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+def figure1(run: CorpusRun) -> "pd.DataFrame":
     """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
-    recorded = situation("translation", scale, data, progress)
+    recorded = situation("translation", run)
     source, target = recorded.fit.directions[0].split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
-    setting, projection = _decoding("translation", "screened", scale, data, seed, progress)
+    setting, projection = _decoding("translation", "screened", run)
     trace = translate(
-        recorded.loaded, text, source=source, target=target, projection=projection, verify=True, **_limits(scale)
+        recorded.loaded, text, source=source, target=target, projection=projection, verify=True, **_limits(run.scale)
     ).trace
     rows = []
     for number, iteration in enumerate(trace.iterations, 1):
@@ -257,7 +252,7 @@ def figure1(
                 "kind": "measured",
             }
         )
-    frame = table_of(rows, scale, seed, [recorded])
+    frame = table_on(rows, run, [recorded])
     frame.attrs["traces"] = {"screened": trace}
     return frame
 
@@ -265,9 +260,8 @@ def figure1(
 # ---------------------------------------------------------------------------------------------------------- perplexity
 
 
-def table6(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table6(run: CorpusRun) -> "pd.DataFrame":
     """Table 6: perplexity of the words that came next, and the time to score one.
 
     FGD and L2S score the tokens that are not theirs by a matrix of low rank; SVD and adaptive softmax have probabilities of
@@ -277,21 +271,21 @@ def table6(
     rows: list[dict[str, Any]] = []
     for name, printed in chen_2019.TABLE_6.items():
         try:
-            own = {row["method"]: row for row in _perplexities(name, scale, data, seed, progress)}
+            own = {row["method"]: row for row in _perplexities(name, run)}
         except NoResult as missing:
             own = {method: gap(missing) for method in printed}
         for method, row in own.items():
             speedup, perplexity_there = printed.get(method, (None, None))
             paper = {"paper_speedup": speedup, "paper_perplexity": perplexity_there}
             rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
-    frame = table_of(rows, scale, seed, trained_of(chen_2019.TABLE_6, scale, data, progress))
+    frame = table_on(rows, run, trained_of(chen_2019.TABLE_6, run))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
     return frame
 
 
-def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress: bool) -> Iterator[dict[str, Any]]:
+def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     """Rows of one model: numpy, then every method, timed in turn."""
-    recorded, grid, printed = situation(name, scale, data, progress), GRIDS[scale], chen_2019.TABLE_6[name]
+    recorded, grid, printed = situation(name, run), GRIDS[run.scale], chen_2019.TABLE_6[name]
     dev, (hidden, gold) = _gold(recorded.dev), _gold(recorded.test)
     rank = min(chen_2019.TAIL_RANKS[name], *recorded.matrix.shape)
     exact = CompiledExact(recorded.matrix)
@@ -301,7 +295,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
     reached: dict[str, bool] = {}
     factors = low_rank(recorded.weight, recorded.bias, rank)
     for method in ("svd", "adaptive", "fgd", "screened"):
-        settings = _settings(method, recorded, scale, seed, whole=True)
+        settings = _settings(method, recorded, run, whole=True)
         if method in ("fgd", "screened"):
             settings = [_tailed(setting, *factors) for setting in settings]
         most = least * printed[method][1] / printed["exact"][1]
@@ -311,7 +305,7 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
     systems = [_numpy_system(recorded.weight, recorded.bias)]
     systems += [_scoring_system(method, projection) for method, (_, projection) in methods.items()]
-    timed = measure(systems, pairs, runs=grid.rounds, progress=progress)
+    timed = measure(systems, pairs, runs=grid.rounds, progress=run.progress)
     methods = {BASELINE: methods["exact"]} | methods
     for (method, (label, projection)), m in zip(methods.items(), timed, strict=True):
         yield {
@@ -322,10 +316,9 @@ def _perplexities(name: str, scale: Scale, data: str | None, seed: int, progress
             "contexts": len(gold),
             "tail_rank": rank if isinstance(projection, WithTail) else 0,
             "perplexity": perplexity(projection, hidden, gold),
-            "microseconds": 1e6 * float(np.median(m.seconds)) / len(pairs),
-            **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
+            "microseconds": 1e6 * median(m) / len(pairs),
+            **speedup_of(timed[0], m, run.seed),
             "over_exact": float(np.median(timed[1].seconds) / np.median(m.seconds)),
-            "noisy": noisy(timed[0], m),
             "kind": "measured",
         }
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import MODELS, TOP, Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
@@ -29,10 +28,10 @@ from fastdecode_lib.papers.shared.projection_runs import (
     exact_settings,
     fastest,
     rival_settings,
-    run,
     screen_settings,
+    timed_settings,
 )
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.papers.shared.rows import gap, table_of
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
@@ -60,27 +59,20 @@ COLUMNS = (
 """Columns of a chosen setting that the tables show."""
 
 
-def gap(missing: Exception) -> dict[str, Any]:
-    """The gap of a row whose model is not trained here."""
-    return {"kind": "gap", "gap": str(missing)}
-
-
-def or_gap(make: Callable[..., "pd.DataFrame"]) -> Callable[..., "pd.DataFrame"]:
+def or_gap(make: Callable[[CorpusRun], "pd.DataFrame"]) -> Callable[[CorpusRun], "pd.DataFrame"]:
     """A table of one model; where that is not trained here, a single row that says so."""
 
     @wraps(make)
-    def table(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
-        import pandas as pd
-
+    def table(run: CorpusRun) -> "pd.DataFrame":
         try:
-            return make(scale, **settings)
+            return make(run)
         except NoResult as missing:
-            return table_of(pd.DataFrame([{"name": "all", **gap(missing)}]), scale, settings.get("seed"))
+            return table_on([{"name": "all", **gap(missing)}], run)
 
     return table
 
 
-def table_of(rows: Any, scale: Scale, seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+def table_on(rows: Any, run: Run, used: Iterable[Situation] = ()) -> "pd.DataFrame":
     """Rows as a table that says how it was made: with which models and contexts, and how screens are learned.
 
     A row's own knobs go before those of the learning.
@@ -89,22 +81,23 @@ def table_of(rows: Any, scale: Scale, seed: int | None = None, used: Iterable[Si
     about = {
         "baseline": "numpy's product of the matrix with one vector, and its partial sort",
         "settings": "the fastest, timed on the test split, of those that are precise enough on contexts of the dev split",
-        "learning": repr(Learning(**GRIDS[scale].options)),
+        "learning": repr(Learning(**GRIDS[run.scale].options)),
         "kmeans": FIRST_ROUND,
         "fingerprints": {found.model: found.loaded.checkpoint.fingerprint for found in used},
         "contexts": counted(used),
     }
-    return with_provenance(rows, provenance(threads=1, seed=seed) | about)
+    return table_of(rows, run, **about)
 
 
-def trained_of(names: Iterable[str], scale: Scale, data: str | None, progress: bool) -> Iterator[Situation]:
+def trained_of(names: Iterable[str], run: CorpusRun) -> Iterator[Situation]:
     """The situations of those models that are trained here."""
     for name in names:
         with suppress(NoResult):
-            yield situation(name, scale, data, progress)
+            yield situation(name, run)
 
 
-def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
+@experiment
+def table1(run: CorpusRun) -> "pd.DataFrame":
     """Table 1: vocabulary and width of each model, ours and the paper's.
 
     ``ever_best`` is how many words are among the five best of any of the contexts that screens are learned on: the fewer, the
@@ -114,7 +107,7 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
     for name, (paper_name, vocabulary, width) in chen_2019.SIZES.items():
         row = {"name": name, "paper_name": paper_name, "paper_vocabulary": vocabulary, "paper_width": width}
         try:
-            recorded = situation(name, scale, data)
+            recorded = situation(name, run)
             vocabulary, width = recorded.matrix.shape
             row |= {"model": recorded.model, "vocabulary": vocabulary, "width": width}
             rows.append(
@@ -123,71 +116,56 @@ def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataF
             )
         except NoResult as missing:
             rows.append(row | gap(missing))
-    return table_of(rows, scale, used=trained_of(chen_2019.SIZES, scale, data, False))
+    return table_on(rows, run, used=trained_of(chen_2019.SIZES, run))
 
 
-def frontiers(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    names: Iterable[str] = MAIN,
-    rivals: bool = True,
-    data: str | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
-    """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7.
-
-    If `rivals` is false, only exact projections and screens are run.
-    """
-    names = tuple(names)
-    frame = _frontiers(scale, names, data, seed, progress, rivals)
-    return table_of(frame, scale, seed, trained_of(names, scale, data, progress))
+@experiment
+def frontiers(run: CorpusRun) -> "pd.DataFrame":
+    """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7."""
+    return table_on(_frontiers(run, MAIN, True), run, trained_of(MAIN, run))
 
 
 @cache
-def _frontiers(
-    scale: Scale, names: tuple[str, ...], data: str | None, seed: int, progress: bool, rivals: bool
-) -> "pd.DataFrame":
+def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> "pd.DataFrame":
+    """The settings of every method, or of exact projections and screens alone if `rivals` is false."""
     import pandas as pd
 
-    grid, parts = GRIDS[scale], []
+    grid, parts = GRIDS[run.scale], []
     known: dict[str, pd.DataFrame] = {}
     for name in names:
         try:
-            recorded = situation(name, scale, data, progress)
+            recorded = situation(name, run)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"set": name, "name": "all", **gap(missing)}]))
             continue
         if recorded.model not in known:  # in a tiny run one model stands for several
             settings = [
                 *exact_settings(),
-                *screen_settings(Screens(recorded), grid, seed),
-                *(rival_settings(recorded, grid, seed) if rivals else ()),
+                *screen_settings(Screens(recorded), grid, run.seed),
+                *(rival_settings(recorded, grid, run.seed) if rivals else ()),
             ]
-            known[recorded.model] = distinct(run(recorded, settings, grid, progress=progress))
+            known[recorded.model] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
         parts.append(known[recorded.model].assign(set=name, model=recorded.model, kind="measured"))
     return pd.concat(parts, ignore_index=True)
 
 
-def table2(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table2(run: CorpusRun) -> "pd.DataFrame":
     """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
 
     ``reached`` is False where no setting is, and the most precise is shown. What the paper does not have is held to the
     precision of its L2S; of screens ``reached`` says whether they have it, of other methods nothing. All are in float32, but
     where it says otherwise.
     """
-    frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return table_of(_chosen(frame, chen_2019.TABLE_2), scale, seed, trained_of(MAIN, scale, data, progress))
+    frame = _frontiers(run, MAIN, True)
+    return table_on(_chosen(frame, chen_2019.TABLE_2), run, trained_of(MAIN, run))
 
 
-def table5(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table5(run: CorpusRun) -> "pd.DataFrame":
     """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
-    frame = _frontiers(scale, MAIN, data, seed, progress, True)
-    return table_of(_chosen(frame, chen_2019.TABLE_5), scale, seed, trained_of(MAIN, scale, data, progress))
+    frame = _frontiers(run, MAIN, True)
+    return table_on(_chosen(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
 
 
 def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
@@ -230,7 +208,7 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
             in_float32 = {"precision": "float32"} if kind in SCREENS and not any_precision else {}
             best = None if missing else fastest(own, kind, at_1, at_5, **in_float32)
             if missing:
-                row |= {"kind": "gap", "gap": missing[0]}
+                row |= gap(missing[0])
             elif best is not None:
                 if method in methods or kind in SCREENS:
                     row["reached"] = bool(best["dev_p_at_1"] >= at_1 and best["dev_p_at_5"] >= at_5)
@@ -244,7 +222,7 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
     return pd.DataFrame(rows)
 
 
-def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+def curve(name: str, run: CorpusRun) -> "pd.DataFrame":
     """Precision against speedup of every method on one model: the settings that no other of the method beats on dev.
 
     Behind them the points that the paper prints in table 2. Outside of `MAIN`, as in the paper's appendix, of screens alone,
@@ -253,14 +231,14 @@ def curve(name: str, scale: Scale, *, data: str | None = None, seed: int = 0, pr
     import pandas as pd
 
     main = name in MAIN
-    frame = _frontiers(scale, MAIN if main else (name,), data, seed, progress, main)
-    used = trained_of((name,), scale, data, progress)
+    frame = _frontiers(run, MAIN if main else (name,), main)
+    used = trained_of((name,), run)
     own = frame[frame["set"] == name]
     printed = pd.DataFrame(list(_points(name)))
     if "gap" in own and own["gap"].notna().any():
-        return table_of(pd.concat([own.dropna(axis=1), printed], ignore_index=True), scale, seed, used)
+        return table_on(pd.concat([own.dropna(axis=1), printed], ignore_index=True), run, used)
     kept = [front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
-    return table_of(pd.concat([*kept, printed], ignore_index=True), scale, seed, used)
+    return table_on(pd.concat([*kept, printed], ignore_index=True), run, used)
 
 
 def _points(name: str) -> Iterator[dict[str, Any]]:
@@ -279,10 +257,9 @@ def front(rows: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _figure(name: str, number: int) -> Callable[..., "pd.DataFrame"]:
-    def figure(
-        scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-    ) -> "pd.DataFrame":
-        return curve(name, scale, data=data, seed=seed, progress=progress)
+    @experiment
+    def figure(run: CorpusRun) -> "pd.DataFrame":
+        return curve(name, run)
 
     figure.__name__ = f"figure{number}"
     figure.__doc__ = f"Figure {number}: precision at {1 if number < 5 else 5} against speedup, {MODELS[name]}."
@@ -294,23 +271,22 @@ figure5, figure6, figure7 = _figure("large", 5), _figure("small", 6), _figure("t
 figure9 = _figure("cased", 9)
 
 
+@experiment
 @or_gap
-def table4(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+def table4(run: CorpusRun) -> "pd.DataFrame":
     """Table 4: the number of clusters, at one budget that binds, on the small language model.
 
     The paper varies the budget with the number of clusters, until times are alike.
     """
-    recorded = situation("small", scale, data, progress)
-    grid, screens = GRIDS[scale], Screens(recorded)
-    counts = [_clusters(r, scale) for r in chen_2019.TABLE_4]
-    settings = [learned(screens, BUDGET, grid.learning, seed, clusters=r) for r in counts]
-    frame = _screened(recorded, settings, scale, progress)
+    recorded = situation("small", run)
+    grid, screens = GRIDS[run.scale], Screens(recorded)
+    counts = [_clusters(r, run.scale) for r in chen_2019.TABLE_4]
+    settings = [learned(screens, BUDGET, grid.learning, run.seed, clusters=r) for r in counts]
+    frame = _screened(recorded, settings, run)
     for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
         frame[f"paper_{column}"] = [printed[place] for printed in chen_2019.TABLE_4.values()]
     frame["paper_clusters"] = list(chen_2019.TABLE_4)
-    return table_of(frame.assign(milliseconds=frame["microseconds"] / 1e3), scale, seed, [recorded])
+    return table_on(frame.assign(milliseconds=frame["microseconds"] / 1e3), run, [recorded])
 
 
 def _clusters(printed: int, scale: Scale) -> int:
@@ -328,17 +304,16 @@ def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, *
     )
 
 
-def _screened(recorded: Situation, settings: list[Setting], scale: Scale, progress: bool) -> "pd.DataFrame":
+def _screened(recorded: Situation, settings: list[Setting], run: Run) -> "pd.DataFrame":
     """The rows of learned screens, timed in turn with numpy's and our exact projection."""
-    frame = run(recorded, [*exact_settings()[:1], *settings], GRIDS[scale], progress=progress)
+    frame = timed_settings(recorded, [*exact_settings()[:1], *settings], GRIDS[run.scale], progress=run.progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
     kinds = {knob: type(value) for knob, value in settings[0].knobs.items()}
     return rows.astype(kinds).assign(kind="measured", model=recorded.model)
 
 
-def learning(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def learning(run: CorpusRun) -> "pd.DataFrame":
     """Ours: gain of each round of algorithm 1 over spherical k-means, which is round 1, in both readings of the loss.
 
     At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
@@ -349,43 +324,42 @@ def learning(
     parts: list[pd.DataFrame] = []
     for name, budgets in BINDING.items():
         try:
-            recorded = situation(name, scale, data, progress)
+            recorded = situation(name, run)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"name": name, "set": name, **gap(missing)}]))
             continue
         screens = Screens(recorded)
         settings = [
-            learned(screens, budget, GRIDS[scale].options, seed, reading=reading, rounds=rounds)
+            learned(screens, budget, GRIDS[run.scale].options, run.seed, reading=reading, rounds=rounds)
             for budget in budgets
             for reading in get_args(Reading)
             for rounds in ROUNDS
         ]
-        frame = _screened(recorded, settings, scale, progress).assign(set=name)
+        frame = _screened(recorded, settings, run).assign(set=name)
         frame["reading"] = frame["reading"] + f", {name}, budget " + frame["budget"].astype(str)
         parts.append(frame.assign(name=f"{name}, " + frame["name"]))
-    return table_of(pd.concat(parts, ignore_index=True), scale, seed, trained_of(BINDING, scale, data, progress))
+    return table_on(pd.concat(parts, ignore_index=True), run, trained_of(BINDING, run))
 
 
+@experiment
 @or_gap
-def figure8(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+def figure8(run: CorpusRun) -> "pd.DataFrame":
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
     Only the rows of the most frequent words are kept of the small language model's output, and each context's best are those
     among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
     is, and the most precise is shown.
     """
-    recorded = situation("small", scale, data, progress)
-    grid, starts, rows = GRIDS[scale], Screens(recorded).starts, []
-    clusters = _clusters(200, scale)
+    recorded = situation("small", run)
+    grid, starts, rows = GRIDS[run.scale], Screens(recorded).starts, []
+    clusters = _clusters(200, run.scale)
     for words, at_1 in chen_2019.FIGURE_8.items():
         size = recorded.matrix.shape[0] * words // max(chen_2019.FIGURE_8)
         screens = Screens(_cut(recorded, size))
         screens.starts = starts
         budgets = [budget for budget in grid.budgets if budget < size]
-        settings = [learned(screens, budget, grid.learning, seed, clusters=clusters) for budget in budgets]
-        frame = distinct(_screened(screens.situation, settings, scale, progress))
+        settings = [learned(screens, budget, grid.learning, run.seed, clusters=clusters) for budget in budgets]
+        frame = distinct(_screened(screens.situation, settings, run))
         best = fastest(frame, "screened", at_1, 0.0)
         assert best is not None
         row = {"name": f"{size} words", "vocabulary": size, "active_share": best["rows_scored"] / size}
@@ -394,7 +368,7 @@ def figure8(
         rows.append(
             row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": recorded.model}
         )
-    return table_of(rows, scale, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
 @dataclass(frozen=True)
@@ -440,13 +414,12 @@ def _cut(recorded: Situation, size: int) -> Situation:
     return replace(recorded, matrix=matrix, **parts)
 
 
+@experiment
 @or_gap
-def table7(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+def table7(run: CorpusRun) -> "pd.DataFrame":
     """Table 7: words of some clusters of the small language model, the most characteristic first."""
-    recorded = situation("small", scale, data, progress)
-    screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[scale].options), seed)
+    recorded = situation("small", run)
+    screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[run.scale].options), run.seed)
     text = getattr(recorded.loaded, "tokenizer", None) or recorded.loaded.text
     hidden, labels = recorded.queries
     assignment = screen.assign(hidden)
@@ -468,4 +441,4 @@ def table7(
                 "kind": "measured",
             }
         )
-    return table_of(rows, scale, seed, [recorded])
+    return table_on(rows, run, [recorded])

@@ -11,7 +11,6 @@ from fastdecode_lib.papers.reading import measured_rows, pivoted
 if TYPE_CHECKING:
     import pandas as pd
 
-STEM = "parallel_decoding"
 WIDTHS = (2, 3, 4, 5, 8, 16)
 """Widths of a pass that the table of costs shows."""
 
@@ -68,10 +67,8 @@ def whole_dependencies(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 EXPERIMENTS = (
     Experiment(
-        STEM,
-        "table1",
-        "Table 1: speed and BLEU of the decoders",
         tables.table1,
+        "Table 1: speed and BLEU of the decoders",
         columns(
             Column("name", "decoder"),
             Column("sentences", "sentences, protocol"),
@@ -87,10 +84,8 @@ EXPERIMENTS = (
         "2,999 of 3,000 joined and on all 3,000 single sentences; where they do not, the two best tokens are 1e-6 apart.",
     ),
     Experiment(
-        STEM,
-        "table2",
-        "Table 2: speed and passes over languages",
         tables.table2,
+        "Table 2: speed and passes over languages",
         columns(
             "direction",
             Column("jacobi", "PJ"),
@@ -104,10 +99,8 @@ EXPERIMENTS = (
         note="Speedups over greedy decoding: ours of joined sentences, protocol *honest*; the paper's of mBART-50.",
     ),
     Experiment(
-        STEM,
-        "table3",
-        "Table 3: training and inference cost against other methods",
         tables.table3,
+        "Table 3: training and inference cost against other methods",
         columns(
             Column("name", "method"),
             Column("whose", "measured by"),
@@ -122,10 +115,8 @@ EXPERIMENTS = (
         "non-autoregressive models.",
     ),
     Experiment(
-        STEM,
-        "table4",
-        "Table 4: sizes of the test sets",
         tables.table4,
+        "Table 4: sizes of the test sets",
         columns(
             Column("name", "test set"),
             Column("set", "kind"),
@@ -137,10 +128,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table5",
-        "Table 5: FLOPs of other models",
         tables.table5,
+        "Table 5: FLOPs of other models",
         columns(
             Column("name", "model or decoder"),
             Column("whose", "counted by"),
@@ -151,10 +140,8 @@ EXPERIMENTS = (
         arrange=costs_of_decoders,
     ),
     Experiment(
-        STEM,
-        "table6",
-        "Table 6: time and passes",
         tables.table6,
+        "Table 6: time and passes",
         columns(
             Column("name", "decoder"),
             Column("sentences", "sentences, protocol"),
@@ -168,52 +155,40 @@ EXPERIMENTS = (
         note="Mean of six directions. *As the paper counts* leaves out one pass a sentence for PJ and PGJ, as the authors' code "
         "does.",
     ),
-    Experiment(STEM, "table7", "Table 7: BLEU over languages", tables.table7),
-    Experiment(STEM, "examples", "Example translations", tables.examples, counted=True),
+    Experiment(tables.table7, "Table 7: BLEU over languages"),
+    Experiment(tables.examples, "Example translations", counted=True),
     Experiment(
-        STEM,
-        "figure1",
-        "Figure 1: sequential and parallel decoding",
         tables.figure1,
+        "Figure 1: sequential and parallel decoding",
         traced=True,
         live=True,
         counted=True,
     ),
-    Experiment(STEM, "figure2", "Figure 2: PJ, PGJ and HGJ", tables.figure2, traced=True, live=True, counted=True),
+    Experiment(tables.figure2, "Figure 2: PJ, PGJ and HGJ", traced=True, live=True, counted=True),
     Experiment(
-        STEM,
-        "figure3",
-        "Figure 3: speedup against cores",
         costs.figure3,
+        "Figure 3: speedup against cores",
         chart=Chart("cores", "speedup", reference=1.0, log_x=True),
     ),
     Experiment(
-        STEM,
-        "figure4",
-        "Figure 4: dependency graph and passes of one sentence",
         tables.figure4,
+        "Figure 4: dependency graph and passes of one sentence",
         traced=True,
         live=True,
         counted=True,
     ),
+    Experiment(tables.figure6, "Figure 6: further dependency graphs", traced=True, live=True, counted=True),
     Experiment(
-        STEM, "figure6", "Figure 6: further dependency graphs", tables.figure6, traced=True, live=True, counted=True
-    ),
-    Experiment(
-        STEM,
-        "cost",
-        "Cost of a pass against its width",
         costs.cost,
+        "Cost of a pass against its width",
         arrange=chosen_widths,
         note="In passes over one position, network and projection. A decoder pays where its tokens a pass exceed this, less what "
         "it does itself. The compiled engine's stand under Devlin (2017).",
         chart=Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0),
     ),
     Experiment(
-        STEM,
-        "vocabulary",
-        "Vocabulary size against word-internal pieces and passes",
         tables.vocabulary,
+        "Vocabulary size against word-internal pieces and passes",
         columns(
             "name vocabulary",
             Column("internal_share", "word-internal", share=True),
@@ -225,19 +200,15 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "batch",
-        "Speedup against batch size",
         costs.batch,
+        "Speedup against batch size",
         arrange=pivoted("name", "batch", "speedup", "batch "),
         note="Over greedy decoding in batches of the same size, joined sentences.",
         chart=Chart("batch", "speedup", x_title="batch size", reference=1.0, log_x=True),
     ),
     Experiment(
-        STEM,
-        "drafts",
-        "Tokens per pass of every draft",
         tables.drafts,
+        "Tokens per pass of every draft",
         arrange=drafts_of_two_widths,
         note="By set of sentences and width; the mean of six directions on 20 test sentences each, and of three directions on 20 "
         "own technical sentences. Every output is greedy decoding's.",
@@ -245,10 +216,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "dependencies",
-        "Which tokens depend on which",
         tables.dependencies,
+        "Which tokens depend on which",
         arrange=whole_dependencies,
         note="*changed*: share of choices that change when the token at that distance is replaced by padding or by its "
         "runner-up; *independent*: choices that stay without the token before. Joined test sentences of six directions. "
@@ -264,7 +233,7 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    STEM,
+    "parallel_decoding",
     "04_parallel_decoding",
     "parallel decoding (PJ, PGJ, HGJ) and DDGviz",
     EXPERIMENTS,

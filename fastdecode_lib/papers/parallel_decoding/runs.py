@@ -6,7 +6,7 @@ also ran first on every sentence, cold and once; that is not repeated, all syste
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,16 @@ import numpy as np
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 from fastdecode_lib.core import Measurement, Source
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.quality import quality, signatures
+from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.run import CorpusRun, Scale, ThreadedRun, experiment
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
@@ -36,6 +36,7 @@ WINDOW = "window:width=5"
 SETS = ("single", "joined")
 PROTOCOLS = ("honest", "paper")
 BATCH = 16
+BASELINES: dict[Scale, tuple[str, ...]] = {Scale.TINY: (), Scale.LAPTOP: ("hf",), Scale.PAPER: ("hf",)}
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,12 @@ def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str
     return common
 
 
-def sentence_pairs(scale: Scale, data: str | None, source: str, target: str, which: str, number: int) -> list[Pair]:
+def sentence_pairs(run: CorpusRun, source: str, target: str, which: str, number: int) -> list[Pair]:
     """Sentences to translate and their references: drawn from the test split, or the project's own at tiny scale."""
-    if scale is Scale.TINY:
+    if run.tiny:
         known = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
     else:
-        known = Tatoeba(corpus_folder(data)).pairs("test", source, target)
+        known = Tatoeba(corpus_folder(run.data)).pairs("test", source, target)
     if which == "joined":
         return join_pairs(known, seed=JOINED_SEED, count=number)
     order = np.random.default_rng(JOINED_SEED).permutation(len(known))  # the file is sorted by length
@@ -125,67 +126,47 @@ _RUNS: dict[tuple[Any, ...], "pd.DataFrame"] = {}
 """Runs of this process: several tables are views of the same."""
 
 
-def runs(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    data: str | None = None,
-    baselines: Sequence[str] | None = None,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def runs(run: ThreadedRun) -> "pd.DataFrame":
     """Every decoder in every direction, on single and joined test sentences, under both protocols.
 
     Passes, positions and quality are of all sentences of the row; times are of the first few, one sentence at a time, in
-    one process and in turn. Baselines (Hugging Face's ``generate``, from laptop scale on) are only timed.
+    one process and in turn. Hugging Face's ``generate``, from laptop scale on, is only timed.
     """
-    model = model or load()
-    if baselines is None:
-        baselines = () if scale is Scale.TINY else ("hf",)
+    model = run.loaded
     key = (
         model.checkpoint.fingerprint,
         model.engine,
         model.dtype,
         model.device,
-        scale,
-        seed,
-        threads,
-        data,
-        tuple(baselines),
+        replace(run, model=None, progress=False),
     )
     if key not in _RUNS:
-        _RUNS[key] = _run(scale, model, seed, threads, data, baselines, progress)
+        _RUNS[key] = _run(run, model)
     return _RUNS[key].copy()
 
 
-def _run(
-    scale: Scale,
-    model: TranslationModel,
-    seed: int,
-    threads: int,
-    data: str | None,
-    baselines: Sequence[str],
-    progress: bool,
-) -> "pd.DataFrame":
+def _run(run: ThreadedRun, model: TranslationModel) -> "pd.DataFrame":
     import pandas as pd
 
-    size = SIZES[scale]
+    size = SIZES[run.scale]
     rows: list[dict[str, Any]] = []
-    for direction, which in product(directions_of(model, scale), SETS):
-        pairs = sentence_pairs(scale, data, *direction, which, size.honest)
+    for direction, which in product(directions_of(model, run.scale), SETS):
+        pairs = sentence_pairs(run, *direction, which, size.honest)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         timed = texts[: size.timed[SETS.index(which)]]
         greedy = Session.of(model, *direction)
-        counted = {GREEDY: count(greedy, texts, batch=BATCH, progress=progress)}
+        counted = {GREEDY: count(greedy, texts, batch=BATCH, progress=run.progress)}
         lengths = counted[GREEDY].tokens.tolist()
         for spec in (spec for spec in _specs() if spec != GREEDY):
             number = size.paper if "{" in spec else len(texts)
-            counted[spec] = count_by_length(model, direction, spec, texts[:number], lengths, progress)
+            counted[spec] = count_by_length(model, direction, spec, texts[:number], lengths, run.progress)
         systems = [_system(model, direction, spec, timed, lengths) for spec in counted]
-        systems += [System(name, baseline(name, model, greedy.constraints, threads)) for name in baselines]
+        systems += [
+            System(name, baseline(name, model, greedy.constraints, run.threads)) for name in BASELINES[run.scale]
+        ]
         sources = [model.encode([text], *direction) for text in timed]
-        times = take_turns(model, systems, sources, size.rounds, threads, progress)
+        times = take_turns(model, systems, sources, size.rounds, run.threads, run.progress)
         about = {"direction": "-".join(direction), "set": which}
         for protocol, method in product(PROTOCOLS, METHODS):
             if chosen := method.under(protocol):
@@ -195,16 +176,16 @@ def _run(
                     {"name": method.name, **about, "protocol": protocol}
                     | _counts(model, found, exact, method.uncounted)
                     | _quality(found.ids, exact.ids, found.text, references)
-                    | speedup_row(times[GREEDY], times[chosen], seed)
+                    | speedup_row(times[GREEDY], times[chosen], run.seed)
                 )
-        for m in (times[name] for name in baselines):
+        for m in (times[name] for name in BASELINES[run.scale]):
             rows.append(
                 {"name": m.name, **about, "protocol": "honest", "sentences": len(timed)}
                 | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
-                | speedup_row(times[GREEDY], m, seed)
+                | speedup_row(times[GREEDY], m, run.seed)
             )
     frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | signatures()
+    frame.attrs["provenance"] = provenance(model, threads=run.threads, seed=run.seed) | signatures()
     frame.attrs["provenance"] |= {
         "timed": dict(zip(SETS, size.timed, strict=True)), "rounds": size.rounds, "joined_seed": JOINED_SEED,
     }  # fmt: skip
@@ -296,7 +277,7 @@ def _quality(
 ) -> dict[str, float]:
     bleu, chrf = quality(texts, references[: len(texts)])
     return {
-        "agreement": float(np.mean([a == b for a, b in zip(found, exact, strict=True)])),
+        "agreement": same_share(list(found), list(exact)),
         "bleu": bleu,
         "chrf": chrf,
     }
@@ -306,7 +287,7 @@ def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
     """Speedup of a measurement over the one it ran beside, its interval, and whether the times were noisy."""
     return {
         **ratio_of("speedup", base.seconds, m.seconds, seed),
-        "seconds": float(np.median(m.seconds)),
+        "seconds": median(m),
         "note": "noisy" if noisy(base, m) else "",
     }
 

@@ -6,17 +6,16 @@ The paper's iterations are called passes here; its code leaves out one a sentenc
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.parallel_decoding import printed as santilli_2023
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.parallel_decoding.runs import (
@@ -29,7 +28,8 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, ThreadedRun, experiment
+from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
@@ -57,60 +57,63 @@ KEYS = ["name", "direction", "set", "protocol", "sentences"]
 INTERVAL = ["speedup", "speedup_low", "speedup_high"]
 
 
-def table1(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table1(run: ThreadedRun) -> "pd.DataFrame":
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
-    frame = runs(scale, **settings)
+    frame = runs(run)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
     return _beside(frame[columns], santilli_2023.TABLE_1)
 
 
-def table2(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table2(run: ThreadedRun) -> "pd.DataFrame":
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
-    frame = runs(scale, **settings)
+    frame = runs(run)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
     return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
 
 
-def table6(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table6(run: ThreadedRun) -> "pd.DataFrame":
     """Table 6: time and passes, counted as they were made and as the paper counts them. See `runs`.
 
     In the paper, OPUS-MT gains far more time than passes; a pass over several positions does not cost less than one
     over a single position (see `cost`), so the difference comes from elsewhere.
     """
-    frame = runs(scale, **settings)
+    frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
     return _beside(frame[columns], santilli_2023.TABLE_6)
 
 
-def table7(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table7(run: ThreadedRun) -> "pd.DataFrame":
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
-    frame = runs(scale, **settings)
+    frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
 
 
-def table4(
-    scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0, data: str | None = None
-) -> "pd.DataFrame":
+@experiment
+def table4(run: ModelRun) -> "pd.DataFrame":
     """Table 4: sizes of the test sets, ours with their mean length in tokens of the model."""
-    model = model or load()
-    size = SIZES[scale]
+    model = run.loaded
+    size = SIZES[run.scale]
     rows: list[dict[str, Any]] = []
-    for direction, which in product(directions_of(model, scale), SETS):
-        pairs = sentence_pairs(scale, data, *direction, which, size.honest)
+    for direction, which in product(directions_of(model, run.scale), SETS):
+        pairs = sentence_pairs(run, *direction, which, size.honest)
         lengths = model.encode([a for a, _ in pairs], *direction).lengths
-        name = f"{'own sentences' if scale is Scale.TINY else 'tatoeba'} {'-'.join(direction)}"
+        name = f"{'own sentences' if run.tiny else 'tatoeba'} {'-'.join(direction)}"
         rows.append(
             {"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean(), "kind": "measured"}
         )
     rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in santilli_2023.TABLE_4.items()]
-    return with_provenance(rows, provenance(model, seed=seed))
+    return table_of(rows, run, model)
 
 
-def _flops(scale: Scale, settings: Mapping[str, Any]) -> "pd.DataFrame":
+def _flops(run: Run) -> "pd.DataFrame":
     """Our decoders in the first direction: nothing is trained for them, so inference is all they cost."""
-    frame = runs(scale, **settings)
+    frame = runs(run)
     if "flops_per_sentence" not in frame:
         raise ValueError(
             f"FLOPs are known for {', '.join(FAMILIES)} models only: got another model. Use tatoeba-small, or an OPUS-MT, "
@@ -121,11 +124,12 @@ def _flops(scale: Scale, settings: Mapping[str, Any]) -> "pd.DataFrame":
     return frame.assign(total_flops=frame["flops_per_sentence"] * frame["sentences"])
 
 
-def table3(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table3(run: ThreadedRun) -> "pd.DataFrame":
     """Table 3: what decoders cost, beside methods that are trained. FLOPs are of the sentences of the row. See `runs`."""
     import pandas as pd
 
-    frame = _flops(scale, settings)
+    frame = _flops(run)
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     printed = pd.DataFrame(
         [
@@ -151,11 +155,12 @@ def table3(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
     return made
 
 
-def table5(scale: Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+@experiment
+def table5(run: ThreadedRun) -> "pd.DataFrame":
     """Table 5: FLOPs of training and of inference; ours beside the paper's list of other models. See `runs`."""
     import pandas as pd
 
-    frame = _flops(scale, settings)
+    frame = _flops(run)
     columns = [*KEYS, "kind", "train_flops", "flops_per_sentence", "total_flops"]
     named = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
     printed = [
@@ -207,35 +212,40 @@ def _shown(model: TranslationModel, number: int | None = None) -> list[tuple[str
     return fitting[:number]
 
 
-def figure1(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure1(run: ModelRun) -> "pd.DataFrame":
     """Figure 1: one sentence decoded token by token, and in parallel."""
-    model = model or load()
+    model = run.loaded
     return _traces(model, product(_shown(model, 1), (GREEDY, PJ)))
 
 
-def figure2(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure2(run: ModelRun) -> "pd.DataFrame":
     """Figure 2: PJ, PGJ with blocks of 3, and HGJ, whose blocks end after 6 positions."""
-    model = model or load()
+    model = run.loaded
     return _traces(model, product(_shown(model, 1), (PJ, PGJ3, "hybrid:block=3,length=6")))
 
 
-def figure4(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure4(run: ModelRun) -> "pd.DataFrame":
     """Figure 4: the passes of PJ over one sentence, with the probability of each token."""
-    model = model or load()
+    model = run.loaded
     return _traces(model, product(_shown(model)[1:2] or _shown(model, 1), (PJ,)))
 
 
-def figure6(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure6(run: ModelRun) -> "pd.DataFrame":
     """Figure 6: PJ over further sentences, in several languages."""
-    model = model or load()
-    return _traces(model, product(_shown(model, 2 if scale is Scale.TINY else None), (PJ,)))
+    model = run.loaded
+    return _traces(model, product(_shown(model, 2 if run.tiny else None), (PJ,)))
 
 
-def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def examples(run: ModelRun) -> "pd.DataFrame":
     """The qualitative examples: sentences of our own, what each decoder makes of them, and in how many passes."""
-    model = model or load()
+    model = run.loaded
     rows = []
-    for number, (source, target, text, reference) in enumerate(_shown(model, 2 if scale is Scale.TINY else None), 1):
+    for number, (source, target, text, reference) in enumerate(_shown(model, 2 if run.tiny else None), 1):
         for method in METHODS:
             result = translate(
                 model, text, source=source, target=target, decoder=method.name, verify=True, observe=False
@@ -254,7 +264,7 @@ def examples(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | None = No
                     "same_as_greedy": bool(greedy.get("identical")),
                 }
             )
-    return with_provenance(rows, provenance(model, seed=seed))
+    return table_of(rows, run, model)
 
 
 def word_internal(piece: str) -> bool:
@@ -262,15 +272,8 @@ def word_internal(piece: str) -> bool:
     return not piece.startswith("▁") and any(character.isalnum() for character in piece)
 
 
-def vocabulary(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    data: str | None = None,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def vocabulary(run: ThreadedRun) -> "pd.DataFrame":
     """Vocabulary size against word-internal pieces, from which the paper supposes parallel decoding to gain.
 
     Tokenizers of several sizes, trained on the same text, cut the model's own translations. The model's tokenizer stands
@@ -278,14 +281,14 @@ def vocabulary(
     """
     import pandas as pd
 
-    model = model or load()
-    directions = directions_of(model, scale)
-    sizes = (70, 80, 100, 130) if scale is Scale.TINY else (4_000, 8_000, 16_000, 32_000)
+    model = run.loaded
+    directions = directions_of(model, run.scale)
+    sizes = (70, 80, 100, 130) if run.tiny else (4_000, 8_000, 16_000, 32_000)
     counted: dict[str, list[Any]] = {name: [] for name in (GREEDY, PGJ3, HGJ3, WINDOW)}
     for direction in directions:
-        texts = [a for a, _ in sentence_pairs(scale, data, *direction, "single", SIZES[scale].paper)]
+        texts = [a for a, _ in sentence_pairs(run, *direction, "single", SIZES[run.scale].paper)]
         for name, parts in counted.items():
-            parts.append(count(Session.of(model, *direction, name), texts, batch=BATCH, progress=progress))
+            parts.append(count(Session.of(model, *direction, name), texts, batch=BATCH, progress=run.progress))
     together = {name: pd.concat(parts) for name, parts in counted.items()}
     outputs = together[GREEDY].text.tolist()
     words = sum(len(text.split()) for text in outputs)
@@ -296,9 +299,9 @@ def vocabulary(
         shares = {"internal_share": internal, "pieces_per_word": len(pieces) / words}
         rows.append({"name": name, "kind": "measured", "vocabulary": size} | shares | more)
 
-    training = _training_text(scale, data, directions, seed)
+    training = _training_text(run, directions)
     for size in sizes:
-        trained = _train_pieces(training, size, seed, threads)
+        trained = _train_pieces(training, size, run.seed, run.threads)
         add(f"tokenizer of {size:,}", size, [piece for row in trained.encode(outputs, out_type=str) for piece in row])
     end = model.constraints(directions[0][1]).end
     own = model.tokenizer.pieces(i for ids in together[GREEDY].ids for i in ids if i not in end)
@@ -310,10 +313,7 @@ def vocabulary(
         ratio = santilli_2023.mean(santilli_2023.TABLE_6, PGJ3, column)
         row = {"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number}
         rows.append(row | {"paper_calls_ratio": ratio, "parameters": weights})
-    return with_provenance(
-        rows,
-        provenance(model, threads=threads, seed=seed) | {"training_lines": len(training), "test_lines": len(outputs)},
-    )
+    return table_of(rows, run, model, training_lines=len(training), test_lines=len(outputs))
 
 
 def _parameters(model: TranslationModel) -> float | None:
@@ -332,13 +332,13 @@ def _parameters(model: TranslationModel) -> float | None:
 TRAINING_LINES = 200_000
 
 
-def _training_text(scale: Scale, data: str | None, directions: Sequence[tuple[str, str]], seed: int) -> list[str]:
+def _training_text(run: CorpusRun, directions: Sequence[tuple[str, str]]) -> list[str]:
     """Text of all languages, the same for every tokenizer."""
-    if scale is Scale.TINY:
+    if run.tiny:
         return [text for pair in SENTENCES for text in pair] + list(TECHNICAL)
-    corpus = Tatoeba(corpus_folder(data))
+    corpus = Tatoeba(corpus_folder(run.data))
     known = sorted({text for d in directions for pair in corpus.pairs("train", *d) for text in pair})
-    chosen = np.random.default_rng(seed).permutation(len(known))[:TRAINING_LINES]
+    chosen = np.random.default_rng(run.seed).permutation(len(known))[:TRAINING_LINES]
     return [known[i] for i in chosen]
 
 
@@ -369,30 +369,22 @@ WIDTHS = (2, 3, 4, 5, 8)
 BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
 
 
-def drafts(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    data: str | None = None,
-    specs: Sequence[str] = DRAFTS,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> "pd.DataFrame":
     """Tokens per pass (greedy's passes per pass) of every draft and width, with PGJ and HGJ beside them.
 
     The mean of the directions, with the smallest and the largest: of test sentences, single and joined, and of technical
     English, which is text of another kind than the model and its tables were made from.
     """
-    model = model or load()
-    widths = (2, 5) if scale is Scale.TINY else WIDTHS
-    number = SIZES[scale].others
+    model = run.loaded
+    widths = (2, 5) if run.tiny else WIDTHS
+    number = SIZES[run.scale].others
     texts: dict[str, dict[tuple[str, str], list[str]]] = {"single": {}, "joined": {}, "technical": {}}
-    for direction in directions_of(model, scale):
+    for direction in directions_of(model, run.scale):
         for which in SETS:
-            texts[which][direction] = [a for a, _ in sentence_pairs(scale, data, *direction, which, number)]
+            texts[which][direction] = [a for a, _ in sentence_pairs(run, *direction, which, number)]
         if direction[0] == "en":
-            texts["technical"][direction] = list(TECHNICAL[: 2 if scale is Scale.TINY else None])
+            texts["technical"][direction] = list(TECHNICAL[: 2 if run.tiny else None])
     greedy = {
         (which, direction): count(Session.of(model, *direction), chosen, batch=BATCH)
         for which, by_direction in texts.items()
@@ -407,7 +399,7 @@ def drafts(
             session = Session.of(model, *direction, spec)
             if not _has_table(session):
                 break
-            pairs.append((greedy[which, direction], count(session, chosen, batch=BATCH, progress=progress)))
+            pairs.append((greedy[which, direction], count(session, chosen, batch=BATCH, progress=run.progress)))
         if pairs and len(pairs) == len(by_direction):
             ratios = [float(base.passes.sum() / found.passes.sum()) for base, found in pairs]
             rows.append(
@@ -426,7 +418,7 @@ def drafts(
                     "agreement": float(np.mean([(base.ids == found.ids).mean() for base, found in pairs])),
                 }
             )
-    return with_provenance(rows, provenance(model, threads=threads, seed=seed))
+    return table_of(rows, run, model)
 
 
 def _has_table(session: Session) -> bool:
@@ -438,14 +430,8 @@ def _has_table(session: Session) -> bool:
 VARIANTS = (("padding", "none"), ("runner_up", "none"), ("padding", "shuffled"), ("padding", "random_weights"))
 
 
-def dependencies(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    seed: int = 0,
-    data: str | None = None,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def dependencies(run: ModelRun) -> "pd.DataFrame":
     """Dependencies between tokens, which the paper leaves to future work ("Speedup Analysis"), with two controls.
 
     Rows are those of `fastdecode_lib.measuring.dependencies.statistics` on joined sentences, and the mean of all directions.
@@ -454,13 +440,13 @@ def dependencies(
 
     from fastdecode_lib.measuring.dependencies import statistics
 
-    model = model or load()
+    model = run.loaded
     parts = []
-    for direction in directions_of(model, scale)[: 1 if scale is Scale.TINY else None]:
-        texts = [a for a, _ in sentence_pairs(scale, data, *direction, "joined", SIZES[scale].others)]
+    for direction in directions_of(model, run.scale)[: 1 if run.tiny else None]:
+        texts = [a for a, _ in sentence_pairs(run, *direction, "joined", SIZES[run.scale].others)]
         session = Session.of(model, *direction, max_length=min(100, model.constraints(direction[1]).max_length))
         for replace, control in VARIANTS:
-            part = statistics(session, texts, replace, control=control, seed=seed, progress=progress)
+            part = statistics(session, texts, replace, control=control, seed=run.seed, progress=run.progress)
             parts.append(part.assign(direction="-".join(direction)))
     keys = ["replace", "control", "measure", "group"]
     each = pd.concat(parts)[lambda rows: rows["count"] > 0]
@@ -469,5 +455,5 @@ def dependencies(
     frame = pd.concat([each, mean.assign(name=model.name, direction="all")], ignore_index=True)
     frame["variant"] = frame["replace"].where(frame["control"] == "none", frame["control"])
     frame["distance"] = frame["group"].where((frame["measure"] == "changed") & (frame["group"] != "all"), None)
-    frame.attrs["provenance"] = provenance(model, seed=seed) | {"sentences": len(texts)}
+    frame.attrs["provenance"] = provenance(model, seed=run.seed) | {"sentences": len(texts)}
     return frame

@@ -1,8 +1,5 @@
 """The models that screens are measured on, with contexts to fit on, to choose by, and to measure on (Amer et al., Chen et al.)."""
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -17,8 +14,8 @@ from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.language_model import load_language
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import trained
+from fastdecode_lib.papers.run import CorpusRun, Scale, temporary_folder
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -108,7 +105,7 @@ def arrays(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.labels for b in blocks])
 
 
-def situation(name: str, scale: Scale, data: str | None = None, progress: bool = False) -> Situation:
+def situation(name: str, run: CorpusRun) -> Situation:
     """One of `MODELS` with its contexts, recorded now if they were not before.
 
     Raises
@@ -116,7 +113,7 @@ def situation(name: str, scale: Scale, data: str | None = None, progress: bool =
     NoResult
         If the model is neither bundled nor trained here.
     """
-    return _situation(name, scale, str(corpus_folder(data)) if scale != Scale.TINY else None, progress)
+    return _situation(name, run.scale, str(corpus_folder(run.data)) if not run.tiny else None, run.progress)
 
 
 @cache
@@ -140,7 +137,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         amount = AMOUNTS[scale].fit if number == 0 else held_out
         most = min(amount * len(inputs), MOST)
         name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
-        folder = (_temporary() if data is None else FOLDER) / name_of
+        folder = (temporary_folder() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
     fit, dev, test = recorded
     return Situation(name, model, output_matrix(network), fit, dev, test, loaded)
@@ -172,10 +169,3 @@ def _apart(texts: Callable[[str], Sequence[str]], split: str) -> list[str]:
     """The texts of a split, each once, those of the training split without what stands in the other two."""
     held_out = {text for other in ("dev", "test") for text in texts(other)} if split == "train" else set()
     return [text for text in dict.fromkeys(texts(split)) if text not in held_out]
-
-
-@cache
-def _temporary() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="fastdecode-contexts-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -10,10 +10,10 @@ import numpy as np
 
 from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.projections.active_sets import sampled
 from fastdecode_lib.projections.ann_indexes import Fgd, Scann
 from fastdecode_lib.projections.clustering import fit_clustered
@@ -320,7 +320,7 @@ def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: 
     )
 
 
-def run(
+def timed_settings(
     situation: Situation, settings: Sequence[Setting], grid: Grid, *, k: int = K, seed: int = 0, progress: bool = False
 ) -> "pd.DataFrame":
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
@@ -369,10 +369,9 @@ def run(
         microseconds = 1e6 * np.median(m.seconds) / len(vectors)
         rows[m.name] |= {
             "microseconds": microseconds,
-            **ratio_of("speedup", timings[0].seconds, m.seconds, seed),
+            **speedup_of(timings[0], m, seed),
             "over_exact": float(np.median(exact.seconds) / np.median(m.seconds)) if exact else None,
             "gigabytes_per_second": rows[m.name]["bytes_read"] / microseconds / 1e3,
-            "noisy": noisy(timings[0], m),
             "seconds": m.seconds.tolist(),
         }
     return pd.DataFrame(list(rows.values()))

@@ -3,6 +3,7 @@
 import json
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -91,3 +92,30 @@ def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
             (temporary / name).write_bytes(pieces.read_bytes())
         save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
+    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on what was put out."""
+    random = np.random.default_rng(seed)
+    tensors: dict[str, np.ndarray] = {}
+    for name, size in shape.tensors.items():
+        values = random.standard_normal(size, dtype=np.float32)
+        if name.endswith(("norm.weight", "norm_embedding.weight")):
+            values = 1 + values * np.float32(0.1)
+        else:
+            values *= np.float32(0.1 if name.endswith("bias") else size[-1] ** -0.5)
+        tensors[name] = values
+    shared = tensors["lm_head.weight"]
+    tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "model.shared.weight")
+    return tensors | dict.fromkeys(tied, shared)
+
+
+def random_network(shape: Architecture, seed: int, device: str = "cpu", dtype: str = "float32") -> Any:
+    """A network on torch with `random_weights`."""
+    import torch
+
+    from fastdecode_lib.models.transformer import Transformer
+
+    weights = random_weights(shape, seed)
+    tensors = {id(array): torch.from_numpy(array).to(getattr(torch, dtype)) for array in weights.values()}
+    return Transformer(shape, {name: tensors[id(array)] for name, array in weights.items()}, device)

@@ -1,28 +1,47 @@
-"""Parts of many tables' rows: a ratio of times with its interval, and the provenance."""
+"""Parts of many tables' rows: a speedup with its interval, a gap, the paper's values, and the table's provenance."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastdecode_lib.measuring.referee import bootstrap_ratio
+from fastdecode_lib.core import Measurement
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.provenance import provenance
+from fastdecode_lib.measuring.referee import noisy
+from fastdecode_lib.measuring.referee import ratio_of as ratio_of
+from fastdecode_lib.papers.run import Run, ThreadedRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def ratio_of(column: str, times: np.ndarray, others: np.ndarray, seed: int = 0) -> dict[str, float]:
-    """The ratio of the medians of two arrays of times, as `column`, with its 95% interval."""
-    low, high = bootstrap_ratio(times, others, seed)
-    return {column: float(np.median(times) / np.median(others)), f"{column}_low": low, f"{column}_high": high}
+def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
+    """Speedup of a measurement over the one it took turns with, its interval, and whether the times of either were noisy."""
+    return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
 
 
-def with_provenance(
-    rows: "pd.DataFrame | Iterable[Mapping[str, Any]]", provenance: Mapping[str, Any]
+def median(m: Measurement) -> float:
+    """Median seconds of a run."""
+    return float(np.median(m.seconds))
+
+
+def gap(missing: object) -> dict[str, str]:
+    """The part of a row that says why it is empty."""
+    return {"kind": "gap", "gap": str(missing)}
+
+
+def table_of(
+    rows: "pd.DataFrame | Iterable[Mapping[str, Any]]",
+    run: Run | None = None,
+    model: TranslationModel | None = None,
+    /,
+    **about: Any,
 ) -> "pd.DataFrame":
-    """A table of rows that says how it was made."""
+    """Rows as a table that says how it was made: by which run, with which model, and what else `about` it."""
     import pandas as pd
 
     frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows))
-    frame.attrs["provenance"] = dict(provenance)
+    threads = run.threads if isinstance(run, ThreadedRun) else 1
+    frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | about
     return frame

@@ -7,7 +7,7 @@ backend that was fastest in a trial, and only its own call is timed; ours are ti
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,11 @@ from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.baselines import baseline, converted, until_end
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy, stopwatch
+from fastdecode_lib.measuring.referee import System, measure, noisy, stopwatch
 from fastdecode_lib.measuring.widths import pass_cost
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import ModelRun, Run, Scale, ThreadedRun, experiment
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
-from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
+from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
 from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
@@ -159,39 +158,32 @@ def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> 
     return [model.encode([text], *direction_of(model)) for text in kept[:number]]
 
 
-def _about(size: Size, seed: int, threads: int, name: str, **more: Any) -> dict[str, Any]:
-    about = provenance(load(name, device="cpu"), threads=threads, seed=seed)
-    return about | {"rounds": size.rounds, "direction": "-".join(DIRECTION), **more}
+def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: str, **about: Any) -> "pd.DataFrame":
+    model = load(name, device="cpu")
+    return table_of(rows, run, model, rounds=size.rounds, direction="-".join(DIRECTION), **about)
 
 
 # ------------------------------------------------------------------------------------------------------ a step, a sentence
 
 
-def steps(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    size: Size | None = None,
-    folder: Path = FOLDER,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> "pd.DataFrame":
     """Milliseconds a step and a sentence, one sentence at a time on one thread, encoder included.
 
     ``ratio``: a system's time a step divided by the compiled engine's in the same precision (float32 for Hugging Face and
     torch), in one run. ``agreement``: outputs equal to the compiled engine's in float32. Raw seconds stand in the provenance.
     """
-    size = size or SIZES[scale]
-    name = model.name if model else SMALL
+    size = size or SIZES[run.scale]
+    name = run.model.name if run.model else SMALL
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, list[float]]] = {}
     tried: dict[str, dict[str, float]] = {}
     missing: dict[str, str] = {}
-    for geometry in geometries(size, name, seed, folder):
+    for geometry in geometries(size, name, run.seed, folder):
         workers: dict[str, Worker] = {}
         for precision in PRECISIONS:
             label = f"ctranslate2 {precision}"
-            worker, times = best_worker(geometry, precision, size.trials, progress)
+            worker, times = best_worker(geometry, precision, size.trials, run.progress)
             tried[f"{geometry.name}, {label}"] = times
             if worker:
                 workers[label] = worker
@@ -203,7 +195,7 @@ def steps(
         systems.append(System("hf float32", baseline("hf", geometry.reference, geometry.constraints, 1)))
         systems += [worker.system(label) for label, worker in workers.items()]
         try:
-            timings = measure(systems, geometry.sources, runs=size.rounds, progress=progress)
+            timings = measure(systems, geometry.sources, runs=size.rounds, progress=run.progress)
         finally:
             for worker in workers.values():
                 worker.close()
@@ -211,13 +203,9 @@ def steps(
         seconds[geometry.name] = {m.name: m.seconds.tolist() for m in timings}
         for m in timings:
             backend = workers[m.name].backend if m.name in workers else ""
-            rows.append(_step_row(geometry, m, times_of, seed) | {"backend": backend, "note": _note(m, times_of)})
-    return with_provenance(
-        rows,
-        _about(
-            size, seed, 1, name, seconds=seconds, backends_milliseconds=tried, missing=missing, sentences=size.sentences
-        ),
-    )
+            rows.append(_step_row(geometry, m, times_of, run.seed) | {"backend": backend, "note": _note(m, times_of)})
+    about = {"seconds": seconds, "backends_milliseconds": tried, "missing": missing, "sentences": size.sentences}
+    return _table(rows, run, size, name, **about)
 
 
 def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement], seed: int) -> dict[str, Any]:
@@ -225,13 +213,12 @@ def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement],
     most = geometry.constraints.limit
     taken, own_taken = (sum(min(len(output) + 1, most) for output in found.outputs) for found in (m, own))
     each, own_each = m.seconds / taken, own.seconds / own_taken
-    median = float(np.median(m.seconds))
     return {
         "name": f"{geometry.name}, {m.name}",
         "geometry": geometry.name,
         "system": m.name,
-        "ms_per_step": 1000 * median / taken,
-        "ms_per_sentence": 1000 * median / len(geometry.sources),
+        "ms_per_step": 1000 * median(m) / taken,
+        "ms_per_sentence": 1000 * median(m) / len(geometry.sources),
         "steps": taken,
         **ratio_of("ratio", each, own_each, seed),
         "agreement": m.agreement(times["compiled float32"]),
@@ -252,7 +239,7 @@ def best_worker(
         return next(iter(workers), None), hopeless
     sources = geometry.sources[: max(2, len(geometry.sources) // 4)]
     timings = measure([w.system(w.backend) for w in workers], sources, runs=trials, progress=progress)
-    times = {m.name: 1000 * float(np.median(m.seconds)) / len(sources) for m in timings}
+    times = {m.name: 1000 * median(m) / len(sources) for m in timings}
     best = min(workers, key=lambda worker: times[worker.backend])
     for worker in workers:
         if worker is not best:
@@ -294,24 +281,17 @@ def workers_of(
 # ------------------------------------------------------------------------------------------------------------------ a pass
 
 
-def pass_costs(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    size: Size | None = None,
-    folder: Path = FOLDER,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> "pd.DataFrame":
     """Cost of a pass over w new positions, in passes over one: network and projection, each engine and precision."""
-    size = size or SIZES[scale]
-    name = model.name if model else SMALL
+    size = size or SIZES[run.scale]
+    name = run.model.name if run.model else SMALL
     rows: list[dict[str, Any]] = []
     seconds: dict[str, list[list[float]]] = {}
-    for geometry in geometries(size, name, seed, folder):
+    for geometry in geometries(size, name, run.seed, folder):
         for label, loaded in geometry.models.items():
             timings = pass_cost(
-                loaded.network, WIDTHS, steps=geometry.passes, rounds=size.rounds, seed=seed, progress=progress
+                loaded.network, WIDTHS, steps=geometry.passes, rounds=size.rounds, seed=run.seed, progress=run.progress
             )
             seconds[f"{geometry.name}, {label}"] = [m.seconds.tolist() for m in timings]
             for width, m in zip(WIDTHS, timings, strict=True):
@@ -321,37 +301,29 @@ def pass_costs(
                         "geometry": geometry.name,
                         "system": label,
                         "width": width,
-                        **ratio_of("cost", m.seconds, timings[0].seconds, seed),
-                        "milliseconds": 1000 * float(np.median(m.seconds)) / geometry.passes,
+                        **ratio_of("cost", m.seconds, timings[0].seconds, run.seed),
+                        "milliseconds": 1000 * median(m) / geometry.passes,
                         "note": "noisy" if noisy(m, timings[0]) else "",
                     }
                 )
-    return with_provenance(rows, _about(size, seed, 1, name, seconds=seconds, passes=size.passes))
+    return _table(rows, run, size, name, seconds=seconds, passes=size.passes)
 
 
 # ------------------------------------------------------------------------------------------------------------ many sentences
 
 
-def throughput(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    size: Size | None = None,
-    data: str | None = None,
-    threads: int = 2,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def throughput(run: ThreadedRun, *, size: Size | None = None) -> "pd.DataFrame":
     """Sentences a second of many, greedily, each system at its best size of batches, found first.
 
     Ours is timed from ids to ids, as CTranslate2 is: neither includes the tokenizer. ``ratio``: a system's time divided by
     the compiled engine's in the same precision. ``agreement``: outputs equal to those of the compiled engine in float32, one
     sentence at a time on one thread.
     """
-    size = size or SIZES[scale]
-    name = model.name if model else SMALL
-    geometry = next(geometries(size, name, seed))
-    texts, which = many_sentences(scale, data, size.many)
+    size = size or SIZES[run.scale]
+    name = run.model.name if run.model else SMALL
+    geometry = next(geometries(size, name, run.seed))
+    texts, which = many_sentences(run.scale, run.data, size.many)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     everything = geometry.reference.encode(texts, *direction_of(geometry.reference))
     alone = _ours("alone", sessions["compiled float32"], 1, 1).decode(everything)
@@ -363,40 +335,32 @@ def throughput(
     try:
         for precision in PRECISIONS:
             label = f"compiled {precision}"
-            systems = {batch: _ours(label, sessions[label], batch, threads) for batch in size.batches}
-            timings = measure(list(systems.values()), [everything], runs=1, progress=progress)
-            tried[label] = {str(batch): _median(m) for batch, m in zip(systems, timings, strict=True)}
+            systems = {batch: _ours(label, sessions[label], batch, run.threads) for batch in size.batches}
+            timings = measure(list(systems.values()), [everything], runs=1, progress=run.progress)
+            tried[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
             chosen.append(systems[batches[label]])
             label = f"ctranslate2 {precision}"
-            workers, _ = workers_of(geometry, precision, threads, first=not size.trials)
+            workers, _ = workers_of(geometry, precision, run.threads, first=not size.trials)
             started += workers
             offers = [(worker, batch) for worker in workers for batch in size.batches]
             if offers:
-                timings = measure([_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=progress)
+                timings = measure(
+                    [_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=run.progress
+                )
                 tried[label] = {
-                    f"{worker.backend}, {batch}": _median(m) for (worker, batch), m in zip(offers, timings, strict=True)
+                    f"{worker.backend}, {batch}": median(m) for (worker, batch), m in zip(offers, timings, strict=True)
                 }
-                fastest, batches[label] = offers[int(np.argmin([_median(m) for m in timings]))]
+                fastest, batches[label] = offers[int(np.argmin([median(m) for m in timings]))]
                 backends[label] = fastest.backend
                 chosen.append(_theirs(label, fastest, batches[label]))
-        timings = measure(chosen, [everything], runs=size.rounds, progress=progress)
+        timings = measure(chosen, [everything], runs=size.rounds, progress=run.progress)
     finally:
         for worker in started:
             worker.close()
-    return with_provenance(
-        list(_rates(timings, alone, len(texts), batches, backends, threads, seed)),
-        _about(
-            size,
-            seed,
-            threads,
-            name,
-            seconds={m.name: m.seconds.tolist() for m in timings},
-            search_seconds=tried,
-            sentences=len(texts),
-            set=which,
-        ),
-    )
+    rows = _rates(timings, alone, len(texts), batches, backends, run.threads, run.seed)
+    seconds = {m.name: m.seconds.tolist() for m in timings}
+    return _table(rows, run, size, name, seconds=seconds, search_seconds=tried, sentences=len(texts), set=which)
 
 
 def _rates(
@@ -412,24 +376,16 @@ def _rates(
     times = {m.name: m for m in timings}
     for m in timings:
         compiled = times[f"compiled {m.name.split()[-1]}"]
-        low, high = bootstrap_ratio(m.seconds, compiled.seconds, seed)
         yield {
             "name": m.name,
-            "sentences_per_second": sentences / _median(m),
+            "sentences_per_second": sentences / median(m),
             "batch": batches[m.name],
             "threads": threads,
-            "ratio": _median(m) / _median(compiled),
-            "ratio_low": low,
-            "ratio_high": high,
+            **ratio_of("ratio", m.seconds, compiled.seconds, seed),
             "agreement": _agreement(m.outputs[0], alone),
             "backend": backends.get(m.name, ""),
             "note": _note(m, times),
         }
-
-
-def _median(m: Measurement) -> float:
-    """Median seconds of a measurement."""
-    return float(np.median(m.seconds))
 
 
 def _ours(label: str, session: Session, batch: int, threads: int) -> System:
@@ -487,7 +443,8 @@ sys.exit(f"imported: {late}" if late else 0)
 """
 
 
-def start_up(scale: Scale = Scale.LAPTOP, *, size: Size | None = None, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def start_up(run: Run, *, size: Size | None = None) -> "pd.DataFrame":
     """Seconds of a fresh process that loads the bundled model and translates a sentence, kernels being cached.
 
     Raises
@@ -495,12 +452,10 @@ def start_up(scale: Scale = Scale.LAPTOP, *, size: Size | None = None, progress:
     RuntimeError
         If it imports torch or transformers, or fails.
     """
-    import pandas as pd
-
-    size = size or SIZES[scale]
+    size = size or SIZES[run.scale]
     nothing = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
 
-    def run(code: str) -> Callable[[Source], tuple[int, ...]]:
+    def process(code: str) -> Callable[[Source], tuple[int, ...]]:
         def decode(_: Source) -> tuple[int, ...]:
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
             if done.returncode:
@@ -509,8 +464,10 @@ def start_up(scale: Scale = Scale.LAPTOP, *, size: Size | None = None, progress:
 
         return decode
 
-    systems = [System("load and first translation", run(FIRST_TRANSLATION)), System("Python alone", run("pass"))]
-    timings = measure(systems, [nothing], runs=size.starts, progress=progress)
-    frame = pd.DataFrame([{"name": m.name, "seconds": float(np.median(m.seconds))} for m in timings])
-    frame.attrs["provenance"] = provenance() | {"seconds": {m.name: m.seconds.tolist() for m in timings}}
-    return frame
+    systems = [
+        System("load and first translation", process(FIRST_TRANSLATION)),
+        System("Python alone", process("pass")),
+    ]
+    timings = measure(systems, [nothing], runs=size.starts, progress=run.progress)
+    rows = [{"name": m.name, "seconds": median(m)} for m in timings]
+    return table_of(rows, run, seconds={m.name: m.seconds.tolist() for m in timings})

@@ -10,7 +10,6 @@ from fastdecode_lib.papers.sharp_models.conclusion import CITATION, CONCLUSION, 
 if TYPE_CHECKING:
     import pandas as pd
 
-STEM = "sharp_models"
 FEW_ROWS = (1, 2, 3, 4, 6, 8)
 """Rows of a product that the table of figure 1 shows."""
 
@@ -28,10 +27,8 @@ def by_precision(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 EXPERIMENTS = (
     Experiment(
-        STEM,
-        "table1",
-        "Table 1: speed after each optimisation",
         ladder.table1,
+        "Table 1: speed after each optimisation",
         columns(
             Column("set", "model"),
             Column("name", "stage"),
@@ -44,10 +41,8 @@ EXPERIMENTS = (
         "trained model, and merged states (in the paper 8%) nothing sure with either.",
     ),
     Experiment(
-        STEM,
-        "table2",
-        "Table 2: quality and speed of the systems",
         quality.table2,
+        "Table 2: quality and speed of the systems",
         columns(
             Column("name", "system"),
             "bleu",
@@ -65,30 +60,24 @@ EXPERIMENTS = (
         "rough.",
     ),
     Experiment(
-        STEM,
-        "figure1",
-        "Figure 1: products of a few rows, beside torch's library",
         ladder.figure1,
+        "Figure 1: products of a few rows, beside torch's library",
         arrange=few_rows,
         note="Times the library's speed. The paper: 2 to 3 for its 16 bits at 2 to 8 rows. It prints neither the size of its "
         "matrix (ours is 3,072 x 1,024) nor values.",
         chart=Chart("batch", "speedup", y_title="time of the library / time", reference=1.0),
     ),
-    Experiment(STEM, "quality", "Quality of the trained systems", quality.quality, counted=True),
+    Experiment(quality.quality, "Quality of the trained systems", counted=True),
     Experiment(
-        STEM,
-        "unique_states",
-        "Shared states of a beam",
         ladder.unique_states,
+        "Shared states of a beam",
         columns("beam", Column("unique", "distinct states"), Column("paper_unique", "paper, about")),
         chart=Chart("beam", "unique", group="set", y_title="share of distinct states"),
         counted=True,
     ),
     Experiment(
-        STEM,
-        "coverage",
-        "Coverage and memory of tables of frequent words",
         ladder.coverage,
+        "Coverage and memory of tables of frequent words",
         columns(
             Column("words", "words of the table"),
             Column("source_coverage", "source tokens covered"),
@@ -101,17 +90,13 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "layers",
-        "A fully-connected layer beside a recurrent one",
         ladder.layers,
+        "A fully-connected layer beside a recurrent one",
         columns(Column("name", "products of six rows"), "cost paper_cost"),
     ),
     Experiment(
-        STEM,
-        "training_cost",
-        "Forward and backward through S1, S4 and S7",
         ladder.training_cost,
+        "Forward and backward through S1, S4 and S7",
         columns(
             Column("name", "system"),
             "milliseconds",
@@ -120,10 +105,8 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        STEM,
-        "engines",
-        "The compiled engine against torch, token for token",
         fidelity.engines,
+        "The compiled engine against torch, token for token",
         columns(
             Column("name", "direction"),
             "set",
@@ -134,10 +117,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "precisions",
-        "Outputs and quality in 16 and 8 bits",
         fidelity.precisions,
+        "Outputs and quality in 16 and 8 bits",
         columns(
             "precision",
             Column("agreement", "same outputs as float32"),
@@ -151,10 +132,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "steps",
-        "Time of a step and of a sentence on every engine",
         engines.steps,
+        "Time of a step and of a sentence on every engine",
         columns(
             "geometry system",
             Column("ms_per_step", "ms a step"),
@@ -166,19 +145,15 @@ EXPERIMENTS = (
         "sources to a forced length.",
     ),
     Experiment(
-        STEM,
-        "pass_costs",
-        "Cost of a pass against its width, every engine",
         engines.pass_costs,
+        "Cost of a pass against its width, every engine",
         arrange=pivoted("name", "width", "cost", "width "),
         note="In passes over one position.",
         chart=Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0, log_x=True),
     ),
     Experiment(
-        STEM,
-        "throughput",
-        "Sentences a second of many",
         engines.throughput,
+        "Sentences a second of many",
         columns(Column("name", "system"), "sentences_per_second batch threads", Column("ratio", "its time over ours")),
         note="1,000 sentences of the dev split in batches of like length, English to German, each system with its own best batch "
         "size. At these rates a million such sentences would take 77 minutes of one core in float32 and 55 in int8 (CTranslate2: "
@@ -186,15 +161,13 @@ EXPERIMENTS = (
         "`--scheduler ADDRESS` for a dask cluster, decodes so.",
     ),
     Experiment(
-        STEM,
-        "start_up",
-        "A fresh process until its first translation",
         engines.start_up,
+        "A fresh process until its first translation",
         columns(Column("name", "until"), "seconds"),
     ),
 )
 PAPER = Paper(
-    STEM,
+    "sharp_models",
     "05_sharp_models",
     "sharp models on dull hardware",
     EXPERIMENTS,

@@ -8,10 +8,9 @@ import numpy as np
 from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
 from fastdecode_lib.measuring.comparing import largest_margin
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.quality import quality, signatures
-from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.measuring.quality import quality, same_share, signatures
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment
+from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.papers.sharp_models.engines import SMALL
 from fastdecode_lib.text.corpus import DIRECTIONS, CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
@@ -24,25 +23,19 @@ NUMBERS = {Scale.TINY: 4, Scale.LAPTOP: 1000, Scale.PAPER: 100_000}
 """Sentences of a direction, at most."""
 
 
-def engines(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    data: str | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def engines(run: ModelRun) -> "pd.DataFrame":
     """The compiled engine in float32 against torch: sentences whose greedy outputs are equal token for token.
 
     ``largest_margin``: how far apart torch's two best tokens stand where an output first differs, at most; 0 where none does.
     Rounding alone makes it tiny.
     """
-    ours, torch = _loaded(model, engine="compiled"), _loaded(model, engine="torch")
+    ours, torch = _loaded(run.model, engine="compiled"), _loaded(run.model, engine="torch")
     rows = []
-    for direction, which, pairs in _sets(ours, scale, data, ("own", "dev"), seed):
+    for direction, which, pairs in _sets(ours, run, ("own", "dev")):
         sessions = [Session.of(loaded, *direction, "greedy") for loaded in (ours, torch)]
         texts = [text for text, _ in pairs]
-        outputs = [_tokens(session.decode(texts, progress=progress)) for session in sessions]
+        outputs = [_tokens(session.decode(texts, progress=run.progress)) for session in sessions]
         differ = [i for i, (a, b) in enumerate(zip(*outputs, strict=True)) if a != b]
         sources = [torch.encode([texts[i]], *direction) for i in differ]
         rows.append(
@@ -56,25 +49,19 @@ def engines(
                 "largest_margin": largest_margin(sessions[1], sessions[0], sources),
             }
         )
-    return with_provenance(rows, provenance(ours, seed=seed) | {"against": "torch float32"})
+    return table_of(rows, run, ours, against="torch float32")
 
 
-def precisions(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    model: TranslationModel | None = None,
-    data: str | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def precisions(run: ModelRun) -> "pd.DataFrame":
     """int16 and int8 against float32: outputs that are equal, and how BLEU and chrF change."""
-    models = {precision: _loaded(model, engine="compiled", precision=precision) for precision in PRECISIONS}
+    models = {precision: _loaded(run.model, engine="compiled", precision=precision) for precision in PRECISIONS}
     rows: list[dict[str, Any]] = []
     first = models["float32"]
-    for direction, which, pairs in _sets(first, scale, data, ("test",), seed):
+    for direction, which, pairs in _sets(first, run, ("test",)):
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         for precision, loaded in models.items():
-            found = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=progress))
+            found = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=run.progress))
             bleu, chrf = quality(loaded.texts(texts, found), references)
             if precision == "float32":
                 exact, exact_bleu, exact_chrf = found, bleu, chrf
@@ -85,7 +72,7 @@ def precisions(
                     "precision": precision,
                     "set": which,
                     "sentences": len(texts),
-                    "agreement": float(np.mean([a == b for a, b in zip(found, exact, strict=True)])),
+                    "agreement": same_share(found, exact),
                     "bleu": bleu,
                     "bleu_change": bleu - exact_bleu,
                     "chrf": chrf,
@@ -93,7 +80,7 @@ def precisions(
                     "output_mb": loaded.exact.memory_bytes / 1e6,
                 }
             )
-    return with_provenance(rows, provenance(first, seed=seed) | signatures())
+    return table_of(rows, run, first, **signatures())
 
 
 def _loaded(model: TranslationModel | None, **options: Any) -> TranslationModel:
@@ -105,23 +92,23 @@ def _tokens(found: Sequence[Hypothesis]) -> list[tuple[int, ...]]:
 
 
 def _sets(
-    model: TranslationModel, scale: Scale, data: str | None, wanted: Sequence[str], seed: int
+    model: TranslationModel, run: CorpusRun, wanted: Sequence[str]
 ) -> list[tuple[tuple[str, str], str, list[Pair]]]:
     """Direction, name and pairs of each set wanted; the project's own sentences where the corpus is not there."""
     found = []
     directions = [direction for direction in DIRECTIONS if direction in model.directions]
-    for direction in directions[: 2 if scale is Scale.TINY else None]:
+    for direction in directions[: 2 if run.tiny else None]:
         sets: dict[str, list[Pair]] = {}
         for which in wanted:
-            if which != "own" and scale is not Scale.TINY:
+            if which != "own" and not run.tiny:
                 try:
-                    pairs = Tatoeba(corpus_folder(data)).pairs(which, *direction)
+                    pairs = Tatoeba(corpus_folder(run.data)).pairs(which, *direction)
                 except CorpusNotFound:
                     which = "own"
                 else:
-                    order = np.random.default_rng(seed).permutation(len(pairs))  # the file is sorted by length
-                    sets[which] = [pairs[i] for i in order[: NUMBERS[scale]]]
+                    order = np.random.default_rng(run.seed).permutation(len(pairs))  # the file is sorted by length
+                    sets[which] = [pairs[i] for i in order[: NUMBERS[run.scale]]]
                     continue
-            sets["own"] = own_pairs(*direction)[: NUMBERS[scale]]
+            sets["own"] = own_pairs(*direction)[: NUMBERS[run.scale]]
         found += [(direction, which, pairs) for which, pairs in sets.items()]
     return found

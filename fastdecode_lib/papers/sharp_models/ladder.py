@@ -23,12 +23,11 @@ from fastdecode_lib.kernels.matrices import Matrix, Precision
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import until_end
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure, noisy
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
+from fastdecode_lib.papers.run import ModelRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
@@ -99,14 +98,8 @@ GEOMETRIES = {
 }
 
 
-def table1(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    seed: int = 0,
-    model: TranslationModel | str = MODEL,
-    data: str | None = None,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def table1(run: ModelRun) -> "pd.DataFrame":
     """Table 1: words a second after each speed-up, at the paper's geometry and with a trained model.
 
     ``factor`` is the baseline's time over the stage's; ``agreement`` the share of sentences whose output equals the
@@ -114,34 +107,32 @@ def table1(
     over lengths). The trained model is timed on some of its sentences, evenly from short ones to long, and compared on all. Rows
     of kind *beyond* are not the paper's.
     """
-    geometry = GEOMETRIES[scale]
+    geometry = GEOMETRIES[run.scale]
     stages = ladder(embeddings=8_000 if geometry.size == "paper" else 200) | BEYOND
-    random = _RandomWords(geometry, seed)
+    random = _RandomWords(geometry, run.seed)
     shape = random.shape("S1")
     systems = {name: random.system(name, random.network(shape, speedups)) for name, speedups in stages.items()}
-    timings = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=progress)
-    rows = _ladder_rows("paper geometry, random weights", timings, geometry.target, seed)
+    timings = measure(list(systems.values()), random.sources, runs=geometry.rounds, progress=run.progress)
+    rows = _ladder_rows("paper geometry, random weights", timings, geometry.target, run.seed)
     seconds = {"random": {m.name: m.seconds.tolist() for m in timings}}
 
-    trained = Trained.find(model)
-    sources, where = trained.held_out(data, geometry.held_out)
+    trained = Trained.find(run.model or MODEL)
+    sources, where = trained.held_out(run.data, geometry.held_out)
     systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
-    timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=progress)
-    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", timings, None, seed)
+    timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=run.progress)
+    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", timings, None, run.seed)
     seconds["trained"] = {m.name: m.seconds.tolist() for m in timings}
-    same = trained.identity(stages, sources, progress)
+    same = trained.identity(stages, sources, run.progress)
     rows[len(timings) :] = [row | same[row["name"]] for row in rows[len(timings) :]]
-    return with_provenance(
+    return table_of(
         rows,
-        provenance(threads=1, seed=seed)
-        | {
-            "seconds": seconds,
-            "beam": 6,
-            "delta": 3.0,
-            "candidates": random.candidates,
-            "geometry": geometry.__dict__,
-            "fingerprint": trained.checkpoint.fingerprint,
-        },
+        run,
+        seconds=seconds,
+        beam=6,
+        delta=3.0,
+        candidates=random.candidates,
+        geometry=geometry.__dict__,
+        fingerprint=trained.checkpoint.fingerprint,
     )
 
 
@@ -154,7 +145,7 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
             {
                 "name": m.name,
                 "set": where,
-                "words_per_second": total / float(np.median(m.seconds)),
+                "words_per_second": total / median(m),
                 **ratio_of("factor", baseline.seconds, m.seconds, seed),
                 "agreement": m.agreement(baseline),
                 "paper_words_per_second": printed[0] if printed else None,
@@ -166,18 +157,19 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
     return rows
 
 
-def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False) -> "pd.DataFrame":
+@experiment
+def speeds(run: Run) -> "pd.DataFrame":
     """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, beside the paper's."""
-    geometry = GEOMETRIES[scale]
-    random = _RandomWords(geometry, seed)
+    geometry = GEOMETRIES[run.scale]
+    random = _RandomWords(geometry, run.seed)
     chosen = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
     seconds: dict[str, list[float]] = {}
     rows = []
     networks: dict[str, Any] = {name: random.network(random.shape(name), chosen) for name in SYSTEMS}
-    several = [random.network(random.shape("S4"), chosen, seed + number) for number in range(3)]
+    several = [random.network(random.shape("S4"), chosen, run.seed + number) for number in range(3)]
     networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
-    timings = measure(systems, random.sources, runs=geometry.rounds, progress=progress)
+    timings = measure(systems, random.sources, runs=geometry.rounds, progress=run.progress)
     first, s1 = timings[0], devlin_2017.TABLE_2["S1"][1]
     for m in timings:
         printed = devlin_2017.TABLE_2[m.name][1]
@@ -185,29 +177,28 @@ def speeds(scale: Scale = Scale.LAPTOP, *, seed: int = 0, progress: bool = False
         rows.append(
             {
                 "name": m.name,
-                "words_per_second": geometry.target * len(random.sources) / float(np.median(m.seconds)),
-                **ratio_of("speed_over_s1", first.seconds, m.seconds, seed),
+                "words_per_second": geometry.target * len(random.sources) / median(m),
+                **ratio_of("speed_over_s1", first.seconds, m.seconds, run.seed),
                 "distinct_states": random.distinct_states(networks[m.name]),
                 "paper_words_per_second": printed,
                 "paper_speed_over_s1": printed / s1 if printed and s1 else None,
                 "note": "noisy" if noisy(first, m) else "",
             }
         )
-    return with_provenance(
-        rows,
-        provenance(threads=1, seed=seed)
-        | {"seconds": seconds, "beam": 6, "delta": 3.0, "candidates": random.candidates, "geometry": geometry.__dict__},
+    return table_of(
+        rows, run, seconds=seconds, beam=6, delta=3.0, candidates=random.candidates, geometry=geometry.__dict__
     )
 
 
-def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure1(run: Run) -> "pd.DataFrame":
     """Figure 1: time of a product of 1 to 8 rows with a weight of 3,072 x 1,024, as a ratio to torch's library (MKL).
 
     The paper compares its 16-bit integers with MKL on AVX2; its matrix and the values on its axis are not known.
     """
-    geometry = GEOMETRIES[scale]
+    geometry = GEOMETRIES[run.scale]
     outputs, columns = (3_072, 1_024) if geometry.size == "paper" else (96, 64)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(run.seed)
     weight = random.uniform(-1, 1, (outputs, columns)).astype(np.float32)
     precisions: tuple[Precision, ...] = ("float32", "int16", "int8")
     products: dict[str, Any] = {
@@ -231,24 +222,21 @@ def figure1(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
                     "name": name,
                     "batch": batch,
                     "microseconds": 1e6 * float(np.median(times)),
-                    **ratio_of("speedup", library, times, seed),
+                    **ratio_of("speedup", library, times, run.seed),
                     "paper_speedup_low": low_paper,
                     "paper_speedup_high": high_paper,
                     "kind": "measured",
                 }
             )
-    return with_provenance(
-        rows,
-        provenance(threads=1, seed=seed)
-        | {"seconds": seconds, "shape": [outputs, columns], "repeats": geometry.repeats},
-    )
+    return table_of(rows, run, seconds=seconds, shape=[outputs, columns], repeats=geometry.repeats)
 
 
-def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def layers(run: Run) -> "pd.DataFrame":
     """Section 5: the cost of a fully-connected layer beside a GRU's and an LSTM's of the same width, for six rows."""
-    geometry = GEOMETRIES[scale]
+    geometry = GEOMETRIES[run.scale]
     width = 1_024 if geometry.size == "paper" else 64
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(run.seed)
     x = random.uniform(-1, 1, (6, width)).astype(np.float32)
     rows = []
     for precision in ("float32", "int16", "int8"):
@@ -263,18 +251,15 @@ def layers(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
         }
         timings = _interleaved(calls, geometry.repeats, together=TOGETHER)
         for name, paper in (("GRU", devlin_2017.LAYER), ("LSTM", 1 / 8)):
-            low, high = bootstrap_ratio(timings["fully connected"], timings[name], seed)
             rows.append(
                 {
                     "name": f"fully connected over {name}, {precision}",
-                    "cost": float(np.median(timings["fully connected"]) / np.median(timings[name])),
-                    "cost_low": low,
-                    "cost_high": high,
+                    **ratio_of("cost", timings["fully connected"], timings[name], run.seed),
                     "multiply_adds": paper,
                     "paper_cost": paper,
                 }
             )
-    return with_provenance(rows, provenance(threads=1, seed=seed) | {"width": width, "rows": 6})
+    return table_of(rows, run, width=width, rows=6)
 
 
 def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
@@ -283,12 +268,11 @@ def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
     of_state(x)
 
 
-def unique_states(
-    scale: Scale = Scale.LAPTOP, *, seed: int = 0, model: TranslationModel | str = MODEL, data: str | None = None
-) -> "pd.DataFrame":
+@experiment
+def unique_states(run: ModelRun) -> "pd.DataFrame":
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
-    geometry, trained = GEOMETRIES[scale], Trained.find(model)
-    sources, where = trained.held_out(data, min(geometry.held_out, 200))
+    geometry, trained = GEOMETRIES[run.scale], Trained.find(run.model or MODEL)
+    sources, where = trained.held_out(run.data, min(geometry.held_out, 200))
     rows = []
     for size in (2, 4, 6, 8, 12):
         network = trained.network(FASTEST)
@@ -302,17 +286,17 @@ def unique_states(
                 "set": where,
             }
         )
-    return with_provenance(rows, provenance(threads=1, seed=seed) | {"fingerprint": trained.checkpoint.fingerprint})
+    return table_of(rows, run, fingerprint=trained.checkpoint.fingerprint)
 
 
-def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MODEL) -> "pd.DataFrame":
+@experiment
+def coverage(run: ModelRun) -> "pd.DataFrame":
     """Section 4.2: tokens covered by tables of the most frequent words, and the memory of the tables.
 
     Coverage is counted on the words of our training text; memory is that of the paper's S1: V x for the gates of both
     directions of the source, for the gates of the target and for its attention.
     """
-    del scale
-    trained = Trained.find(model)
+    trained = Trained.find(run.model or MODEL)
     shape = system("S1", "paper")
     columns = 2 * shape.gates * shape.source_width + shape.gates * shape.width + shape.attention
     rows = []
@@ -333,22 +317,23 @@ def coverage(scale: Scale = Scale.LAPTOP, *, model: TranslationModel | str = MOD
                 "paper_saved_memory": 0.9 if words == 8_000 else None,
             }
         )
-    return with_provenance(rows, provenance() | {"fingerprint": trained.checkpoint.fingerprint})
+    return table_of(rows, run, fingerprint=trained.checkpoint.fingerprint)
 
 
-def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def training_cost(run: Run) -> "pd.DataFrame":
     """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
     import torch
 
     from fastdecode_lib.models.recurrent import Network, first_weights
 
-    geometry = GEOMETRIES[scale]
+    geometry = GEOMETRIES[run.scale]
     batch, length = (96, 14) if geometry.size == "paper" else (4, 5)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(run.seed)
     calls = {}
     for name in ("S1", "S4", "S7"):
         shape = system(name, "small", source_vocabulary=8_000, vocabulary=8_000)
-        weights = {key: value.requires_grad_() for key, value in first_weights(shape, seed).items()}
+        weights = {key: value.requires_grad_() for key, value in first_weights(shape, run.seed).items()}
         ids = torch.from_numpy(random.integers(3, 8_000, (batch, length)))
 
         def update(shape: RecurrentShape = shape, weights: Any = weights, ids: Any = ids) -> None:
@@ -368,11 +353,11 @@ def training_cost(scale: Scale = Scale.LAPTOP, *, seed: int = 0) -> "pd.DataFram
             {
                 "name": name,
                 "milliseconds": 1e3 * float(np.median(times)),
-                **ratio_of("time_over_s4", times, timings["S4"], seed),
+                **ratio_of("time_over_s4", times, timings["S4"], run.seed),
                 "paper_time_over_s4": devlin_2017.TRAINING if name == "S7" else None,
             }
         )
-    return with_provenance(rows, provenance(threads=1, seed=seed) | {"batch": batch, "words": length, "size": "small"})
+    return table_of(rows, run, batch=batch, words=length, size="small")
 
 
 def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.models.compiled_recurrent import ladder
-from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
+from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.engines import engines_of
 from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
@@ -46,12 +43,12 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
     for m in found:
         row: dict[str, Any] = {
             "name": m.name,
-            "milliseconds_a_token": 1e3 * float(np.median(m.seconds)) / sum(len(output) + 1 for output in m.outputs),
+            "milliseconds_a_token": 1e3 * median(m) / sum(len(output) + 1 for output in m.outputs),
             **ratio_of("factor", first.seconds, m.seconds),
             "agreement": m.agreement(first),
         }
         rows.append(row | ({"paper_factor": printed[m.name]} if printed else {}))
-    return with_provenance(rows, provenance(threads=1))
+    return table_of(rows)
 
 
 def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":

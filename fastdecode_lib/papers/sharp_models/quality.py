@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
 from fastdecode_lib.core import Projection, drain
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.models.compiled_recurrent import FASTEST
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult, committed
-from fastdecode_lib.papers.shared.rows import with_provenance
+from fastdecode_lib.papers.run import CorpusRun, experiment
+from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
 from fastdecode_lib.projections.average import Average
@@ -25,14 +24,8 @@ MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
 """Networks of the ensembles, of which each takes the first so many."""
 
 
-def quality(
-    scale: Scale = Scale.LAPTOP,
-    *,
-    data: str | None = None,
-    folder: str = "build/train",
-    seed: int = 0,
-    progress: bool = False,
-) -> "pd.DataFrame":
+@experiment
+def quality(run: CorpusRun, *, folder: str = "build/train") -> "pd.DataFrame":
     """BLEU and chrF of every system that is trained, with 95% intervals and paired bootstrap tests against S1.
 
     A system is looked for in `folder`, where ``fastdecode train`` leaves it, and then among the bundled models; one that is
@@ -41,52 +34,49 @@ def quality(
     """
     from tqdm.auto import tqdm
 
-    geometry = GEOMETRIES[scale]
+    geometry = GEOMETRIES[run.scale]
     found = {preset: trained for preset in NAMES if (trained := _find(preset, folder)) is not None}
-    pairs, where = held_out_pairs(("en", "fr"), data, geometry.held_out if scale is Scale.TINY else 10**9)
+    pairs, where = held_out_pairs(("en", "fr"), run.data, geometry.held_out if run.tiny else 10**9)
     teams = {NAMES[preset]: [preset] for preset in NAMES} | {
         name: list(MEMBERS[:number]) for name, number in ENSEMBLES.items()
     }
     outputs = {}
-    for name, members in tqdm(teams.items(), unit="system", disable=not progress):
+    for name, members in tqdm(teams.items(), unit="system", disable=not run.progress):
         if all(member in found for member in members):
             outputs[name] = _translated([found[member] for member in members], [a for a, _ in pairs])
-    samples = 100 if scale is Scale.TINY else 1_000
-    scores = paired_quality(outputs, [b for _, b in pairs], "S1", seed, samples)
+    samples = 100 if run.tiny else 1_000
+    scores = paired_quality(outputs, [b for _, b in pairs], "S1", run.seed, samples)
     rows = []
     for name, members in teams.items():
         missing = [member for member in members if member not in found]
         gap = f"not trained: fastdecode train {' '.join(missing)} --data DIR" if missing else None
         printed = devlin_2017.TABLE_2.get(name, (None, None))
         rows.append({"name": name, **scores.get(name, {}), "paper_bleu": printed[0], "gap": gap})
-    return with_provenance(
+    return table_of(
         rows,
-        provenance(threads=1, seed=seed)
-        | signatures()
-        | {
-            "sentences": len(pairs),
-            "set": where,
-            "beam": 6,
-            "delta": 3.0,
-            "fingerprints": {preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
-            "updates": {preset: PRESETS[preset].updates for preset in found},
-        },
+        run,
+        **signatures(),
+        sentences=len(pairs),
+        set=where,
+        beam=6,
+        delta=3.0,
+        fingerprints={preset: trained.checkpoint.fingerprint for preset, trained in found.items()},
+        updates={preset: PRESETS[preset].updates for preset in found},
     )
 
 
-def table2(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table2(run: CorpusRun) -> "pd.DataFrame":
     """Table 2: quality of the trained systems at a quarter of the paper's widths, and speed at its geometry.
 
     Quality comes from the committed result of `quality` where this machine has not trained the systems.
     """
     import pandas as pd
 
-    fast = speeds(scale, seed=seed, progress=progress)
-    here = quality(scale, data=data, seed=seed, progress=progress)
+    fast = speeds(run)
+    here = quality(run)
     scoring = here.attrs["provenance"]
-    if scale is not Scale.TINY and here["gap"].notna().any():
+    if not run.tiny and here["gap"].notna().any():
         try:
             here = committed("sharp_models.quality")
             scoring = here.attrs["provenance"]

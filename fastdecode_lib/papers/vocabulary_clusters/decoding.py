@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Projection, Source, drain
+from fastdecode_lib.core import Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, reaching, rival_settings
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
     batches,
+    decoding_system,
     limited,
     pairs_of,
     screen_of,
-    table_of,
+    table_on,
 )
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, spread_over
-from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.words import split_words
 from fastdecode_lib.translation import Session
 
@@ -78,15 +78,15 @@ AMOUNTS = {
 
 
 @cache
-def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple[str, Projection]]:
+def projections(run: CorpusRun) -> Mapping[str, tuple[str, Projection]]:
     """Setting and projection by method, the exact one first, all for one direction of the multilingual model."""
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     end = recorded.loaded.constraints().end
     contexts = recorded.fit.where(direction=DIRECTION)
-    clusters = screen_of(scale, data, DIRECTION, amount.clusters, amount.top, seed)
-    learning = _learning(scale)
+    clusters = screen_of(run, DIRECTION, amount.clusters, amount.top)
+    learning = _learning(run.scale)
     learned, first = (
-        fit_screened(contexts, budget=amount.budget, learning=some, seed=seed, always=end)
+        fit_screened(contexts, budget=amount.budget, learning=some, seed=run.seed, always=end)
         for some in (learning, replace(learning, rounds=1))
     )
     source, target = DIRECTION.split("-")
@@ -104,7 +104,7 @@ def projections(scale: Scale, data: str | None, seed: int) -> Mapping[str, tuple
         "lexical": (LEXICAL, lexical),
     }
     own = replace(recorded, dev=recorded.dev.where(direction=DIRECTION), fit=contexts)
-    settings = rival_settings(own, GRIDS[scale], seed)
+    settings = rival_settings(own, GRIDS[run.scale], run.seed)
     rivals = [method for method in amount.rivals if method != "scann" or importlib.util.find_spec("scann")]
     for method in rivals:
         setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
@@ -116,9 +116,8 @@ def _learning(scale: Scale) -> Learning:
     return Learning(**{"clusters": AMOUNTS[scale].clusters, **GRIDS[scale].learning})
 
 
-def end_to_end(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def end_to_end(run: CorpusRun) -> "pd.DataFrame":
     """Quality, speed and memory of every projection under every decoder.
 
     ``identical`` is the share of outputs that are the exact projection's under the same decoder, ``as_greedy`` that of outputs
@@ -126,22 +125,26 @@ def end_to_end(
     share of the references' rare words that an output has. ``megabytes`` stand beside the model's own output matrix. ``speedup``
     is over the exact projection under the same decoder, ``over_greedy`` over it under greedy decoding; all run in turns.
     """
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    pairs = spread_over(pairs_of(DIRECTION, "single", scale, data), amount.sentences)
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
+    pairs = spread_over(pairs_of(DIRECTION, "single", run), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-    rare = _rare(references, scale, data)
-    rules = limited(recorded, DIRECTION, scale).constraints
-    kinds = projections(scale, data, seed)
+    rare = _rare(references, run)
+    rules = limited(recorded, DIRECTION, run.scale).constraints
+    kinds = projections(run)
     rows: list[dict[str, Any]] = []
     first: dict[str, list[Any]] = {}
     for label, (protocol, spec) in DECODERS.items():
         batch, decoder = PROTOCOLS[protocol][0], registry.decoder(spec)
         parts = list(batches(recorded, texts, DIRECTION, batch))
-        systems = [_system(name, recorded, decoder, projection, rules) for name, (_, projection) in kinds.items()]
+        systems = [
+            decoding_system(name, recorded, decoder, projection, rules) for name, (_, projection) in kinds.items()
+        ]
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
-            systems.append(_system("greedy", recorded, greedy, kinds["exact"][1], rules))
-        timed = measure(systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress)
+            systems.append(decoding_system("greedy", recorded, greedy, kinds["exact"][1], rules))
+        timed = measure(
+            systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
+        )
         exact: list[Any] = []
         for m, one in zip(timed, systems, strict=True):
             if m.name not in kinds:
@@ -169,28 +172,26 @@ def end_to_end(
                     "as_greedy": same_share(outputs, reference),
                     "rare_recall": _recall(translations, references, rare),
                     "rare_words": sum(rare.values()),
-                    **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
+                    **speedup_of(timed[0], m, run.seed),
                     "over_greedy": float(
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
                     "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
-                    "noisy": noisy(timed[0], m),
                     "kind": "measured",
                 }
             )
-    return _learned_table(rows, recorded, scale, seed)
+    return _learned_table(rows, recorded, run)
 
 
-def step_share(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def step_share(run: CorpusRun) -> "pd.DataFrame":
     """Share of the projection in decoding: the time of its calls within decoding, over that of all decoding.
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
     """
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    rules = limited(recorded, DIRECTION, scale).constraints
-    pairs = pairs_of(DIRECTION, "single", scale, data)
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
+    rules = limited(recorded, DIRECTION, run.scale).constraints
+    pairs = pairs_of(DIRECTION, "single", run)
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
         protocol, spec = DECODERS[label]
@@ -198,10 +199,10 @@ def step_share(
         texts = [a for a, _ in spread_over(pairs, max(amount.timed, batch))]
         decoder, parts = registry.decoder(spec), list(batches(recorded, texts, DIRECTION, batch))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
-            _, projection = projections(scale, data, seed)[name]
-            whole = _system("whole", recorded, decoder, projection, rules)
+            _, projection = projections(run)[name]
+            whole = decoding_system("whole", recorded, decoder, projection, rules)
             alone = _watched(recorded, decoder, projection, rules)
-            one, everything = measure([alone, whole], parts, runs=amount.rounds, progress=progress)
+            one, everything = measure([alone, whole], parts, runs=amount.rounds, progress=run.progress)
             share = float(np.median(one.seconds) / np.median(everything.seconds))
             rows.append(
                 {
@@ -214,20 +215,11 @@ def step_share(
                     "kind": "measured",
                 }
             )
-    return _learned_table(rows, recorded, scale, seed)
+    return _learned_table(rows, recorded, run)
 
 
-def _learned_table(frame: "pd.DataFrame", recorded: Situation, scale: Scale, seed: int) -> "pd.DataFrame":
-    frame = table_of(frame, seed, [recorded])
-    frame.attrs["provenance"] |= {"learning": repr(_learning(scale)), "kmeans": FIRST_ROUND}
-    return frame
-
-
-def _system(name: str, recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
-    def decode(part: Source) -> tuple[Any, ...]:
-        return tuple(h.tokens for h in drain(decoder.iterate(recorded.loaded.network, projection, part, rules)))
-
-    return System(name, decode)
+def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusRun) -> "pd.DataFrame":
+    return table_on(rows, run, [recorded], learning=repr(_learning(run.scale)), kmeans=FIRST_ROUND)
 
 
 def _watched(recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
@@ -235,18 +227,18 @@ def _watched(recorded: Situation, decoder: Decoder, projection: Projection, rule
 
     def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
         watched: Any = Watched(projection)
-        decode = _system("projection", recorded, decoder, watched, rules).decode
+        decode = decoding_system("projection", recorded, decoder, watched, rules).decode
         outputs = tuple(decode(part) for part in parts)
         return watched.seconds, outputs
 
     return System("projection", lambda part: (), timed=run)
 
 
-def _rare(references: Sequence[str], scale: Scale, data: str | None) -> Counter[str]:
+def _rare(references: Sequence[str], run: CorpusRun) -> Counter[str]:
     """The rare words of some references, with how often they are there."""
     source, target = DIRECTION.split("-")
-    tiny = scale == Scale.TINY
-    known = own_pairs(source, target) if tiny else Tatoeba(corpus_folder(data)).pairs("train", source, target)
+    tiny = run.tiny
+    known = run.pairs(source, target, "train")
     counts = Counter(word for _, text in known for word in split_words(text, target))
     most = 1 if tiny else RARE
     words = Counter(word for text in references for word in split_words(text, target))

@@ -11,8 +11,6 @@ from fastdecode_lib.papers.vocabulary_clusters.printed import IDENTICAL, INCONSI
 if TYPE_CHECKING:
     import pandas as pd
 
-STEM = "vocabulary_clusters"
-
 
 def sizes_of_sets(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Sentences by direction, the paper's beside ours."""
@@ -74,28 +72,22 @@ DECODED_NOTE = (
 )
 EXPERIMENTS = (
     Experiment(
-        STEM,
-        "figure1",
-        "Figure 1: clusters and active sets at work",
         tables.figure1,
+        "Figure 1: clusters and active sets at work",
         traced=True,
         live=True,
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table1",
-        "Table 1: sentences of the two sets",
         tables.table1,
+        "Table 1: sentences of the two sets",
         columns(Column("name", "direction"), "set_1 set_2 paper_set_1 paper_set_2"),
         arrange=sizes_of_sets,
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table2",
-        "Table 2: active tokens and time of the projection",
         tables.table2,
+        "Table 2: active tokens and time of the projection",
         columns(
             "direction",
             Column("active", "active in the union", share=True),
@@ -111,17 +103,11 @@ EXPERIMENTS = (
         "50 clusters with five labels. The paper's are of a GPU. Scattering the scores over the vocabulary's width, as the paper "
         "does for its softmax, costs a quarter of the speed.",
     ),
+    Experiment(tables.table3, "Table 3: quality and speed on set 1", DECODED, whole_decoding, DECODED_NOTE),
+    Experiment(tables.table4, "Table 4: quality and speed on set 2", DECODED, whole_decoding, DECODED_NOTE),
     Experiment(
-        STEM, "table3", "Table 3: quality and speed on set 1", tables.table3, DECODED, whole_decoding, DECODED_NOTE
-    ),
-    Experiment(
-        STEM, "table4", "Table 4: quality and speed on set 2", tables.table4, DECODED, whole_decoding, DECODED_NOTE
-    ),
-    Experiment(
-        STEM,
-        "table5",
-        "Table 5: memory",
         tables.table5,
+        "Table 5: memory",
         columns(
             Column("name", "direction"),
             Column("output_megabytes", "output matrix, MB"),
@@ -135,10 +121,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "table6",
-        "Table 6: outputs rated side by side",
         tables.table6,
+        "Table 6: outputs rated side by side",
         columns(
             Column("name", "direction"),
             "segments differing identical paper_exact paper_clustered",
@@ -150,10 +134,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "figure2",
-        "Figure 2: largest active share against the number of clusters",
         tables.figure2,
+        "Figure 2: largest active share against the number of clusters",
         columns(Column("group", "contexts of"), "clusters largest_share mean_share paper_largest_share"),
         arrange=largest_sets,
         chart=Chart(
@@ -167,10 +149,8 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "figure3",
-        "Figure 3: speedup against the number of clusters",
         tables.figure3,
+        "Figure 3: speedup against the number of clusters",
         columns(Column("name", "clusters and labels"), Column("speedup", "speedup of all decoding"), "identical"),
         note="German to English, a sentence at a time. No number of clusters is faster than another beyond chance: all score so "
         "few tokens that the rest of decoding is what is left. The more clusters, the smaller their sets, and up to 400 of them "
@@ -178,18 +158,14 @@ EXPERIMENTS = (
         chart=Chart("clusters", "speedup", group="group", reference=1.0, log_x=True),
     ),
     Experiment(
-        STEM,
-        "figure4",
-        "Figure 4: active share of every cluster",
         tables.figure4,
+        "Figure 4: active share of every cluster",
         chart=Chart("cluster", "share", group="group", x_title="cluster, largest first", y_title="active share"),
         counted=True,
     ),
     Experiment(
-        STEM,
-        "step_share",
-        "What part of decoding the projection is",
         decoding.step_share,
+        "What part of decoding the projection is",
         columns(
             Column("name", "protocol, projection"),
             Column("share", "share of the time"),
@@ -198,10 +174,8 @@ EXPERIMENTS = (
         note="English to German.",
     ),
     Experiment(
-        STEM,
-        "end_to_end",
-        "Every projection under every decoder",
         decoding.end_to_end,
+        "Every projection under every decoder",
         columns(
             "decoder",
             Column("method", "projection"),
@@ -218,10 +192,8 @@ EXPERIMENTS = (
         "decoding are in the raw file.",
     ),
     Experiment(
-        STEM,
-        "sharing",
-        "What a union over the batch does to outputs",
         tables.sharing,
+        "What a union over the batch does to outputs",
         columns(
             "direction method",
             Column("together_as_alone", "same output together as alone", share=True),
@@ -232,19 +204,15 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        STEM,
-        "zcode",
-        "Time at the geometry of the paper's models",
         geometry.zcode,
+        "Time at the geometry of the paper's models",
         columns(Column("name", "geometry, method"), "microseconds", Column("speedup", "speedup over numpy")),
         note="A percentage is the active share of a cluster: 2% is that of the largest in the paper's figure 4 with one label, "
         "12.5% that of the largest of 400 in its figure 2. Unions of its batches (table 2) are 6.4% to 16.5%.",
     ),
     Experiment(
-        STEM,
-        "gpu",
-        "Time of the projection on a GPU, where the paper measures it",
         gpu.gpu,
+        "Time of the projection on a GPU, where the paper measures it",
         columns(
             Column("name", "geometry, hidden vectors of a call, system"),
             "active_share",
@@ -256,10 +224,8 @@ EXPERIMENTS = (
         "which nothing is gained.",
     ),
     Experiment(
-        STEM,
-        "lossless",
-        "The lossless projection against the exact one, bit for bit",
         geometry.lossless,
+        "The lossless projection against the exact one, bit for bit",
         columns(
             Column("name", "output matrix"),
             Column("vocabulary", "rows"),
@@ -274,7 +240,7 @@ EXPERIMENTS = (
     ),
 )
 PAPER = Paper(
-    STEM,
+    "vocabulary_clusters",
     "01_vocabulary_clusters",
     "vocabulary projection by clusters and active sets",
     EXPERIMENTS,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.measuring.referee import System, measure, noisy
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import BASELINE, EXACT, numpy_top
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import gap, median, speedup_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
-from fastdecode_lib.papers.vocabulary_clusters.tables import table_of
+from fastdecode_lib.papers.vocabulary_clusters.tables import table_on
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
@@ -76,29 +76,27 @@ def grown(
     return large, bias[rows], hidden @ turn
 
 
-def lossless(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def lossless(run: CorpusRun) -> "pd.DataFrame":
     """Check the lossless projection against the exact one: five best tokens and scores, bit for bit, over many vectors.
 
     ``recorded`` of them are a trained model's own hidden vectors, the others, ``mixed``, lie between two of those.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     rows: list[dict[str, Any]] = []
     used: list[Situation] = []
-    for name, queries in QUERIES[scale].items():
+    for name, queries in QUERIES[run.scale].items():
         try:
-            recorded = situation("multilingual" if name in printed.GEOMETRY else name, scale, data)
+            recorded = situation("multilingual" if name in printed.GEOMETRY else name, run)
         except NoResult as missing:
-            rows.append({"name": name, "kind": "gap", "gap": str(missing)})
+            rows.append({"name": name, **gap(missing)})
             continue
         used.append(recorded)
-        matrix, hidden = _output(name, recorded, scale, seed)
+        matrix, hidden = _output(name, recorded, run)
         quantised, exact = Quantised(matrix), CompiledExact(matrix)
         wrong, rescored, most, asked = 0, 0, 0, 0
-        for part in tqdm(_many(hidden, queries, seed), desc=name, unit="block", disable=not progress):
+        for part in tqdm(_many(hidden, queries, run.seed), desc=name, unit="block", disable=not run.progress):
             best, again = quantised.top_k_counted(part, K)
             wanted = exact.top_k(part, K)
             differ = (best.ids != wanted.ids).any(1) | (best.scores != wanted.scores).any(1)
@@ -118,14 +116,14 @@ def lossless(
                 "kind": "measured",
             }
         )
-    return _grown_told(pd.DataFrame(rows), used, seed)
+    return table_on(rows, run, used, geometry=GROWN)
 
 
-def _output(name: str, recorded: Situation, scale: Scale, seed: int) -> tuple[Matrix, np.ndarray]:
+def _output(name: str, recorded: Situation, run: Run) -> tuple[Matrix, np.ndarray]:
     """The output matrix of a trained model and its recorded vectors, or of one of `printed.GEOMETRY` grown from it."""
     if name in printed.GEOMETRY:
-        vocabulary, width, _ = geometry(name, scale)
-        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, seed)
+        vocabulary, width, _ = geometry(name, run.scale)
+        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, run.seed)
         return Matrix.of(weight, bias), hidden
     return recorded.matrix, arrays(recorded.fit)[0]
 
@@ -141,42 +139,32 @@ def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(share * own + (1 - share) * hidden[random.integers(0, len(hidden), size)])
 
 
-def zcode(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def zcode(run: CorpusRun) -> "pd.DataFrame":
     """Time of one vector's five best tokens at the geometry of Amer et al.'s models, at two active shares of its figures.
 
     Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
     400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. What is
     measured is time: the baseline is numpy's product.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
-    recorded = situation("multilingual", scale, data)
+    recorded = situation("multilingual", run)
     for model in printed.GEOMETRY:
-        vocabulary, width, clusters = geometry(model, scale)
-        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, seed)
-        rows += _zcode_rows(model, weight, bias, hidden, clusters, scale, seed, progress)
-    return _grown_told(pd.DataFrame(rows), [recorded], seed)
+        vocabulary, width, clusters = geometry(model, run.scale)
+        weight, bias, hidden = grown(recorded.weight, recorded.bias, recorded.queries[0], vocabulary, width, run.seed)
+        rows += _zcode_rows(model, weight, bias, hidden, clusters, run)
+    return table_on(rows, run, [recorded], geometry=GROWN)
 
 
 def _zcode_rows(
-    model: str,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    hidden: np.ndarray,
-    clusters: int,
-    scale: Scale,
-    seed: int,
-    progress: bool,
+    model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, clusters: int, run: Run
 ) -> list[dict[str, Any]]:
     import pandas as pd
 
-    random, vocabulary = np.random.default_rng(seed), len(weight)
+    random, vocabulary = np.random.default_rng(run.seed), len(weight)
     matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
     projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}
-    held = 8 if scale == Scale.TINY else 20
+    held = 8 if run.tiny else 20
     """Clusters that have a set of their own in memory; the others are never asked for."""
     points = hidden[np.linspace(0, len(hidden) - 1, clusters).astype(int)]
     for share in (0.02, 0.125):
@@ -193,7 +181,7 @@ def _zcode_rows(
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
     for name, projection in projections.items():
         systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
-    timed = measure(systems, vectors, runs=2 if scale == Scale.TINY else 5, progress=progress)
+    timed = measure(systems, vectors, runs=2 if run.tiny else 5, progress=run.progress)
     rows = []
     for m in timed:
         rows.append(
@@ -201,17 +189,10 @@ def _zcode_rows(
                 "name": f"{model}, {m.name}",
                 "model": model,
                 "method": m.name,
-                "microseconds": 1e6 * float(np.median(m.seconds)) / len(vectors),
-                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
-                "noisy": noisy(timed[0], m),
+                "microseconds": 1e6 * median(m) / len(vectors),
+                **speedup_of(timed[0], m, run.seed),
                 "seconds": m.seconds.tolist(),
                 "kind": "measured",
             }
         )
     return rows
-
-
-def _grown_told(frame: "pd.DataFrame", used: list[Situation], seed: int) -> "pd.DataFrame":
-    frame = table_of(frame, seed, used)
-    frame.attrs["provenance"] |= {"geometry": GROWN}
-    return frame

@@ -1,13 +1,11 @@
 """Times of a screened projection on a GPU (Amer et al., 2022, table 2); one file because it runs on another machine.
 
-``python -m fastdecode_lib.papers.vocabulary_clusters.gpu --json FILE`` measures at the paper's sizes, on the output matrix of the
-bundled model grown to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a
-machine with a GPU needs no corpus. A set holds the tokens that its centroid scores highest. Calls take turns through hidden
+``fastdecode experiment vocabulary_clusters.gpu`` measures at the paper's sizes, on the output matrix of the bundled model grown
+to them (`geometry.grown`) and on hidden vectors of its own decoding of our sentences, so that a machine with a GPU needs no
+corpus; `projection_times` measures at any. A set holds the tokens that its centroid scores highest. Calls take turns through hidden
 vectors and sets that differ, so that a cache holds no more than it would between two steps of decoding.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -17,17 +15,16 @@ import numpy as np
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name, provenance
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import arrays, situation
 from fastdecode_lib.papers.shared.projection_runs import counted
-from fastdecode_lib.papers.shared.rows import ratio_of
+from fastdecode_lib.papers.shared.rows import gap, median, ratio_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.geometry import GROWN, geometry, grown
 from fastdecode_lib.papers.vocabulary_clusters.tables import NAME
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.clustering import empty_sets
 from fastdecode_lib.projections.screens import Screen
-from fastdecode_lib.store import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +124,7 @@ def _rows(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """A row for each system timed at a share; the first two score all tokens, and `read` has the bytes of a call."""
-    dense = min(timings[:2], key=lambda m: float(np.median(m.seconds)))
+    dense = min(timings[:2], key=lambda m: median(m))
     expected = {m.name: m.outputs for m in timings}
     for m in timings:
         seconds = m.seconds / calls
@@ -166,7 +163,7 @@ def _trained(
 
     Centroids are hidden vectors of other sentences.
     """
-    recorded = situation(NAME, Scale.TINY)
+    recorded = situation(NAME, CorpusRun(Scale.TINY))
     (others, _), (vectors, _) = arrays(recorded.fit), recorded.queries
     if clusters > len(others):
         raise ValueError(f"Clusters are at most the {len(others)} hidden vectors recorded: got {clusters}. Use fewer.")
@@ -250,7 +247,8 @@ def _systems(
     return systems, read
 
 
-def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", progress: bool = False) -> "pd.DataFrame":
+@experiment
+def gpu(run: Run, *, device: str = "cuda") -> "pd.DataFrame":
     """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
 
     A machine without a CUDA device gives a single row that says so.
@@ -259,17 +257,16 @@ def gpu(scale: Scale = Scale.LAPTOP, *, seed: int = 0, device: str = "cuda", pro
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():
-        gap = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
-        frame = pd.DataFrame([{"name": "all", "kind": "gap", "gap": gap}])
-        frame.attrs["provenance"] = provenance(threads=1, seed=seed)
-        return frame
-    tiny, parts = scale == Scale.TINY, []
+        missing = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
+        return table_of([{"name": "all", **gap(missing)}], run)
+    tiny, parts = run.tiny, []
     for model in printed.GEOMETRY:
-        vocabulary, width, clusters = geometry(model, scale)
+        vocabulary, width, clusters = geometry(model, run.scale)
         for rows in (1, 4 if tiny else 40):
             part = projection_times(
                 vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
-                "float16" if device.startswith("cuda") else "float32", device, 2 if tiny else 20, seed=seed, progress=progress,
+                "float16" if device.startswith("cuda") else "float32", device, 2 if tiny else 20,
+                seed=run.seed, progress=run.progress,
             )  # fmt: skip
             about = part.attrs["provenance"]
             system = [f"{model}, rows={rows}, {name}" for name in part["name"]]
@@ -288,43 +285,3 @@ def _about(device: str, seed: int) -> dict[str, Any]:
         return about | {"triton": metadata.version("triton")}
     except metadata.PackageNotFoundError:
         return about
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fastdecode_lib.papers.vocabulary_clusters.gpu", description=__doc__
-    )
-    parser.add_argument("--vocabulary", type=int, nargs="+", default=[250_000, 128_000])
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 40], help="hidden vectors of a call")
-    parser.add_argument("--clusters", type=int, default=1300)
-    parser.add_argument("--active-share", type=float, nargs="+", default=SHARES)
-    parser.add_argument("--top", type=int, default=1, help="candidates asked for")
-    parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16", "float32", "float64"))
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", metavar="FILE", help="also write the table there, with every run")
-    options = parser.parse_args(arguments)
-    table: list[dict[str, Any]] = []
-    given = " ".join(sys.argv[1:] if arguments is None else arguments)
-    command = {"command": f"{parser.prog} {given}".strip()}
-    for vocabulary in options.vocabulary:
-        for rows in options.rows:
-            try:
-                frame = projection_times(
-                    vocabulary, options.width, rows, options.clusters, options.active_share, options.dtype,
-                    options.device, options.runs, top=options.top, seed=options.seed, progress=sys.stderr.isatty(),
-                )  # fmt: skip
-            except ValueError as error:
-                parser.error(str(error))
-            print(frame.drop(columns="seconds_each").to_string(index=False, float_format="{:.3g}".format), flush=True)
-            table += [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
-    if options.json:
-        write_table(options.json, table, frame.attrs["provenance"] | command)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,22 +14,21 @@ import numpy as np
 
 from fastdecode_lib import registry
 from fastdecode_lib.contexts.fitting import groups
-from fastdecode_lib.core import Projection, Source, drain
+from fastdecode_lib.core import Decoder, Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share
-from fastdecode_lib.measuring.referee import System, measure, noisy
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import trained
+from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, counted
-from fastdecode_lib.papers.shared.rows import ratio_of, with_provenance
+from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
-from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs, spread_over
+from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
@@ -84,49 +83,46 @@ AMOUNTS = {
 
 
 @cache
-def screen_of(scale: Scale, data: str | None, name: str, clusters: int, top: int, seed: int) -> Screen:
+def screen_of(run: CorpusRun, name: str, clusters: int, top: int) -> Screen:
     """The clusters of a direction, of a target language, or of all."""
-    recorded = situation(NAME, scale, data)
+    recorded = situation(NAME, run)
     for per in ("direction", "target", "all"):
         members = groups(recorded.fit.directions, per).get(name)
         if members:
             contexts = recorded.fit.where(direction=members)
             if top > 1:
-                return with_sets(screen_of(scale, data, name, clusters, 1, seed), contexts, top=top)
+                return with_sets(screen_of(run, name, clusters, 1), contexts, top=top)
             return fit_clustered(
-                contexts, clusters=clusters, top=top, seed=seed, always=recorded.loaded.constraints().end
+                contexts, clusters=clusters, top=top, seed=run.seed, always=recorded.loaded.constraints().end
             )
     raise ValueError(f"Unknown direction: got {name!r}. Recorded are {', '.join(recorded.fit.directions)}.")
 
 
-def pairs_of(direction: str, sentences: str, scale: Scale, data: str | None) -> list[tuple[str, str]]:
+def pairs_of(direction: str, sentences: str, run: CorpusRun) -> list[tuple[str, str]]:
     """Test sentences with their references: ``"single"``, from short ones to long, or ``"joined"``; our own in a tiny run."""
-    source, target = direction.split("-")
-    tiny = scale == Scale.TINY
-    pairs = own_pairs(source, target)[2::3] if tiny else Tatoeba(corpus_folder(data)).pairs("test", source, target)
+    pairs = run.pairs(*direction.split("-"))
+    pairs = pairs[2::3] if run.tiny else pairs
     if sentences == "joined":
         pairs = join_pairs(pairs, seed=0)
-    return spread_over(pairs, AMOUNTS[scale].sentences)
+    return spread_over(pairs, AMOUNTS[run.scale].sentences)
 
 
-def table1(scale: Scale = Scale.LAPTOP, *, data: str | None = None) -> "pd.DataFrame":
+@experiment
+def table1(run: CorpusRun) -> "pd.DataFrame":
     """Table 1: sentences of the two sets."""
     rows: list[dict[str, Any]] = []
-    for direction in situation(NAME, scale, data).fit.directions:
-        sizes = {
-            f"set_{i}": len(pairs_of(direction, kind, scale, data)) for i, kind in enumerate(("single", "joined"), 1)
-        }
+    for direction in situation(NAME, run).fit.directions:
+        sizes = {f"set_{i}": len(pairs_of(direction, kind, run)) for i, kind in enumerate(("single", "joined"), 1)}
         rows.append({"name": direction, **sizes, "kind": "measured"})
     for direction, printed in amer_2022.TABLE_1.items():
         rows.append(
             {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
         )
-    return table_of(rows)
+    return table_on(rows, run)
 
 
-def table2(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table2(run: CorpusRun) -> "pd.DataFrame":
     """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
 
     The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
@@ -134,12 +130,12 @@ def table2(
     too. Scattered are the scores of a union over the vocabulary's width, where the paper takes its softmax. ``rows`` is how many
     a step has on average: 40 at first, and fewer as sentences end.
     """
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
-        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
-        steps = _steps(recorded, direction, scale, data)
+        screen = screen_of(run, direction, amount.clusters, amount.top)
+        many = screen_of(run, direction, amount.paper_clusters, 1)
+        steps = _steps(recorded, direction, run)
         systems = {
             "exact": recorded.loaded.exact,
             "union of the batch": ScreenScorer(screen, recorded.matrix, shared=True),
@@ -149,7 +145,7 @@ def table2(
             "own, the paper's choice": ScreenScorer(many, recorded.matrix),
         }
         stepping = [_step_system(name, projection) for name, projection in systems.items()]
-        timed = measure(stepping, steps, runs=amount.rounds, progress=progress)  # type: ignore[arg-type]
+        timed = measure(stepping, steps, runs=amount.rounds, progress=run.progress)  # type: ignore[arg-type]
         for name, m in zip(systems, timed, strict=True):
             active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
             row = {
@@ -158,10 +154,9 @@ def table2(
                 "method": name,
                 "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
                 "active": float(active.mean() / recorded.matrix.shape[0]),
-                "microseconds": 1e6 * float(np.median(m.seconds)) / len(steps),
-                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
+                "microseconds": 1e6 * median(m) / len(steps),
+                **speedup_of(timed[0], m, run.seed),
                 "rows": float(np.mean([len(h) for h in steps])),
-                "noisy": noisy(timed[0], m),
                 "kind": "measured",
             }
             rows.append(row)
@@ -175,14 +170,14 @@ def table2(
             rows.append(
                 {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
             )
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def _steps(recorded: Situation, direction: str, scale: Scale, data: str | None) -> list[np.ndarray]:
+def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarray]:
     """The hidden vectors of every step of a beam search of 2 over batches of 20."""
-    session = limited(recorded, direction, scale)
+    session = limited(recorded, direction, run.scale)
     captured = Captured(recorded.loaded.exact)
-    texts = [a for a, _ in spread_over(pairs_of(direction, "single", scale, data), AMOUNTS[scale].timed)]
+    texts = [a for a, _ in spread_over(pairs_of(direction, "single", run), AMOUNTS[run.scale].timed)]
     for batch in batches(recorded, texts, direction, 20):
         drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
     return captured.seen
@@ -193,6 +188,15 @@ def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
     limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
     source, target = direction.split("-")
     return Session.of(recorded.loaded, source, target, **limits)
+
+
+def decoding_system(name: str, recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+    """A decoder under a projection, on batches; its output is the tokens of each row."""
+
+    def decode(part: Source) -> tuple[Any, ...]:
+        return tuple(h.tokens for h in drain(decoder.iterate(recorded.loaded.network, projection, part, rules)))
+
+    return System(name, decode)
 
 
 def _step_system(name: str, projection: Projection) -> System:
@@ -210,56 +214,46 @@ def batches(recorded: Situation, texts: Sequence[str], direction: str, size: int
         yield Source(part.ids[:, : int(part.lengths.max())], part.lengths, part.languages)
 
 
-def table3(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table3(run: CorpusRun) -> "pd.DataFrame":
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
-    frame = _decoded("single", tuple(PROTOCOLS), scale, data, seed, progress)
-    return table_of(frame, seed, [situation(NAME, scale, data)])
+    frame = _decoded("single", tuple(PROTOCOLS), run)
+    return table_on(frame, run, [situation(NAME, run)])
 
 
-def table4(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table4(run: CorpusRun) -> "pd.DataFrame":
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
-    frame = _decoded("joined", ("batch 20, beam 2",), scale, data, seed, progress)
-    return table_of(frame, seed, [situation(NAME, scale, data)])
+    frame = _decoded("joined", ("batch 20, beam 2",), run)
+    return table_on(frame, run, [situation(NAME, run)])
 
 
-def _decoded(
-    sentences: str, protocols: Sequence[str], scale: Scale, data: str | None, seed: int, progress: bool
-) -> "pd.DataFrame":
+def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> "pd.DataFrame":
     import pandas as pd
 
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
-        pairs = pairs_of(direction, sentences, scale, data)
+        pairs = pairs_of(direction, sentences, run)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        many = screen_of(scale, data, direction, amount.paper_clusters, 1, seed)
+        screen = screen_of(run, direction, amount.clusters, amount.top)
+        many = screen_of(run, direction, amount.paper_clusters, 1)
         projections: dict[str, Projection] = {
             "exact": recorded.loaded.exact,
             "clustered": ScreenScorer(screen, recorded.matrix),
             "clustered, shared": ScreenScorer(screen, recorded.matrix, shared=True),
             "clustered, the paper's choice": ScreenScorer(many, recorded.matrix),
         }
-        rules = limited(recorded, direction, scale).constraints
+        rules = limited(recorded, direction, run.scale).constraints
         for protocol in protocols:
             batch, beam = PROTOCOLS[protocol]
-            decoder = Beam(size=beam)
-
-            def system(name: str, projection: Projection, decoder: Beam = decoder, rules: Any = rules) -> System:
-                def decode(some: Source) -> tuple[Any, ...]:
-                    run = decoder.iterate(recorded.loaded.network, projection, some, rules)
-                    return tuple(hypothesis.tokens for hypothesis in drain(run))
-
-                return System(name, decode)
-
-            systems = [system(name, projection) for name, projection in projections.items()]
+            systems = [
+                decoding_system(name, recorded, Beam(size=beam), projection, rules)
+                for name, projection in projections.items()
+            ]
             parts = list(batches(recorded, texts, direction, batch))
             timed = measure(
-                systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=progress
+                systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
             )
             exact: list[Any] = []
             for one, m in zip(systems, timed, strict=True):
@@ -276,9 +270,8 @@ def _decoded(
                         "sentences": len(texts),
                         "bleu": bleu,
                         "chrf": chrf,
-                        "identical": float(np.mean([a == b for a, b in zip(outputs, exact, strict=True)])),
-                        **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
-                        "noisy": noisy(timed[0], m),
+                        "identical": same_share(outputs, exact),
+                        **speedup_of(timed[0], m, run.seed),
                         "kind": "measured",
                     }
                 )
@@ -307,12 +300,13 @@ def _printed(sentences: str) -> Iterator[dict[str, Any]]:
                 }
 
 
-def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def table5(run: CorpusRun) -> "pd.DataFrame":
     """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
-        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
+        screen = screen_of(run, direction, amount.clusters, amount.top)
         scorer = ScreenScorer(screen, recorded.matrix)
         lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
         rows.append(
@@ -326,16 +320,17 @@ def table5(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 
         )
     for model, (before, after) in amer_2022.TABLE_5.items():
         rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure2(run: CorpusRun) -> "pd.DataFrame":
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
-    recorded, rows = situation(NAME, scale, data), []
+    recorded, rows = situation(NAME, run), []
     target = SWEPT.split("-")[1]
     for name, what in ((SWEPT, "direction"), (target, "target")):
-        for clusters in AMOUNTS[scale].swept:
-            screen = screen_of(scale, data, name, clusters, 1, seed)
+        for clusters in AMOUNTS[run.scale].swept:
+            screen = screen_of(run, name, clusters, 1)
             shares = screen.sets.sizes / recorded.matrix.shape[0]
             used = np.bincount(screen.assign(_hidden(recorded, SWEPT)), minlength=clusters)
             rows.append(
@@ -359,31 +354,27 @@ def figure2(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
                 "kind": "paper",
             }
         )
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
 def _hidden(recorded: Situation, direction: str) -> np.ndarray:
     return np.concatenate([block.hidden for block in recorded.test.where(direction=direction).blocks()])
 
 
-def figure3(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def figure3(run: CorpusRun) -> "pd.DataFrame":
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
-    rules = limited(recorded, SWEPT, scale).constraints
-    texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", scale, data), amount.timed)]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
+    rules = limited(recorded, SWEPT, run.scale).constraints
+    texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", run), amount.timed)]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
 
-    def system(name: str, projection: Projection) -> System:
-        run = Beam(size=1)
-        return System(name, lambda part: drain(run.iterate(recorded.loaded.network, projection, part, rules))[0].tokens)
-
-    systems = [system("exact", recorded.loaded.exact)]
+    projections: dict[str, Projection] = {"exact": recorded.loaded.exact}
     for clusters, top in settings:
-        screen = screen_of(scale, data, SWEPT, clusters, top, seed)
-        systems.append(system(f"{clusters} clusters, K = {top}", ScreenScorer(screen, recorded.matrix)))
-    timed = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=progress)
+        screen = screen_of(run, SWEPT, clusters, top)
+        projections[f"{clusters} clusters, K = {top}"] = ScreenScorer(screen, recorded.matrix)
+    systems = [decoding_system(name, recorded, Beam(size=1), own, rules) for name, own in projections.items()]
+    timed = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=run.progress)
     rows = []
     for (clusters, top), m in zip(settings, timed[1:], strict=True):
         rows.append(
@@ -391,20 +382,20 @@ def figure3(
                 "name": m.name,
                 "group": f"K = {top}",
                 "clusters": clusters,
-                **ratio_of("speedup", timed[0].seconds, m.seconds, seed),
+                **speedup_of(timed[0], m, run.seed),
                 "identical": m.agreement(timed[0]),
-                "noisy": noisy(timed[0], m),
                 "kind": "measured",
             }
         )
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0) -> "pd.DataFrame":
+@experiment
+def figure4(run: CorpusRun) -> "pd.DataFrame":
     """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
-    recorded, rows = situation(NAME, scale, data), []
+    recorded, rows = situation(NAME, run), []
     for top in (1, 3, 5):
-        sets = screen_of(scale, data, SWEPT, AMOUNTS[scale].clusters, top, seed).sets
+        sets = screen_of(run, SWEPT, AMOUNTS[run.scale].clusters, top).sets
         shares = np.sort(np.diff(sets.offsets))[::-1] / recorded.matrix.shape[0]
         rows += [
             {
@@ -417,19 +408,18 @@ def figure4(scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int =
             }
             for place, share in enumerate(shares)
         ]
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def table6(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def table6(run: CorpusRun) -> "pd.DataFrame":
     """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
-        texts = [a for a, _ in pairs_of(direction, "single", scale, data)]
-        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        session = limited(recorded, direction, scale)
+        texts = [a for a, _ in pairs_of(direction, "single", run)]
+        screen = screen_of(run, direction, amount.clusters, amount.top)
+        session = limited(recorded, direction, run.scale)
         exact, clustered = (
             recorded.loaded.texts(texts, [h.tokens for h in replace(session, projection=projection).decode(texts)])
             for projection in (recorded.loaded.exact, ScreenScorer(screen, recorded.matrix))
@@ -445,24 +435,23 @@ def table6(
     for direction, (before, after, mark) in amer_2022.TABLE_6.items():
         row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
         rows.append(row | {"kind": "paper"})
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def sharing(
-    scale: Scale = Scale.LAPTOP, *, data: str | None = None, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+@experiment
+def sharing(run: CorpusRun) -> "pd.DataFrame":
     """Effect of a union over the batch on outputs: how many change with the other sentences, and with parallel decoding.
 
     Sentences of each direction are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
     is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
     its own set; where a pass shares one, it need not.
     """
-    recorded, amount = situation(NAME, scale, data), AMOUNTS[scale]
+    recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
-        screen = screen_of(scale, data, direction, amount.clusters, amount.top, seed)
-        texts = [a for a, _ in pairs_of(direction, "joined", scale, data)]
-        session = limited(recorded, direction, scale)
+        screen = screen_of(run, direction, amount.clusters, amount.top)
+        texts = [a for a, _ in pairs_of(direction, "joined", run)]
+        session = limited(recorded, direction, run.scale)
         for shared in (False, True):
             own = replace(session, projection=ScreenScorer(screen, recorded.matrix, shared=shared))
             alone = [h.tokens for h in own.decode(texts, batch=1, threads=1)]
@@ -482,10 +471,11 @@ def sharing(
                     "kind": "measured",
                 }
             )
-    return table_of(rows, seed, [recorded])
+    return table_on(rows, run, [recorded])
 
 
-def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
+@experiment
+def figure1(run: Run) -> "pd.DataFrame":
     """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
     session = Session.of(_model(), "en", "de", projection="clustered")
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
@@ -503,14 +493,14 @@ def figure1(scale: Scale = Scale.LAPTOP) -> "pd.DataFrame":
             iteration.slots, iteration.tokens, iteration.cluster, iteration.num_active, strict=True
         )
     ]
-    frame = table_of(rows)
+    frame = table_on(rows, run)
     frame.attrs["traces"] = {"clusters": trace}
     return frame
 
 
-def table_of(rows: Any, seed: int | None = None, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+def table_on(rows: Any, run: Run, used: Iterable[Situation] = (), **about: Any) -> "pd.DataFrame":
     """Rows as a table that says how it was made, and on how many contexts of the models that were used."""
-    return with_provenance(rows, provenance(_model(), threads=1, seed=seed) | {"contexts": counted(used)})
+    return table_of(rows, run, _model(), contexts=counted(used), **about)
 
 
 @cache

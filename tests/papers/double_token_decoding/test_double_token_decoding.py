@@ -16,8 +16,8 @@ from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding import profile as taken_apart
 from fastdecode_lib.papers.double_token_decoding.experiments import learned
 from fastdecode_lib.papers.double_token_decoding.systems import DISTILLED, SYSTEMS, TOY_LENGTH, model_of, session_of
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.exact_compiled import output_matrix
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
@@ -148,7 +148,7 @@ def test_a_ratio_is_over_single_token_l2r_or_nothing(monkeypatch: pytest.MonkeyP
         return model_of(preset, scale)
 
     monkeypatch.setattr(systems, "model_of", without)
-    monkeypatch.setattr(quality, "pairs_of", lambda *_: systems.pairs_of("single", TINY, None, 2))
+    monkeypatch.setattr(quality, "pairs_of", lambda *_: systems.pairs_of("single", CorpusRun(TINY), 2))
     frame = quality.table2(TINY).set_index(["system", "set"]).sort_index()
     assert frame.speedup.isna().all() and frame.gap["single_token_l2r", "single"] == "not trained"
     assert frame.tokens_per_second.drop("single_token_l2r").notna().all()

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.learning_to_screen import outputs, tables
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.experiments import EXPERIMENTS
 from fastdecode_lib.papers.learning_to_screen.outputs import numpy_log_prob, perplexity
 from fastdecode_lib.papers.learning_to_screen.tables import learned
 from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, reaching, rival_settings
 from fastdecode_lib.projections.ann_indexes import Fgd
@@ -100,12 +100,12 @@ def test_table_2_says_of_every_screen_whether_it_has_the_papers_precision() -> N
 
 def test_rare_words_of_the_small_model_have_the_longer_rows() -> None:
     """Why greedy MIPS finds little: the page says by how much."""
-    lengths = np.linalg.norm(situation("small", Scale.TINY).weight, axis=1)
+    lengths = np.linalg.norm(situation("small", CorpusRun(Scale.TINY)).weight, axis=1)
     assert lengths[-2_000:].mean().round(1) == 15.8 and lengths[:200].mean().round(1) == 5.0
 
 
 def test_greedy_mips_is_followed_as_far_as_the_papers() -> None:
-    found = situation("small", Scale.TINY)
+    found = situation("small", CorpusRun(Scale.TINY))
     settings = rival_settings(found, GRIDS[Scale.LAPTOP])
     budgets = [setting.knobs["budget"] for setting in settings if setting.method == "greedy_mips"]
     assert budgets == sorted(budgets) and budgets[-2:] == [5_000, 8_000]
@@ -186,7 +186,7 @@ def test_a_tail_of_full_rank_leaves_nothing_out(seed: int) -> None:
 
 
 def test_numpy_scores_a_token_as_the_exact_projection_does() -> None:
-    found = situation("small", Scale.TINY)
+    found = situation("small", CorpusRun(Scale.TINY))
     hidden = found.queries[0][:20]
     wanted = CompiledExact(found.matrix).log_probs(hidden, np.arange(20)[:, None])[:, 0]
     own = [numpy_log_prob(found.weight, found.bias, row[None], token) for token, row in enumerate(hidden)]
@@ -205,7 +205,7 @@ def test_figure_8_a_larger_vocabulary_has_a_smaller_active_share() -> None:
 def test_table_7_words_are_held_by_their_cluster() -> None:
     frame = made("table7")
     assert (frame.contexts > 0).any() and frame.contexts.is_monotonic_decreasing and frame.words.str.len().max() > 0
-    found = situation("small", Scale.TINY)
+    found = situation("small", CorpusRun(Scale.TINY))
     screen = Screens(found).learned(tables.BUDGET, Learning(**GRIDS[Scale.TINY].options))
     pieces = [piece.replace("▁", "") for piece in found.loaded.text.pieces(range(found.matrix.shape[0]))]
     for row in frame.to_dict("records"):
@@ -215,7 +215,7 @@ def test_table_7_words_are_held_by_their_cluster() -> None:
 
 def test_table_8_shows_what_differs() -> None:
     frame = made("table8")
-    loaded = situation("translation", Scale.TINY).loaded
+    loaded = situation("translation", CorpusRun(Scale.TINY)).loaded
     source, target = next(iter(frame.attrs["provenance"]["contexts"]["sharp-s4"]["fit"])).split("-")
     session = Session.of(loaded, source, target, max_length=8)
     texts = list(frame.source)
@@ -236,7 +236,7 @@ def test_figure_1_is_a_trace_with_its_clusters() -> None:
 
 
 def test_the_first_setting_that_is_precise_enough_is_taken_and_none_made_after_it() -> None:
-    found = situation("small", Scale.TINY)
+    found = situation("small", CorpusRun(Scale.TINY))
     screens = Screens(found)
     settings = [learned(screens, budget, {"clusters": 4, "rounds": 1}, 0) for budget in (5, 50, 500)]
     assert reaching(settings, found, 0.0, 0.0)[0] is settings[0] and len(screens.fitted) == 1

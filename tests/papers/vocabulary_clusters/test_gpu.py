@@ -1,19 +1,17 @@
 """The table of times of a screened projection, at sizes that a CPU has in no time; values are not looked at."""
 
-import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.vocabulary_clusters import experiments, geometry, gpu, printed
-from fastdecode_lib.papers.vocabulary_clusters.gpu import crossover, main, projection_times
+from fastdecode_lib.papers.vocabulary_clusters.gpu import crossover, projection_times
 
 WIDTH = 256
 """That of the bundled model, the least there can be."""
@@ -46,7 +44,7 @@ def test_more_rows_than_clusters() -> None:
 def test_what_is_measured_is_grown_from_a_trained_model() -> None:
     """Its biases and the lengths of its rows; vectors that are not centroids, of which clusters have unequal numbers."""
     (weight, bias), points, vectors, _ = gpu._trained(2_000, 320, 20, 0)
-    found = situation("multilingual", Scale.TINY)
+    found = situation("multilingual", CorpusRun(Scale.TINY))
     assert set(bias.tolist()) <= set(found.bias.tolist())
     lengths, trained = (np.sort(np.linalg.norm(matrix, axis=1)) for matrix in (weight, found.weight))
     quantiles = np.linspace(0.1, 0.9, 9)
@@ -112,33 +110,10 @@ def test_the_crossover_lies_between_two_shares() -> None:
     assert math.isnan(found(low=3.0, high=2.0)) and math.isnan(found(low=0.9, high=0.5)) and math.isnan(found(low=2.0))
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = [
-        "--vocabulary",
-        "60",
-        "--width",
-        str(WIDTH),
-        "--rows",
-        "1",
-        "2",
-        "--clusters",
-        "4",
-        "--active-share",
-        "0.1",
-    ]
-    assert (
-        main([*small, "--device", "cpu", "--dtype", "float32", "--runs", "1", "--json", str(tmp_path / "t.json")]) == 0
-    )
-    content = json.loads((tmp_path / "t.json").read_text())
-    assert content["provenance"]["command"].startswith(
-        "python -m fastdecode_lib.papers.vocabulary_clusters.gpu --vocabulary"
-    )
-    assert len(content["rows"]) == 8 and np.isfinite([row["seconds_each"][0] for row in content["rows"]]).all()
-    assert "torch, shared" in capsys.readouterr().out
+def test_what_cannot_be_measured_is_refused() -> None:
     if not torch.cuda.is_available():
-        with pytest.raises(SystemExit):
-            main(small)
-        assert "No CUDA device here: got device='cuda'. Use device='cpu'" in capsys.readouterr().err
+        with pytest.raises(ValueError, match=r"No CUDA device here: got device='cuda'\. Use device='cpu'"):
+            projection_times(60, WIDTH, 1, 4, 0.1)
     with pytest.raises(ValueError, match=r"A share of the vocabulary .* got 1\.5. Use 0\.06"):
         projection_times(50, WIDTH, 1, 3, 1.5, "float32", "cpu")
     with pytest.raises(ValueError, match=r"grown needs a width from 256, got 8\. Use a smaller model\."):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
 from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, tables
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
@@ -16,7 +16,7 @@ def made(name: str) -> pd.DataFrame:
     about = frame.attrs["provenance"]
     assert frame.name.is_unique and about["threads"] == 1
     if name not in ("table1", "figure1"):  # they need none
-        found = situation(tables.NAME, Scale.TINY)
+        found = situation(tables.NAME, CorpusRun(Scale.TINY))
         counts = about["contexts"][found.model]
         assert [sum(counts[split].values()) for split in ("fit", "dev", "test")] == [
             len(part) for part in (found.fit, found.dev, found.test)

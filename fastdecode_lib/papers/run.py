@@ -1,0 +1,129 @@
+"""Settings of a run: those that every table takes, and those that a table's function asks for by the class of its argument."""
+
+import atexit
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache, cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder
+from fastdecode_lib.text.sentences import own_pairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Scale(StrEnum):
+    """Size of a run: ``tiny`` for tests (seconds), ``laptop`` (minutes to hours), ``paper`` (as the paper did)."""
+
+    TINY = "tiny"
+    LAPTOP = "laptop"
+    PAPER = "paper"
+
+    @classmethod
+    def of(cls, name: str) -> "Scale":
+        """A scale by name."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise ValueError(f"Unknown scale: got {name!r}. Use one of {', '.join(cls)}.") from None
+
+    @classmethod
+    def from_environment(cls) -> "Scale":
+        """The scale named by ``FASTDECODE_SCALE``; laptop if it is not set."""
+        return cls.of(os.environ.get("FASTDECODE_SCALE", cls.LAPTOP))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Settings of every run.
+
+    Attributes
+    ----------
+    scale : Scale
+    seed : int
+    progress : bool
+        Whether a bar on the screen shows how far the run is.
+    """
+
+    scale: Scale = Scale.LAPTOP
+    seed: int = 0
+    progress: bool = False
+
+    @property
+    def tiny(self) -> bool:
+        """Whether the run only shows that the table can be made."""
+        return self.scale is Scale.TINY
+
+
+@dataclass(frozen=True)
+class CorpusRun(Run):
+    """A run that reads the corpus: ``data`` is its folder, by default the one that ``FASTDECODE_DATA`` names."""
+
+    data: str | None = None
+
+    def pairs(self, source: str, target: str, split: str = "test") -> list[Pair]:
+        """Sentence pairs of a split of the corpus; in a tiny run our own."""
+        if self.tiny:
+            return own_pairs(source, target)
+        return Tatoeba(corpus_folder(self.data)).pairs(split, source, target)
+
+
+@dataclass(frozen=True)
+class ModelRun(CorpusRun):
+    """A run of one model: ``model``, by default the bundled one."""
+
+    model: TranslationModel | None = None
+
+    @cached_property
+    def loaded(self) -> TranslationModel:
+        """The model, loaded when it is first asked for."""
+        return self.model or load()
+
+
+@dataclass(frozen=True)
+class ThreadedRun(ModelRun):
+    """A run of one model whose steps may take several ``threads``."""
+
+    threads: int = 1
+
+
+@cache
+def temporary_folder() -> Path:
+    """A folder that is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="fastdecode-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+Table = Callable[..., "pd.DataFrame"]
+
+
+def experiment(make: Table) -> Table:
+    """A function of a `Run`, called with a scale and settings by name as well: ``table2(Scale.TINY, seed=1)``."""
+    kind: type[Run] = next(iter(inspect.signature(make).parameters.values())).annotation
+    known = {field.name for field in fields(kind)}
+
+    @wraps(make)
+    def called(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+        if isinstance(run, Run):
+            return make(run, **settings)
+        own = {name: value for name, value in settings.items() if name in known}
+        others = {name: value for name, value in settings.items() if name not in known}
+        return make(kind(run, **own), **others)
+
+    return called
+
+
+def accepted(make: Table, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a function of a `Run` takes."""
+    run, *others = inspect.signature(make).parameters.values()
+    known = {field.name for field in fields(run.annotation)} | {parameter.name for parameter in others}
+    return {name: value for name, value in settings.items() if name in known}

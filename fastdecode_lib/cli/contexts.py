@@ -13,6 +13,11 @@ from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     """Add ``record`` and ``fit`` to the commands; `parents` have the options of every command that loads a model."""
+    _add_record(commands, parents)
+    _add_fit(commands)
+
+
+def _add_record(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record = commands.add_parser(
         "record",
         parents=parents,
@@ -42,6 +47,8 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     record.add_argument("--out", default="build/contexts", metavar="DIR", help="default: build/contexts")
     record.set_defaults(run=_record)
 
+
+def _add_fit(commands: Any) -> None:
     fit = commands.add_parser(
         "fit", help="fit clusters and active sets on recorded contexts (Amer et al., Chen et al.)"
     )
@@ -150,7 +157,10 @@ def _record_language(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.model} has no languages to choose: got --from or --to. Leave them out.")
     _without_decoding(options, f"{options.model} is fed its text")
     if options.engine not in ("auto", "torch") or options.precision != "float32":
-        raise UsageError(f"{options.model} runs on torch alone: got another --engine, or --precision. Leave them out.")
+        raise UsageError(
+            f"{options.model} runs on torch alone, in float32: got --engine {options.engine} --precision "
+            f"{options.precision}. Leave them out."
+        )
     torch.set_num_threads(options.threads or 1)
     model = load_language(options.model, device=options.device, dtype=options.dtype)
     rows = model.text.encode(read_lines(options.source))

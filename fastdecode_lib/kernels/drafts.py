@@ -140,6 +140,109 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
 
 
 @kernel
+def _noted(token: int, number: int, scratch: np.ndarray, touched: np.ndarray) -> int:
+    """Note a token as one to score, unless it is noted already; return the number of those noted."""
+    if scratch[0, token] == 0:
+        scratch[0, token] = 1
+        touched[number] = token
+        number += 1
+    return number
+
+
+@kernel
+def _from_lexicon(
+    source: np.ndarray,
+    covered: np.ndarray,
+    aligned: int,
+    weights: np.ndarray,
+    lexicon_offsets: np.ndarray,
+    lexicon_ids: np.ndarray,
+    lexicon_probabilities: np.ndarray,
+    scratch: np.ndarray,
+    touched: np.ndarray,
+) -> int:
+    """Note the translations of source tokens, with the sum of their probabilities by distance and cover in row 1."""
+    reach, discount, number = weights[2], weights[3], 0
+    for position in range(len(source)):
+        share = exp(-abs(position - aligned - 1) / reach) * (1 - discount * min(1.0, covered[0, position]))
+        if share < 1e-4:
+            continue
+        for entry in range(lexicon_offsets[source[position]], lexicon_offsets[source[position] + 1]):
+            token = lexicon_ids[entry]
+            number = _noted(token, number, scratch, touched)
+            scratch[1, token] += share * lexicon_probabilities[entry]
+    return number
+
+
+@kernel
+def _from_counts(
+    ids: np.ndarray,
+    counts: np.ndarray,
+    first: int,
+    end: int,
+    row: int,
+    number: int,
+    scratch: np.ndarray,
+    touched: np.ndarray,
+) -> int:
+    """Note the tokens of some entries of n-grams, with their counts in a row."""
+    for entry in range(first, end):
+        number = _noted(ids[entry], number, scratch, touched)
+        scratch[row, ids[entry]] = counts[entry]
+    return number
+
+
+@kernel
+def _from_head(
+    words: np.ndarray, logits: np.ndarray, reach: float, number: int, scratch: np.ndarray, touched: np.ndarray
+) -> int:
+    """Note the draft head's tokens whose logits are at most so far below its best."""
+    highest = np.float32(-np.inf)
+    for place in range(len(words)):
+        highest = max(highest, logits[place])
+    for place in range(len(words)):
+        if logits[place] >= highest - reach:
+            number = _noted(words[place], number, scratch, touched)
+    return number
+
+
+@kernel
+def _highest(
+    number: int,
+    scratch: np.ndarray,
+    touched: np.ndarray,
+    weights: np.ndarray,
+    unigrams: np.ndarray,
+    bigram_total: float,
+    trigram_total: float,
+    places: np.ndarray,
+    logits: np.ndarray,
+    log_normaliser: float,
+) -> int:
+    """The noted token with the highest sum of scores, the lowest id first; `scratch` is zero again after."""
+    ngram_weight, lexicon_weight, floor = weights[0], weights[1], weights[4]
+    bigram_prior, trigram_prior, head_weight, head_floor = weights[5], weights[6], weights[7], weights[9]
+    best, chosen = -1e300, -1
+    for index in range(number):
+        token = touched[index]
+        score = 0.0
+        if ngram_weight > 0:
+            probability = unigrams[token]
+            probability = (scratch[2, token] + bigram_prior * probability) / (bigram_total + bigram_prior)
+            probability = (scratch[3, token] + trigram_prior * probability) / (trigram_total + trigram_prior)
+            score += ngram_weight * log(probability + 1e-12)
+        if lexicon_weight > 0:
+            score += lexicon_weight * log(scratch[1, token] + floor)
+        if head_weight > 0:
+            told = logits[places[token]] - log_normaliser if places[token] >= 0 else head_floor
+            score += head_weight * max(told, head_floor)
+        if score > best or (score == best and token < chosen):
+            best, chosen = score, token
+        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
+    return chosen
+
+
+@kernel
 def best_token(
     previous: int,
     before_previous: int,
@@ -175,66 +278,22 @@ def best_token(
     best token others are looked at, and its floor as a logarithm. `words` (W,), `places` (V,), -1 elsewhere, `logits` (W,) and
     `log_normaliser` are the head's. `scratch` (4, V) is zero before and after.
     """
-    ngram_weight, lexicon_weight, reach, discount, floor = weights[0], weights[1], weights[2], weights[3], weights[4]
-    bigram_prior, trigram_prior = weights[5], weights[6]
-    head_weight, head_reach, head_floor = weights[7], weights[8], weights[9]
-    number = 0
-    if lexicon_weight > 0:
-        for position in range(len(source)):
-            share = exp(-abs(position - aligned - 1) / reach) * (1 - discount * min(1.0, covered[0, position]))
-            if share < 1e-4:
-                continue
-            for entry in range(lexicon_offsets[source[position]], lexicon_offsets[source[position] + 1]):
-                token = lexicon_ids[entry]
-                if scratch[0, token] == 0:
-                    scratch[0, token] = 1
-                    touched[number] = token
-                    number += 1
-                scratch[1, token] += share * lexicon_probabilities[entry]
-    context = -1
-    if ngram_weight > 0:
-        for entry in range(bigram_offsets[previous], bigram_offsets[previous + 1]):
-            token = bigram_ids[entry]
-            if scratch[0, token] == 0:
-                scratch[0, token] = 1
-                touched[number] = token
-                number += 1
-            scratch[2, token] = bigram_counts[entry]
+    number, context = 0, -1
+    if weights[1] > 0:
+        number = _from_lexicon(
+            source, covered, aligned, weights, lexicon_offsets, lexicon_ids, lexicon_probabilities, scratch, touched
+        )
+    if weights[0] > 0:
+        first, end = bigram_offsets[previous], bigram_offsets[previous + 1]
+        number = _from_counts(bigram_ids, bigram_counts, first, end, 2, number, scratch, touched)
         context = _find(contexts, context_offsets[previous], context_offsets[previous + 1], before_previous)
         if context >= 0:
-            for entry in range(trigram_offsets[context], trigram_offsets[context + 1]):
-                token = trigram_ids[entry]
-                if scratch[0, token] == 0:
-                    scratch[0, token] = 1
-                    touched[number] = token
-                    number += 1
-                scratch[3, token] = trigram_counts[entry]
-    if head_weight > 0:
-        highest = np.float32(-np.inf)
-        for place in range(len(words)):
-            highest = max(highest, logits[place])
-        for place in range(len(words)):
-            token = words[place]
-            if logits[place] >= highest - head_reach and scratch[0, token] == 0:
-                scratch[0, token] = 1
-                touched[number] = token
-                number += 1
+            first, end = trigram_offsets[context], trigram_offsets[context + 1]
+            number = _from_counts(trigram_ids, trigram_counts, first, end, 3, number, scratch, touched)
+    if weights[7] > 0:
+        number = _from_head(words, logits, weights[8], number, scratch, touched)
     trigram_total = trigram_totals[context] if context >= 0 else 0.0
-    best, chosen = -1e300, -1
-    for index in range(number):
-        token = touched[index]
-        score = 0.0
-        if ngram_weight > 0:
-            probability = unigrams[token]
-            probability = (scratch[2, token] + bigram_prior * probability) / (bigram_totals[previous] + bigram_prior)
-            probability = (scratch[3, token] + trigram_prior * probability) / (trigram_total + trigram_prior)
-            score += ngram_weight * log(probability + 1e-12)
-        if lexicon_weight > 0:
-            score += lexicon_weight * log(scratch[1, token] + floor)
-        if head_weight > 0:
-            told = logits[places[token]] - log_normaliser if places[token] >= 0 else head_floor
-            score += head_weight * max(told, head_floor)
-        if score > best or (score == best and token < chosen):
-            best, chosen = score, token
-        scratch[0, token] = scratch[1, token] = scratch[2, token] = scratch[3, token] = 0
-    return chosen
+    bigram_total = bigram_totals[previous]
+    return _highest(
+        number, scratch, touched, weights, unigrams, bigram_total, trigram_total, places, logits, log_normaliser
+    )

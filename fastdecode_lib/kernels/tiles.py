@@ -96,6 +96,10 @@ class Builder:
             offset = self.ir.mul(offset, ir.Constant(_int64, step))
         return self.ir.add(address, offset)
 
+    def times(self, value: Any, number: int) -> Any:
+        """An integer multiplied by a number known now."""
+        return self.ir.mul(value, ir.Constant(_int64, number))
+
     def load(self, address: Any, kind: Any) -> Any:
         """Load the value at an address."""
         return self.ir.load(self.ir.inttoptr(address, ir.PointerType(kind)), align=1)
@@ -192,15 +196,10 @@ def _emit(
 ) -> None:
     floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
     sums = floats if kind.is_float else integers
-    weights = [b.at(weight, b.ir.mul(block_bytes, ir.Constant(_int64, block))) for block in range(blocks)]
-    xs = [b.at(x, b.ir.mul(x_bytes, ir.Constant(_int64, row))) for row in range(rows)]
+    weights = [b.at(weight, b.times(block_bytes, block)) for block in range(blocks)]
+    xs = [b.at(x, b.times(x_bytes, row)) for row in range(rows)]
     biases = [b.load(b.at(bias, 4 * LANES * block), floats) for block in range(blocks)]
-    if kind.is_float:
-        starts = biases
-    elif kind.group == 4:
-        starts = [b.load(b.at(start, 4 * LANES * block), integers) for block in range(blocks)]
-    else:
-        starts = [ir.Constant(integers, [0] * LANES)] * blocks
+    starts = biases if kind.is_float else _starts(b, kind, blocks, start)
 
     before, loop, after = b.ir.block, b.ir.append_basic_block("columns"), b.ir.append_basic_block("done")
     b.ir.branch(loop)
@@ -225,19 +224,26 @@ def _emit(
     b.ir.cbranch(b.ir.icmp_signed("<", following, groups), loop, after)
 
     b.ir.position_at_end(after)
-    scales = [None if kind.is_float else b.load(b.at(scale, 4 * LANES * block), floats) for block in range(blocks)]
-    for row in range(rows):
-        out = b.at(y, b.ir.mul(y_bytes, ir.Constant(_int64, row)))
-        factor = (
-            None
-            if kind.is_float
-            else b.everywhere(b.load(b.at(row_scale, b.ir.mul(row_scale_bytes, ir.Constant(_int64, row))), _float))
-        )
-        for block in range(blocks):
-            value = totals[row][block]
-            if not kind.is_float:
-                value = b.fused(b.ir.fmul(b.ir.sitofp(value, floats), scales[block]), factor, biases[block])
-            b.store(value, b.at(out, 4 * LANES * block))
+    if kind.is_float:
+        results = totals
+    else:
+        scales = [b.load(b.at(scale, 4 * LANES * block), floats) for block in range(blocks)]
+        results = []
+        for row in range(rows):
+            factor = b.everywhere(b.load(b.at(row_scale, b.times(row_scale_bytes, row)), _float))
+            products = [b.ir.fmul(b.ir.sitofp(totals[row][i], floats), scales[i]) for i in range(blocks)]
+            results.append([b.fused(products[i], factor, biases[i]) for i in range(blocks)])
+    for row, values in enumerate(results):
+        for block, value in enumerate(values):
+            b.store(value, b.at(b.at(y, b.times(y_bytes, row)), 4 * LANES * block))
+
+
+def _starts(b: Builder, kind: Format, blocks: int, start: Any) -> list[Any]:
+    """What the integer sums of each block begin as."""
+    integers = ir.VectorType(_int32, LANES)
+    if kind.group == 4:
+        return [b.load(b.at(start, 4 * LANES * block), integers) for block in range(blocks)]
+    return [ir.Constant(integers, [0] * LANES)] * blocks
 
 
 def _weights(b: Builder, kind: Format, address: Any) -> Any:

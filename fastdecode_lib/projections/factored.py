@@ -194,10 +194,6 @@ class Adaptive(Fitted):
             If a number is out of range, or the contexts are fewer than the tokens of the head.
         """
         contexts, labels = host(contexts), known_ids("labels", labels, 0, vocabulary)
-        if contexts.ndim != 2 or labels.shape != contexts.shape[:1]:
-            raise ValueError(
-                f"Contexts are (N, D) and labels (N,): got {contexts.shape} and {labels.shape}. Give one label for each context."
-            )
         within(cls.name, "head", head, 1, vocabulary - 1)
         within(cls.name, "tails", tails, 1, vocabulary - head)
         least = int(weight is None)
@@ -209,26 +205,8 @@ class Adaptive(Fitted):
         if weight is None and bias is not None:
             raise ValueError("adaptive begins as an output layer: got its bias alone. Give weight, too.")
         start = None if weight is None else layer(weight, bias)
-        if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
-            raise ValueError(
-                f"adaptive begins as an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
-                "that the contexts were recorded with."
-            )
-        if contexts.shape[1] < factor**tails:
-            raise ValueError(
-                f"adaptive narrows {contexts.shape[1]} columns by {factor:g} for each tail: got {tails} tails, the last without a "
-                "column. Use fewer tails or a smaller factor."
-            )
         counts = np.bincount(labels, minlength=vocabulary) if counts is None else np.asarray(counts)
-        if counts.shape != (vocabulary,):
-            raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each.")
-        if counts.sum() < head:
-            raise ValueError(
-                f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} contexts. Record more, "
-                "or use a smaller head."
-            )
-        if not np.isfinite(contexts).all():
-            raise ValueError("Contexts must be finite: got NaN or infinity. Record them again.")
+        _check_shapes(contexts, labels, counts, start, vocabulary, head, tails, factor)
         order = np.argsort(-counts, kind="stable")
         ranks = np.empty(vocabulary, dtype=np.int64)
         ranks[order] = np.arange(vocabulary)
@@ -333,6 +311,42 @@ class Adaptive(Fitted):
         down, up = (tuple(to_matrix(f"{part}{i}", tensors) for i in range(count)) for part in ("down", "up"))
         head_layer, order, visited = to_matrix("head_layer", tensors), tensors["order"], tensors["visited"]
         return cls(head_layer=head_layer, down=down, up=up, order=order, visited=visited, **knobs)
+
+
+def _check_shapes(
+    contexts: np.ndarray,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    start: tuple[np.ndarray, np.ndarray] | None,
+    vocabulary: int,
+    head: int,
+    tails: int,
+    factor: float,
+) -> None:
+    """Raise a `ValueError` if what an adaptive layer is fitted on does not fit together."""
+    if contexts.ndim != 2 or labels.shape != contexts.shape[:1]:
+        raise ValueError(
+            f"Contexts are (N, D) and labels (N,): got {contexts.shape} and {labels.shape}. Give one label for each context."
+        )
+    if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
+        raise ValueError(
+            f"adaptive begins as an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
+            "that the contexts were recorded with."
+        )
+    if contexts.shape[1] < factor**tails:
+        raise ValueError(
+            f"adaptive narrows {contexts.shape[1]} columns by {factor:g} for each tail: got {tails} tails, the last without a "
+            "column. Use fewer tails or a smaller factor."
+        )
+    if counts.shape != (vocabulary,):
+        raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each.")
+    if counts.sum() < head:
+        raise ValueError(
+            f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} contexts. Record more, "
+            "or use a smaller head."
+        )
+    if not np.isfinite(contexts).all():
+        raise ValueError("Contexts must be finite: got NaN or infinity. Record them again.")
 
 
 def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:

@@ -55,7 +55,7 @@ class Feeder(Protocol):
 
     @property
     def exact(self) -> Projection:
-        """Its full vocabulary projection."""
+        """The model's full vocabulary projection."""
         ...
 
     @property
@@ -339,7 +339,7 @@ def _slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
 
 
 def _address(model: TranslationModel) -> dict[str, str]:
-    """How to `load` a model again, from any folder."""
+    """Arguments with which `load` finds a model again, from any folder."""
     folder = Path(model.name).expanduser()
     name = str(folder.resolve()) if folder.is_dir() and model.name not in bundled() else model.name
     if model.engine == "compiled":

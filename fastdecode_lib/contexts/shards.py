@@ -140,7 +140,7 @@ class Shard:
 
 
 def shard_folder(folder: Path, number: int) -> Path:
-    """Where a shard of a recording stands."""
+    """Folder of a shard of a recording."""
     return folder / f"shard-{number:05}"
 
 

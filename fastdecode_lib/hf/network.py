@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Start(NamedTuple):
-    """Where a network's decoding starts from, and how it ends.
+    """What decoding with a network starts from, and the logits of its hidden vectors.
 
     Attributes
     ----------

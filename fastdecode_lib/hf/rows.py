@@ -95,7 +95,7 @@ class Row:
 
 
 class Output:
-    """What a call of `generate` puts out: the ids of all rows, and scores and logits where it asks for them.
+    """Output of a call of `generate`: the ids of all rows, and scores and logits where it asks for them.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class WatchedModel(_Proxy):
         return result
 
     def encode(self, source: Source) -> Any:
-        """As the inner model's."""
+        """The inner model's."""
         return self.timed("encoder", self.inner.encode, source)
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
@@ -68,7 +68,7 @@ class WatchedModel(_Proxy):
         return _WatchedState(self.inner.start(encoded, prefix, capacity), self)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
-        """As the inner model's."""
+        """The inner model's."""
         return self.timed("layers", self.inner.step, state.inner, tokens, visible)
 
 

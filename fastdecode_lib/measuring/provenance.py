@@ -12,7 +12,7 @@ from fastdecode_lib.loading import TranslationModel
 def provenance(
     model: TranslationModel | None = None, *, threads: int | None = None, seed: int | None = None
 ) -> dict[str, Any]:
-    """How a number was made: machine, versions, command, and the model if there is one."""
+    """Origin of a number: machine, versions, command, and the model if there is one."""
     about: dict[str, Any] = {
         "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
         "cpu": processor(),

@@ -75,8 +75,16 @@ class ActiveSets:
                 f"Active sets do not fit: got offsets {self.offsets[:3]}...{self.offsets[-1:]} for {len(self.ids)} ids of a "
                 f"vocabulary of {self.vocabulary}. Fit them again."
             )
-        if (np.diff(self.offsets) < 0).any() or (np.diff(self.keys) <= 0).any():
-            raise ValueError("Active sets must be ascending, each token once: got others. Use ActiveSets.of.")
+        if (np.diff(self.offsets) < 0).any():
+            raise ValueError(
+                f"Offsets of active sets must not fall: got {self.offsets.tolist()[:9]}. Use ActiveSets.of."
+            )
+        wrong = np.flatnonzero(np.diff(self.keys) <= 0)
+        if len(wrong):
+            cluster = int(self.keys[wrong[0]] // self.vocabulary)
+            raise ValueError(
+                f"Active sets must be strictly ascending: got set {cluster} of {self[cluster].tolist()[:9]}. Use ActiveSets.of."
+            )
 
     @classmethod
     def of(cls, sets: Iterable[Sequence[int] | np.ndarray], vocabulary: int) -> "ActiveSets":
@@ -168,7 +176,7 @@ def count_all(
 def count_labels(
     assignment: np.ndarray, labels: np.ndarray, clusters: int, vocabulary: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How often each token is a label in each cluster.
+    """Counts of each token as a label, in each cluster.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class Fgd(Listed):
     neighbours : int
         Candidates.
     search : int
-        Breadth of the walk (the library's ef); below `mips` it counts as that.
+        Breadth of the walk (the library's ef); below `neighbours` it counts as that.
     links : int
         Neighbours of a row in the graph, M: twice as many on the lowest level.
     index : faiss.IndexHNSWFlat
@@ -56,7 +56,7 @@ class Fgd(Listed):
     ) -> Self:
         """Build the graph of a weight (V, D), on one thread: it is the same every time.
 
-        ``dataclasses.replace`` changes `mips` and `search` without this.
+        ``dataclasses.replace`` changes `neighbours` and `search` without this.
 
         Parameters
         ----------
@@ -88,12 +88,12 @@ class Fgd(Listed):
 
     @property
     def longest(self) -> int:
-        """`mips`."""
+        """`neighbours`."""
         return self.neighbours
 
     @property
     def candidates(self) -> float:
-        """`mips`: the graph seldom yields fewer."""
+        """`neighbours`: the graph seldom yields fewer."""
         return self.neighbours
 
     @cached_property
@@ -220,12 +220,12 @@ class Scann(Listed):
 
     @property
     def longest(self) -> int:
-        """`mips`."""
+        """`neighbours`."""
         return self.neighbours
 
     @property
     def candidates(self) -> float:
-        """`mips`, unless the leaves hold fewer."""
+        """`neighbours`, unless the leaves hold fewer."""
         return min(self.neighbours, self._looked)
 
     @property

@@ -64,7 +64,7 @@ def empty_sets(clusters: int, vocabulary: int) -> ActiveSets:
 
 
 def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
-    """The same clusters with sets made anew, from these contexts and with changed `top`, `least_count`, `always` or `at_least`."""
+    """A screen's clusters with new sets, from these contexts and with changed `top`, `least_count`, `always` or `at_least`."""
     about = screen.about | changes
     top, vocabulary, clusters = about["top"], contexts.vocabulary, len(screen.sets)
     _check(contexts, top, about["least_count"])

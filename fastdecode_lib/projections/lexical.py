@@ -208,7 +208,7 @@ class Lexical:
 
 
 def source_vocabulary(model: Any, otherwise: int | None = None) -> int:
-    """How many source ids a model knows; where it does not say, `otherwise`, or the target's."""
+    """Number of source ids that a model knows; where it does not say, `otherwise`, or the target's."""
     otherwise = model.outputs[0].vocabulary if otherwise is None else otherwise
     return int(getattr(getattr(model, "architecture", None), "source_vocabulary", otherwise))
 

@@ -77,7 +77,7 @@ class _SetMatrix:
         return cls(matrix, table, firsts.astype(np.int64), sets.sizes, np.ascontiguousarray(members))
 
     def record_beside(self, router: Matrix, clusters: int) -> np.ndarray:
-        """Where everything is, as `kernels.gathered.best_of_nearest` reads it."""
+        """Addresses of all arrays, as `kernels.gathered.best_of_nearest` reads them."""
         record = np.zeros(SCREEN, dtype=np.int64)
         record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
         for place, array in (

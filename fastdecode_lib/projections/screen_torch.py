@@ -256,7 +256,7 @@ class TorchScreenScorer:
 
 
 def _chosen(kernels: Kernels, weight: Tensor) -> Literal["torch", "triton"]:
-    """Which kernels run on a weight."""
+    """Name of the kernels that run on a weight."""
     if kernels not in ("auto", "torch", "triton"):
         raise ValueError(f"Unknown kernels: got {kernels!r}. Use 'auto', 'torch' or 'triton'.")
     installed = find_spec("triton") is not None
@@ -281,7 +281,7 @@ def _chosen(kernels: Kernels, weight: Tensor) -> Literal["torch", "triton"]:
 
 
 def _places(active: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Where ids (N, M) stand among the ascending active ones (n,), and whether they do."""
+    """Places of ids (N, M) among the ascending active ones (n,), and whether each is active."""
     at = torch.searchsorted(active, ids.contiguous()).clamp_(max=len(active) - 1)
     return at, active[at] == ids
 

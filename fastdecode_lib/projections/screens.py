@@ -183,7 +183,7 @@ class Screened(Clustered):
 
 
 def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> Path:
-    """Where the screens of a model are: the folder named, or that beside the checkpoint.
+    """Folder of a model's screens: the one named, or that beside the checkpoint.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> P
 
 
 def screens_path(folder: Path, method: str) -> Path:
-    """Where the screens of a checkpoint are kept."""
+    """Path of a checkpoint's screens."""
     return Path(folder) / "projections" / method
 
 

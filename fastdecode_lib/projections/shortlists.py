@@ -269,7 +269,7 @@ class Listed(Fitted):
         """Tokens scored exactly for a hidden vector, on average."""
 
     def _counted(self) -> float:
-        """The same, counted on some rows of the weight taken as hidden vectors."""
+        """`candidates`, counted on some rows of the weight taken as hidden vectors."""
         return float(self.top_k(self._sample, 1).num_active.mean())
 
     @property

@@ -39,7 +39,7 @@ class WithTail:
 
     @classmethod
     def of(cls, inner: Any, weight: np.ndarray, bias: np.ndarray | None, rank: int) -> "WithTail":
-        """With the best approximation of a weight (V, D) by a matrix of some rank, bias (V,).
+        """A projection with a tail: the best approximation of a weight (V, D) by a matrix of some rank, bias (V,).
 
         Raises
         ------

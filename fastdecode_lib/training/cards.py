@@ -52,7 +52,7 @@ def _signatures() -> list[str]:
 
 
 def _checkpoint(preset: Recipe, chosen: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
-    """Which checkpoint of which run it is, and what chose it."""
+    """The checkpoint's run and update, and the score that chose it."""
     of = f" of {chosen['planned']:,}" if planned else ""
     average = "the running average of the weights" if chosen["averaged"] else "the last weights"
     return (

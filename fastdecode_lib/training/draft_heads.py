@@ -30,7 +30,7 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class HeadRecipe(Recipe):
-    """How a draft head is trained.
+    """Recipe of a draft head.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ def summed(drafted: Iterable[tuple[Tensor, Tensor]], decay: float) -> tuple[Tens
 def accepted(
     weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
 ) -> Tensor:
-    """How many of the head's own drafts behind each position are right, (N,); as for `unrolled`."""
+    """Number of the head's own drafts behind each position that are right, (N,); arguments as for `unrolled`."""
     keys, values = sides(weights, found.vectors)
     state, fed = enter(weights, found.hidden), found.tokens.clamp_min(0)
     going = found.tokens >= 0

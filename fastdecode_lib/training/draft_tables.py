@@ -111,7 +111,7 @@ def unlabelled(data: str | Path | None, source: str | None, target: str | None) 
 
 
 def default_path(session: Session) -> Path:
-    """Where the table of a session is looked for, and written unless another place is named."""
+    """Path of a session's draft table, unless another one is named."""
     return cache_folder(session.model.checkpoint.fingerprint) / table_name(session.source, session.target)
 
 

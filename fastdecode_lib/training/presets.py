@@ -1,4 +1,4 @@
-"""How each bundled model is made and trained; one file because it is the one list that training, cards and loading read."""
+"""Recipes of the bundled models; one file because training, cards and loading read one list."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ LANGUAGE_TAGS = {"en": ">>eng<<", "de": ">>deu<<", "fr": ">>fra<<", "es": ">>spa
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model of any kind is trained.
+    """Recipe of a model of any kind.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ HEAD_SENTENCES, HEAD_UPDATES = 6_000, 300
 
 @dataclass(frozen=True)
 class Speedup:
-    """What `speedup` found.
+    """Result of `speedup`.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Speedup:
         )
 
     def lines(self, chosen: dict[str, str]) -> list[str]:
-        """How a combination is used: on the command line, from Python, and inside `generate` where it can be."""
+        """Ways to use a combination: on the command line, from Python, and inside `generate` where it can be."""
         about, precision = self.provenance, chosen["precision"]
         direction = "".join(
             f" --{name} {about[key]}" for name, key in (("from", "source"), ("to", "target")) if about[key]

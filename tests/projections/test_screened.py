@@ -218,6 +218,13 @@ def test_noise_and_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert np.array_equal(first, second) and " 6/6 " in capsys.readouterr().err
 
 
+def test_sets_must_ascend() -> None:
+    with pytest.raises(ValueError, match=r"strictly ascending: got set 1 of \[4, 4, 9\]\. Use ActiveSets\.of"):
+        ActiveSets(np.array([0, 1, 4]), np.array([2, 4, 4, 9]), 10)
+    with pytest.raises(ValueError, match=r"must not fall: got \[0, 3, 2, 4\]\. Use ActiveSets\.of"):
+        ActiveSets(np.array([0, 3, 2, 4]), np.array([2, 4, 6, 9]), 10)
+
+
 def test_bad_input() -> None:
     _, contexts = recorded.case(0)
     for call, message in (

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     frames = {
         "steps": steps(scale, folder=folder, **measured),
         "pass_costs": pass_costs(scale, folder=folder, **measured),
-        "throughput": throughput(scale, **measured, data=options.data),
+        "throughput": throughput(scale, **measured, data=options.data, threads=2),
         "start_up": start_up(scale, **shared),
     }
     command = command_of("cpu", arguments)

@@ -92,12 +92,7 @@ HEADLINES = (
     _greedy("quantised", "quantised", "learning_to_screen", '`projection="quantised"`'),
     _greedy("candidate lists", "lexical", "sharp_models", '`projection="lexical"`'),
     _cube("clusters in int8", "combinations", "both of them", projection="clustered", precision="int8"),
-    _drafted(
-        "draft head, large model",
-        GROWN,
-        "ngram+lexicon+head",
-        "`window:width=3,draft=ngram+lexicon+head`",
-    ),
+    _drafted("draft head, large model", GROWN, "ngram+lexicon+head", "`window:width=3,draft=ngram+lexicon+head`"),
     _cube("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
     _cube("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid"),
     Headline(

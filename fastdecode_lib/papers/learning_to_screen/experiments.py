@@ -9,11 +9,7 @@ from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9, INCONSIST
 from fastdecode_lib.papers.reading import measured_rows
 
 MODEL = Column("set", "model")
-PRECISE = columns(
-    MODEL,
-    "method p_at_1 p_at_5 speedup paper_speedup",
-    Column("reached", "as precise as the paper"),
-)
+PRECISE = columns(MODEL, "method p_at_1 p_at_5 speedup paper_speedup", Column("reached", "as precise as the paper"))
 AT_1 = Chart("speedup", "p_at_1", group="method", log_x=True, x_title="speedup over numpy", y_title="P@1")
 AT_5 = Chart("speedup", "p_at_5", group="method", log_x=True, x_title="speedup over numpy", y_title="P@5")
 EXPERIMENTS = (
@@ -67,10 +63,7 @@ EXPERIMENTS = (
     Experiment(
         tables.table4,
         "Table 4: the number of clusters",
-        columns(
-            Column("paper_clusters", "clusters"),
-            "budget p_at_1 paper_p_at_1 p_at_5 paper_p_at_5 speedup",
-        ),
+        columns(Column("paper_clusters", "clusters"), "budget p_at_1 paper_p_at_1 p_at_5 paper_p_at_5 speedup"),
         note="The budget binds in every row; with more clusters the same number of words is better chosen. The paper varies the "
         "budget with the number, until times are alike.",
     ),
@@ -89,9 +82,7 @@ EXPERIMENTS = (
         outputs.table6,
         "Table 6: perplexity and speed",
         columns(
-            MODEL,
-            "method perplexity paper_perplexity speedup paper_speedup",
-            Column("reached", "as near as the paper"),
+            MODEL, "method perplexity paper_perplexity speedup paper_speedup", Column("reached", "as near as the paper")
         ),
         note="Each method at its cheapest setting that, on dev, raises perplexity by no more than in the paper, or as little as it "
         "can. The speedup is of the probability of one word, over numpy's product and softmax.",

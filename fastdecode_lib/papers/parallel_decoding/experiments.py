@@ -157,25 +157,13 @@ EXPERIMENTS = (
     ),
     Experiment(tables.table7, "Table 7: BLEU over languages"),
     Experiment(tables.examples, "Example translations", counted=True),
-    Experiment(
-        tables.figure1,
-        "Figure 1: sequential and parallel decoding",
-        traced=True,
-        live=True,
-        counted=True,
-    ),
+    Experiment(tables.figure1, "Figure 1: sequential and parallel decoding", traced=True, live=True, counted=True),
     Experiment(tables.figure2, "Figure 2: PJ, PGJ and HGJ", traced=True, live=True, counted=True),
     Experiment(
-        costs.figure3,
-        "Figure 3: speedup against cores",
-        chart=Chart("cores", "speedup", reference=1.0, log_x=True),
+        costs.figure3, "Figure 3: speedup against cores", chart=Chart("cores", "speedup", reference=1.0, log_x=True)
     ),
     Experiment(
-        tables.figure4,
-        "Figure 4: dependency graph and passes of one sentence",
-        traced=True,
-        live=True,
-        counted=True,
+        tables.figure4, "Figure 4: dependency graph and passes of one sentence", traced=True, live=True, counted=True
     ),
     Experiment(tables.figure6, "Figure 6: further dependency graphs", traced=True, live=True, counted=True),
     Experiment(

@@ -276,11 +276,7 @@ def _quality(
     found: Iterable[tuple[int, ...]], exact: Iterable[tuple[int, ...]], texts: Sequence[str], references: Sequence[str]
 ) -> dict[str, float]:
     bleu, chrf = quality(texts, references[: len(texts)])
-    return {
-        "agreement": same_share(list(found), list(exact)),
-        "bleu": bleu,
-        "chrf": chrf,
-    }
+    return {"agreement": same_share(list(found), list(exact)), "bleu": bleu, "chrf": chrf}
 
 
 def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fastdecode_lib.papers.parallel_decoding.runs import (
     runs,
     sentence_pairs,
 )
-from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, ThreadedRun, experiment
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, ThreadedRun, experiment
 from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
@@ -111,7 +111,7 @@ def table4(run: ModelRun) -> "pd.DataFrame":
     return table_of(rows, run, model)
 
 
-def _flops(run: Run) -> "pd.DataFrame":
+def _flops(run: ThreadedRun) -> "pd.DataFrame":
     """Our decoders in the first direction: nothing is trained for them, so inference is all they cost."""
     frame = runs(run)
     if "flops_per_sentence" not in frame:

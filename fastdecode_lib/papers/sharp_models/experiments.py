@@ -30,9 +30,7 @@ EXPERIMENTS = (
         ladder.table1,
         "Table 1: speed after each optimisation",
         columns(
-            Column("set", "model"),
-            Column("name", "stage"),
-            "words_per_second factor paper_factor agreement widest_gap",
+            Column("set", "model"), Column("name", "stage"), "words_per_second factor paper_factor agreement widest_gap"
         ),
         note="Outputs are compared with the baseline's on 966 sentences; the gap is that of their log-probabilities where they "
         "differ, at most. The rows without values of the paper each change one thing: the first stage without rounding (packed "
@@ -161,9 +159,7 @@ EXPERIMENTS = (
         "`--scheduler ADDRESS` for a dask cluster, decodes so.",
     ),
     Experiment(
-        engines.start_up,
-        "A fresh process until its first translation",
-        columns(Column("name", "until"), "seconds"),
+        engines.start_up, "A fresh process until its first translation", columns(Column("name", "until"), "seconds")
     ),
 )
 PAPER = Paper(

@@ -508,10 +508,7 @@ class Trained:
     def constraints(self) -> Constraints:
         """The checkpoint's own rules."""
         return constraints_of(
-            self.checkpoint.name,
-            self.checkpoint.rules,
-            vocabulary=self.shape.vocabulary,
-            room=self.shape.max_positions,
+            self.checkpoint.name, self.checkpoint.rules, vocabulary=self.shape.vocabulary, room=self.shape.max_positions
         )
 
     def network(self, speedups: Speedups) -> CompiledRecurrent:

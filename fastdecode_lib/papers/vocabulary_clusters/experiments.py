@@ -71,13 +71,7 @@ DECODED_NOTE = (
     "with one label, for which our contexts are too few."
 )
 EXPERIMENTS = (
-    Experiment(
-        tables.figure1,
-        "Figure 1: clusters and active sets at work",
-        traced=True,
-        live=True,
-        counted=True,
-    ),
+    Experiment(tables.figure1, "Figure 1: clusters and active sets at work", traced=True, live=True, counted=True),
     Experiment(
         tables.table1,
         "Table 1: sentences of the two sets",

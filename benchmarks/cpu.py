@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.report import Row, command_of, options_of, report
 from fastdecode_lib.measuring.referee import System, bootstrap_ratio, measure
-from fastdecode_lib.papers.run import Scale
+from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.sharp_models.engines import (
     FULL,
     QUICK,
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "start_up": start_up(scale, **shared),
     }
     command = command_of("cpu", arguments)
-    texts, _ = many_sentences(scale, options.data, GENERATED if not options.tiny else 8)
+    texts, _ = many_sentences(CorpusRun(scale, data=options.data), GENERATED if not options.tiny else 8)
     within = over_generate(measured["model"], texts, 1 if options.tiny else 9, options.seed)
     report([*rows_of(frames), *within], command, options, scale=str(scale))
     for table, frame in frames.items() if options.results else ():

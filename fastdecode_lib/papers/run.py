@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache, cached_property, wraps
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastdecode_lib.loading import TranslationModel, load
-from fastdecode_lib.text.corpus import Pair, Tatoeba, corpus_folder
+from fastdecode_lib.text.corpus import CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ class CorpusRun(Run):
         if self.tiny:
             return own_pairs(source, target)
         return Tatoeba(corpus_folder(self.data)).pairs(split, source, target)
+
+    def pairs_or_own(self, source: str, target: str, split: str = "test") -> tuple[list[Pair], str]:
+        """The same with the split's name; where the corpus is not here, too, our own sentences, called ``own``."""
+        if not self.tiny:
+            with suppress(CorpusNotFound):
+                return self.pairs(source, target, split), split
+        return own_pairs(source, target), "own"
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,10 @@ from fastdecode_lib.measuring.baselines import baseline, converted, until_end
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.referee import System, measure, noisy, stopwatch
 from fastdecode_lib.measuring.widths import pass_cost
-from fastdecode_lib.papers.run import ModelRun, Run, Scale, ThreadedRun, experiment
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotComputed, Worker
-from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.translation import Session
@@ -323,7 +322,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> "pd.DataFrame":
     size = size or SIZES[run.scale]
     name = run.model.name if run.model else SMALL
     geometry = next(geometries(size, name, run.seed))
-    texts, which = many_sentences(run.scale, run.data, size.many)
+    texts, which = many_sentences(run, size.many)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     everything = geometry.reference.encode(texts, *direction_of(geometry.reference))
     alone = _ours("alone", sessions["compiled float32"], 1, 1).decode(everything)
@@ -417,18 +416,13 @@ def _agreement(found: Sequence[int], expected: Sequence[int]) -> float:
     return float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)]))
 
 
-def many_sentences(scale: Scale, data: str | None, number: int) -> tuple[list[str], str]:
+def many_sentences(run: CorpusRun, number: int) -> tuple[list[str], str]:
     """Sentences of the corpus's development split in any order, else the project's own, repeated; and their source."""
-    own = [a for a, _ in own_pairs(*DIRECTION)]
-    if scale is not Scale.TINY:
-        try:
-            pairs = Tatoeba(corpus_folder(data)).pairs("dev", *DIRECTION)
-        except CorpusNotFound:
-            pass
-        else:
-            order = np.random.default_rng(0).permutation(len(pairs))[:number]  # the file is sorted by length
-            return [pairs[i][0] for i in order], "dev"
-    return [own[i % len(own)] for i in range(number)], "own, repeated"
+    pairs, where = run.pairs_or_own(*DIRECTION, "dev")
+    if where == "own":
+        return [pairs[i % len(pairs)][0] for i in range(number)], "own, repeated"
+    order = np.random.default_rng(0).permutation(len(pairs))[:number]  # the file is sorted by length
+    return [pairs[i][0] for i in order], where
 
 
 # ---------------------------------------------------------------------------------------------------------------- a start

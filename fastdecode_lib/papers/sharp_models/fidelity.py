@@ -12,7 +12,7 @@ from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Scale, experiment
 from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.papers.sharp_models.engines import SMALL
-from fastdecode_lib.text.corpus import DIRECTIONS, CorpusNotFound, Pair, Tatoeba, corpus_folder
+from fastdecode_lib.text.corpus import DIRECTIONS, Pair
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
@@ -100,15 +100,10 @@ def _sets(
     for direction in directions[: 2 if run.tiny else None]:
         sets: dict[str, list[Pair]] = {}
         for which in wanted:
-            if which != "own" and not run.tiny:
-                try:
-                    pairs = Tatoeba(corpus_folder(run.data)).pairs(which, *direction)
-                except CorpusNotFound:
-                    which = "own"
-                else:
-                    order = np.random.default_rng(run.seed).permutation(len(pairs))  # the file is sorted by length
-                    sets[which] = [pairs[i] for i in order[: NUMBERS[run.scale]]]
-                    continue
-            sets["own"] = own_pairs(*direction)[: NUMBERS[run.scale]]
+            own = (own_pairs(*direction), "own")
+            pairs, name = own if which == "own" else run.pairs_or_own(*direction, which)
+            if name != "own":  # the file is sorted by length
+                pairs = [pairs[i] for i in np.random.default_rng(run.seed).permutation(len(pairs))]
+            sets[name] = pairs[: NUMBERS[run.scale]]
         found += [(direction, which, pairs) for which, pairs in sets.items()]
     return found

@@ -26,13 +26,12 @@ from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
-from fastdecode_lib.papers.run import ModelRun, Run, Scale, experiment
+from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
 from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
-from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder, spread_over
-from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.words import END, START, WordText
 
 if TYPE_CHECKING:
@@ -117,10 +116,10 @@ def table1(run: ModelRun) -> "pd.DataFrame":
     seconds = {"random": {m.name: m.seconds.tolist() for m in timings}}
 
     trained = Trained.find(run.model or MODEL)
-    sources, where = trained.held_out(run.data, geometry.held_out)
+    sources, where = trained.held_out(run, geometry.held_out)
     systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
     timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=run.progress)
-    rows += _ladder_rows(f"{trained.checkpoint.name}, {where}", timings, None, run.seed)
+    rows += _ladder_rows(f"{trained.checkpoint.name}, {where} sentences", timings, None, run.seed)
     seconds["trained"] = {m.name: m.seconds.tolist() for m in timings}
     same = trained.identity(stages, sources, run.progress)
     rows[len(timings) :] = [row | same[row["name"]] for row in rows[len(timings) :]]
@@ -272,7 +271,7 @@ def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
 def unique_states(run: ModelRun) -> "pd.DataFrame":
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
     geometry, trained = GEOMETRIES[run.scale], Trained.find(run.model or MODEL)
-    sources, where = trained.held_out(run.data, min(geometry.held_out, 200))
+    sources, where = trained.held_out(run, min(geometry.held_out, 200))
     rows = []
     for size in (2, 4, 6, 8, 12):
         network = trained.network(FASTEST)
@@ -283,7 +282,7 @@ def unique_states(run: ModelRun) -> "pd.DataFrame":
                 "beam": size,
                 "unique": _distinct_states(beam, network, projection, sources, trained.constraints),
                 "paper_unique": devlin_2017.UNIQUE_STATES if size == 6 else None,
-                "set": where,
+                "set": f"{where} sentences",
             }
         )
     return table_of(rows, run, fingerprint=trained.checkpoint.fingerprint)
@@ -545,16 +544,7 @@ class Trained:
             same[name] = {"agreement": agreement, "sentences": len(pairs), "widest_gap": max(gaps, default=0.0)}
         return same
 
-    def held_out(self, data: str | None, number: int) -> tuple[list[Source], str]:
+    def held_out(self, run: CorpusRun, number: int) -> tuple[list[Source], str]:
         """Sources it was not trained on, and where from: the test split, or without the corpus our own sentences."""
-        pairs, where = held_out_pairs(self.text.direction, data, number)
-        return [self.text.encode([source], *self.text.direction) for source, _ in pairs], where
-
-
-def held_out_pairs(direction: tuple[str, str], data: str | None, number: int) -> tuple[list[tuple[str, str]], str]:
-    """Pairs of the test split, evenly spread, or without the corpus of our own sentences; and what they are called."""
-    try:
-        pairs, where = Tatoeba(corpus_folder(data)).pairs("test", *direction), "test sentences"
-    except CorpusNotFound:
-        pairs, where = own_pairs(*direction), "own sentences"
-    return spread_over(pairs, number), where
+        pairs, where = run.pairs_or_own(*self.text.direction)
+        return [self.text.encode([text], *self.text.direction) for text, _ in spread_over(pairs, number)], where

@@ -11,8 +11,9 @@ from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.papers.run import CorpusRun, experiment
 from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.papers.sharp_models import printed as devlin_2017
-from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, held_out_pairs, speeds
+from fastdecode_lib.papers.sharp_models.ladder import BEAM, ENSEMBLES, GEOMETRIES, Trained, speeds
 from fastdecode_lib.projections.average import Average
+from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.training.presets import PRESETS, place_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> "pd.DataFrame":
 
     geometry = GEOMETRIES[run.scale]
     found = {preset: trained for preset in NAMES if (trained := _find(preset, folder)) is not None}
-    pairs, where = held_out_pairs(("en", "fr"), run.data, geometry.held_out if run.tiny else 10**9)
+    pairs, where = run.pairs_or_own("en", "fr")
+    pairs = spread_over(pairs, geometry.held_out) if run.tiny else pairs
     teams = {NAMES[preset]: [preset] for preset in NAMES} | {
         name: list(MEMBERS[:number]) for name, number in ENSEMBLES.items()
     }
@@ -57,7 +59,7 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> "pd.DataFrame":
         run,
         **signatures(),
         sentences=len(pairs),
-        set=where,
+        set=f"{where} sentences",
         beam=6,
         delta=3.0,
         fingerprints={preset: trained.checkpoint.fingerprint for preset, trained in found.items()},

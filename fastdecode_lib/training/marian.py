@@ -1,6 +1,5 @@
 """Training of Marian models with Hugging Face: a joint SentencePiece vocabulary, and one model for several directions."""
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from fastdecode_lib.training.learner import (
     kept_examples,
     new_marian,
 )
+from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.training.presets import LANGUAGE_TAGS, Preset
 
 END, UNKNOWN = "</s>", "<unk>"
@@ -37,28 +37,14 @@ def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Exa
 
 
 def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -> None:
-    import sentencepiece
-
     seen: dict[str, None] = {}
     for source, target in preset.directions:
         seen.update(dict.fromkeys(text for text, _ in corpus.pairs("train", source, target)))
-    trained = io.BytesIO()  # its own writer does not notice a full disk
-    sentencepiece.set_random_generator_seed(seed)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(seen),
-        model_writer=trained,
-        vocab_size=preset.vocabulary - len(LANGUAGE_TAGS) - 2,
-        character_coverage=1.0,
-        bos_id=-1,
-        eos_id=-1,
-        pad_id=-1,
-        unk_id=0,
-        num_threads=2,
-        minloglevel=1,
-    )
+    number = preset.vocabulary - len(LANGUAGE_TAGS) - 2
+    model = trained_pieces(seen, number, seed, bos_id=-1, eos_id=-1, pad_id=-1, unk_id=0)
     for name in ("source.spm", "target.spm"):
-        (folder / name).write_bytes(trained.getvalue())
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+        (folder / name).write_bytes(model)
+    pieces = load_pieces(model)
     tokens = [END, UNKNOWN, *(pieces.id_to_piece(i) for i in range(1, len(pieces))), *LANGUAGE_TAGS.values(), PADDING]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}, ensure_ascii=False))
 

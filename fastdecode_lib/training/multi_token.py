@@ -29,9 +29,12 @@ from fastdecode_lib.training.learner import (
     kept_examples,
     new_marian,
 )
+from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.training.presets import GroupPreset, place_of
 
 END, UNKNOWN, PADDING = range(3)
+SPECIAL = {"bos_id": -1, "eos_id": END, "unk_id": UNKNOWN, "pad_id": PADDING}
+"""Special ids as options of SentencePiece."""
 """Special ids of the joint SentencePiece model; padding starts every slot of the first group, and masks."""
 LONGEST_ON_DEV = 129
 LENGTH_WEIGHT = 0.1
@@ -261,39 +264,8 @@ def _kept_pieces(preset: GroupPreset, corpus: Tatoeba, work: Path, seed: int) ->
             for pair in corpus.pairs("train", source, target):
                 seen.update(dict.fromkeys(pair))
         with atomic_file(file) as temporary:
-            temporary.write_bytes(trained_pieces(list(seen), preset.vocabulary, seed))
+            temporary.write_bytes(trained_pieces(seen, preset.vocabulary, seed, hard_vocab_limit=True, **SPECIAL))
     return file
-
-
-def trained_pieces(texts: Sequence[str], vocabulary: int, seed: int, hard: bool = True) -> bytes:
-    """A SentencePiece model of some texts with our special ids; with fewer pieces than asked where it is not `hard`."""
-    import io
-
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.set_random_generator_seed(seed)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_writer=model,
-        vocab_size=vocabulary,
-        character_coverage=1.0,
-        hard_vocab_limit=hard,
-        bos_id=-1,
-        eos_id=END,
-        unk_id=UNKNOWN,
-        pad_id=PADDING,
-        num_threads=2,
-        minloglevel=1,
-    )
-    return model.getvalue()
-
-
-def load_pieces(model: bytes) -> Any:
-    """A SentencePiece model from what `trained_pieces` made."""
-    import sentencepiece
-
-    return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
 def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int) -> Examples:

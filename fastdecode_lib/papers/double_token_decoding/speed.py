@@ -120,7 +120,8 @@ def table4(run: CorpusRun) -> "pd.DataFrame":
     """
     from tqdm.auto import tqdm
 
-    from fastdecode_lib.training.multi_token import load_pieces, trained_pieces
+    from fastdecode_lib.training.multi_token import SPECIAL
+    from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 
     training = list(dict.fromkeys(text for pair in run.pairs(*DIRECTION, "train") for text in pair))
     targets = [b for _, b in pairs_of("joined", run, 10**9)]
@@ -131,7 +132,7 @@ def table4(run: CorpusRun) -> "pd.DataFrame":
         unit="vocabulary",
         disable=not run.progress,
     ):
-        pieces = load_pieces(trained_pieces(training, size, seed=1, hard=False))
+        pieces = load_pieces(trained_pieces(training, size, seed=1, hard_vocab_limit=False, **SPECIAL))
         length = float(np.mean([len(row) for row in pieces.encode(targets)]))
         geometry = _geometry(BASE, run.scale)
         sized = replace(geometry, vocabulary=size, tokens=2 * max(1, round(length / 2)))

@@ -120,7 +120,8 @@ def updates_of(preset: str) -> int:
 @cache
 def _toy(preset: str) -> Path:
     """A checkpoint of a system's kind, with a vocabulary of our own sentences and random weights."""
-    from fastdecode_lib.training.multi_token import architecture_of, trained_pieces, write_checkpoint
+    from fastdecode_lib.training.multi_token import SPECIAL, architecture_of, write_checkpoint
+    from fastdecode_lib.training.pieces import trained_pieces
 
     small = replace(
         SYSTEMS_002[preset], vocabulary=300, width=32, heads=2, feed_forward=48, encoder_layers=1, max_positions=512
@@ -130,7 +131,7 @@ def _toy(preset: str) -> Path:
     with atomic_folder(folder) as made:
         write_checkpoint(made, shape, random_weights(shape, seed=1), small.directions, TOY_LENGTH)
         texts = [text for pair in own_pairs(*DIRECTION) for text in pair]
-        (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1))
+        (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1, **SPECIAL))
     return folder
 
 

@@ -5,7 +5,6 @@ The paper's iterations are called passes here; its code leaves out one a sentenc
 *measured* are ours, *paper* the paper's where we have nothing to set beside them, *model* are calculated.
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from fastdecode_lib.papers.shared.rows import table_of
 from fastdecode_lib.text.corpus import Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import EXAMPLES, SENTENCES, TECHNICAL
 from fastdecode_lib.trace import Trace
+from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.translation import Session, translate
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def vocabulary(run: ThreadedRun) -> "pd.DataFrame":
 
     training = _training_text(run, directions)
     for size in sizes:
-        trained = _train_pieces(training, size, run.seed, run.threads)
+        trained = load_pieces(trained_pieces(training, size, run.seed, threads=run.threads, minloglevel=2))
         add(f"tokenizer of {size:,}", size, [piece for row in trained.encode(outputs, out_type=str) for piece in row])
     end = model.constraints(directions[0][1]).end
     own = model.tokenizer.pieces(i for ids in together[GREEDY].ids for i in ids if i not in end)
@@ -340,23 +340,6 @@ def _training_text(run: CorpusRun, directions: Sequence[tuple[str, str]]) -> lis
     known = sorted({text for d in directions for pair in corpus.pairs("train", *d) for text in pair})
     chosen = np.random.default_rng(run.seed).permutation(len(known))[:TRAINING_LINES]
     return [known[i] for i in chosen]
-
-
-def _train_pieces(lines: Sequence[str], size: int, seed: int, threads: int) -> Any:
-    """A SentencePiece model of a given size, made as the bundled model's was."""
-    import sentencepiece
-
-    sentencepiece.set_random_generator_seed(seed)
-    made = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=made,
-        vocab_size=size,
-        character_coverage=1.0,
-        num_threads=threads,
-        minloglevel=2,
-    )
-    return sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
 
 
 DRAFTS = (

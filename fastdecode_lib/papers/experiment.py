@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.papers.run import Scale as Scale
 from fastdecode_lib.papers.run import Table, accepted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Chart:
     x_title: str | None = None
     y_title: str | None = None
 
-    def rows(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table that are drawn."""
         if "kind" in frame:
             frame = frame[frame["kind"] != "gap"]
@@ -160,7 +158,7 @@ class Experiment:
     run: Table
     title: str
     columns: tuple[Column, ...] = ()
-    arrange: Callable[["pd.DataFrame"], "pd.DataFrame"] | None = None
+    arrange: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     note: str = ""
     chart: Chart | None = None
     traced: bool = False

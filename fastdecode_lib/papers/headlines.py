@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fastdecode_lib.papers.outcomes import committed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GROWN = "grown to opus-mt's shape"
 
@@ -112,7 +110,7 @@ HEADLINES = (
 """In the order of the tables: one a paper first, then what else is worth knowing, then the rivals."""
 
 
-def measured(headlines: tuple[Headline, ...] = HEADLINES) -> "pd.DataFrame":
+def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     """A row for each method: ``method, command, stem, speedup`` with its interval, ``unchanged``, ``instead`` and ``noisy``.
 
     Raises
@@ -120,8 +118,6 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> "pd.DataFrame":
     ValueError
         If a method names no row of its result, or several.
     """
-    import pandas as pd
-
     rows = []
     for headline in headlines:
         frame = committed(headline.result)

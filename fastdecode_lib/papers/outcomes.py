@@ -2,13 +2,11 @@
 
 import json
 from importlib import resources
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.presets import place_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class NoResult(ValueError):
@@ -39,7 +37,7 @@ def result_name(name: str, scale: str, threads: int = 1) -> str:
     return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
 
 
-def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFrame":
+def committed(name: str, scale: str = "laptop", threads: int = 1) -> pd.DataFrame:
     """The outcome of a long run that comes with fastdecode; ``frame.attrs["provenance"]`` tells how it was made.
 
     ``frame.attrs["traces"]`` holds the passes it was read from, by name.
@@ -51,8 +49,6 @@ def committed(name: str, scale: str = "laptop", threads: int = 1) -> "pd.DataFra
     ValueError
         If it is damaged.
     """
-    import pandas as pd
-
     path = resources.files("fastdecode_lib") / "results" / result_name(name, scale, threads)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -7,7 +7,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
@@ -16,9 +17,6 @@ from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
 from fastdecode_lib.store import plain_row
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
 RAW = "../../fastdecode_lib/results"
@@ -26,7 +24,7 @@ BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of head
 FRONTIER = "frontier"
 
 
-def markdown(frame: "pd.DataFrame", *named: str | Column) -> str:
+def markdown(frame: pd.DataFrame, *named: str | Column) -> str:
     """A table in Markdown, numbers to the right. Parameters as for `reading.selected`."""
     from pandas.api.types import is_numeric_dtype
 
@@ -37,14 +35,14 @@ def markdown(frame: "pd.DataFrame", *named: str | Column) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def chart_key(frame: "pd.DataFrame", settings: object) -> str:
+def chart_key(frame: pd.DataFrame, settings: object) -> str:
     """A short hash of a chart's rows and settings."""
     rows = [plain_row(row) for row in frame.to_dict("records")]
     content = json.dumps([rows, settings], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def charts() -> Iterator[tuple[str, "pd.DataFrame", Chart | None]]:
+def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
     """Every chart of the pages: its file's stem, the rows drawn, and how; the frontier of all methods has no `Chart`."""
     yield FRONTIER, measured(), None
     for paper in papers():
@@ -82,7 +80,7 @@ def headlines(link: str, *, readme: bool = False) -> str:
     return markdown(rows, *shown, Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"))
 
 
-def _unchanged(frame: "pd.DataFrame") -> Iterator[tuple[float, str]]:
+def _unchanged(frame: pd.DataFrame) -> Iterator[tuple[float, str]]:
     return zip(frame["unchanged"], frame["instead"], strict=True)
 
 
@@ -150,7 +148,7 @@ def page(paper: Paper) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _result(experiment: Experiment) -> "pd.DataFrame | None":
+def _result(experiment: Experiment) -> pd.DataFrame | None:
     try:
         return committed(experiment.name)
     except NoResult:
@@ -161,7 +159,7 @@ def _title(paper: Paper, table: str) -> str:
     return next(e.title for e in paper.experiments if e.table == table)
 
 
-def _section(experiment: Experiment, frame: "pd.DataFrame", first: bool) -> list[str]:
+def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[str]:
     """A table or figure: chart, table, note, and how it was made; the chart on top of the page is not shown again."""
     blocks = [f"## {experiment.title}"]
     if experiment.chart and not first:

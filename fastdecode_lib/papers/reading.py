@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Column, columns
 from fastdecode_lib.papers.outcomes import NoResult, committed
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandas.io.formats.style import Styler
 
 SHORT = 26
@@ -23,7 +23,7 @@ TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
 
 
 def committed_result(
-    name: str, draw: Callable[["pd.DataFrame"], Any] | None = None, *more: str | Column, scale: str = "laptop"
+    name: str, draw: Callable[[pd.DataFrame], Any] | None = None, *more: str | Column, scale: str = "laptop"
 ) -> Any:
     """A long run's result, as its experiment declares it or as `draw` shows it, below the command that made it and the machine.
 
@@ -86,7 +86,7 @@ def processors(provenance: Mapping[str, Any]) -> str:
     return "; ".join(names)
 
 
-def _made_on(frame: "pd.DataFrame") -> str:
+def _made_on(frame: pd.DataFrame) -> str:
     """The processor, the engine unless the rows name theirs, and the threads."""
     provenance = frame.attrs["provenance"]
     engine, threads = provenance.get("engine"), provenance.get("threads")
@@ -98,7 +98,7 @@ def _made_on(frame: "pd.DataFrame") -> str:
     return "; ".join(parts)
 
 
-def gaps(frame: "pd.DataFrame") -> list[str]:
+def gaps(frame: pd.DataFrame) -> list[str]:
     """Reasons why rows of a table are empty, each once; untrained models in one sentence."""
     reasons = frame["gap"].dropna().unique().tolist() if "gap" in frame else []
     untrained = [found[1] for reason in reasons if (found := TRAIN.search(reason))]
@@ -108,19 +108,19 @@ def gaps(frame: "pd.DataFrame") -> list[str]:
     return others
 
 
-def absent(frame: "pd.DataFrame", *named: str | Column) -> list[str]:
+def absent(frame: pd.DataFrame, *named: str | Column) -> list[str]:
     """Headings of declared columns that hold nothing here. Parameters as for `selected`."""
     present = {column.name for column in selected(frame, *named)[1]}
     return [column.title for column in columns(*named) if column.name not in present]
 
 
-def is_noisy(frame: "pd.DataFrame") -> "pd.Series":
+def is_noisy(frame: pd.DataFrame) -> pd.Series:
     """Whether the interquartile range of any of a row's times exceeds a tenth of their median."""
     names = [name for name in frame if str(name).startswith("noisy")]
     return frame["note"].eq("noisy") if "note" in frame and not names else frame[names].eq(True).any(axis=1)
 
 
-def selected(frame: "pd.DataFrame", *named: str | Column) -> tuple["pd.DataFrame", tuple[Column, ...]]:
+def selected(frame: pd.DataFrame, *named: str | Column) -> tuple[pd.DataFrame, tuple[Column, ...]]:
     """The rows and columns that are read, with intervals, and a column ``noisy`` where a row is.
 
     Left out are rows of kind *gap* without a number, and columns that the table lacks or that hold nothing.
@@ -148,10 +148,8 @@ def selected(frame: "pd.DataFrame", *named: str | Column) -> tuple["pd.DataFrame
     return frame[names].assign(**({"noisy": noisy} if noisy.any() else {})), present
 
 
-def texts(frame: "pd.DataFrame", *named: str | Column) -> "pd.DataFrame":
+def texts(frame: pd.DataFrame, *named: str | Column) -> pd.DataFrame:
     """A table as it is read: headings and cells of text, noisy times marked. Parameters as for `selected`."""
-    import pandas as pd
-
     rows, present = selected(frame, *named)
     timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
     marks = rows["noisy"].map({True: f"{NOISY} ", False: ""}) if "noisy" in rows else [""] * len(rows)
@@ -166,7 +164,7 @@ def texts(frame: "pd.DataFrame", *named: str | Column) -> "pd.DataFrame":
     return pd.DataFrame(cells, index=rows.index)
 
 
-def numbers(frame: "pd.DataFrame", *named: str | Column) -> "pd.DataFrame":
+def numbers(frame: pd.DataFrame, *named: str | Column) -> pd.DataFrame:
     """A table for further use: the columns that are read, under their headings, with all digits."""
     rows, present = selected(frame, *named)
     return rows.rename(
@@ -176,7 +174,7 @@ def numbers(frame: "pd.DataFrame", *named: str | Column) -> "pd.DataFrame":
     )
 
 
-def table(frame: "pd.DataFrame", *named: str | Column) -> "Styler":
+def table(frame: pd.DataFrame, *named: str | Column) -> "Styler":
     """A table in a notebook, text to the left. Parameters as for `selected`."""
     from pandas.api.types import is_numeric_dtype
 
@@ -192,10 +190,10 @@ def table(frame: "pd.DataFrame", *named: str | Column) -> "Styler":
 
 def pivoted(
     index: str | list[str], across: str | list[str], value: str, prefix: str = ""
-) -> Callable[["pd.DataFrame"], "pd.DataFrame"]:
+) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """An arrangement of rows: a column for each value of `across`, of which the heading begins with `prefix`."""
 
-    def arrange(frame: "pd.DataFrame") -> "pd.DataFrame":
+    def arrange(frame: pd.DataFrame) -> pd.DataFrame:
         turned = frame.pivot_table(index=index, columns=across, values=value, sort=False)
         turned.columns = [f"{prefix}{', '.join(map(str, np.atleast_1d(name)))}" for name in turned]
         return turned.reset_index()
@@ -203,7 +201,7 @@ def pivoted(
     return arrange
 
 
-def with_paper_curve(frame: "pd.DataFrame", column: str, group: str, label: str = "paper") -> "pd.DataFrame":
+def with_paper_curve(frame: pd.DataFrame, column: str, group: str, label: str = "paper") -> pd.DataFrame:
     """Measured rows, and behind them the paper's values of one column as rows of kind *paper*, for a chart of `column`.
 
     Parameters
@@ -213,15 +211,13 @@ def with_paper_curve(frame: "pd.DataFrame", column: str, group: str, label: str 
     group : str
         Column that tells curves apart; the paper's are called `label` in it.
     """
-    import pandas as pd
-
     printed = frame[frame[group] == frame[group].iloc[0]].dropna(subset=[f"paper_{column}"])
     ours = [name for name in (column, f"{column}_low", f"{column}_high") if name in frame]
     paper = printed.drop(columns=ours).assign(kind="paper", **{group: label, column: printed[f"paper_{column}"]})
     return pd.concat([frame[frame["kind"] == "measured"], paper], ignore_index=True)
 
 
-def beside_paper(frame: "pd.DataFrame", *keys: str) -> "pd.DataFrame":
+def beside_paper(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """The paper's values in our rows of the same keys, in place of rows of kind *paper*; those without one of ours behind.
 
     Parameters
@@ -229,8 +225,6 @@ def beside_paper(frame: "pd.DataFrame", *keys: str) -> "pd.DataFrame":
     keys : str
         Columns that tell which of our rows a row of the paper belongs to. The paper's columns begin with ``paper_``.
     """
-    import pandas as pd
-
     names = list(keys)
     is_paper = frame["kind"] == "paper"
     values = [name for name in frame if str(name).startswith("paper_")]
@@ -241,6 +235,6 @@ def beside_paper(frame: "pd.DataFrame", *keys: str) -> "pd.DataFrame":
     return pd.concat([ours, others], ignore_index=True)
 
 
-def measured_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
+def measured_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Our rows alone, without the paper's."""
     return frame[frame["kind"] != "paper"]

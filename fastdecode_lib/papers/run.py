@@ -11,14 +11,13 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache, cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.text.corpus import CorpusNotFound, Pair, Tatoeba, corpus_folder
 from fastdecode_lib.text.sentences import own_pairs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Scale(StrEnum):
@@ -111,7 +110,7 @@ def temporary_folder() -> Path:
     return folder
 
 
-Table = Callable[..., "pd.DataFrame"]
+Table = Callable[..., pd.DataFrame]
 
 
 def experiment(make: Table) -> Table:
@@ -120,7 +119,7 @@ def experiment(make: Table) -> Table:
     known = {field.name for field in fields(kind)}
 
     @wraps(make)
-    def called(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> "pd.DataFrame":
+    def called(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> pd.DataFrame:
         if isinstance(run, Run):
             return make(run, **settings)
         own = {name: value for name, value in settings.items() if name in known}

@@ -1,20 +1,17 @@
 """The table of the first notebook: decoders on the same sentences, the fastest that loses nothing first."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.measuring.comparing import compare
 from fastdecode_lib.papers.experiment import Experiment, Paper
 from fastdecode_lib.papers.run import Scale, ThreadedRun, experiment
 from fastdecode_lib.text.sentences import SENTENCES
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 DECODERS = ("greedy", "window:width=3", "hybrid:block=3", "jacobi", "beam:size=5")
 
 
 @experiment
-def comparison(run: ThreadedRun) -> "pd.DataFrame":
+def comparison(run: ThreadedRun) -> pd.DataFrame:
     """Agreement, passes, speedup and quality of decoders and of Hugging Face's `generate`; see `comparing.compare`.
 
     Decoders that agree with greedy decoding come first, the fastest at the top.

@@ -6,9 +6,10 @@ plain decoding's by law, or how often they are; and how fast it is beside what i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.hub import find_checkpoint
@@ -24,9 +25,6 @@ from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.rows import gap, speedup_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
 """Models and the direction that each is measured in."""
@@ -54,7 +52,7 @@ AMOUNTS = {
 
 
 @experiment
-def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount | None = None) -> "pd.DataFrame":
+def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount | None = None) -> pd.DataFrame:
     """Every combination on joined test sentences, one thread, one sentence at a time, all of a model in turns.
 
     ``agreement`` is the share of outputs that are the model's plain ones (greedy, exact, float32), ``as_plain`` that of outputs
@@ -63,8 +61,6 @@ def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount |
     decoder, projection and precision gain alone; ``predicted`` comes of counted passes and measured costs of passes, and knows
     what cancels. ``megabytes`` are the projection's beside the model's output matrix.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
     amount = amount or AMOUNTS[run.scale]

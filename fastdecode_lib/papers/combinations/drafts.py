@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import find_head
@@ -28,9 +29,6 @@ from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
 from fastdecode_lib.translation import Session
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 BASE = "tatoeba-small"
 MODELS = {
     "untouched": BASE,
@@ -51,7 +49,7 @@ SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 
 
 @experiment
-def drafts(run: CorpusRun) -> "pd.DataFrame":
+def drafts(run: CorpusRun) -> pd.DataFrame:
     """Tokens a pass of every draft and width, for the bundled model as it is and for those trained on for parallel decoding.
 
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
@@ -144,13 +142,11 @@ def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000)
 
 
 @experiment
-def tuned(run: CorpusRun) -> "pd.DataFrame":
+def tuned(run: CorpusRun) -> pd.DataFrame:
     """Quality of the models trained on for parallel decoding against the bundled one, greedy, on the whole test split.
 
     ``bleu_p`` says how likely the distance to the untouched model is by chance (paired bootstrap).
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     models: dict[str, TranslationModel] = {}
     for name in MODELS:
@@ -213,7 +209,7 @@ LARGE = "grown to opus-mt's shape"
 
 
 @experiment
-def draft_time(run: CorpusRun) -> "pd.DataFrame":
+def draft_time(run: CorpusRun) -> pd.DataFrame:
     """Windows of each model in time over the same model's greedy decoding, predicted from measured costs and then run.
 
     On joined test sentences and on technical English. On the models as they are, and grown to opus-mt's shape (`grown`): each
@@ -255,7 +251,7 @@ def draft_time(run: CorpusRun) -> "pd.DataFrame":
     )
 
 
-def as_predicted(frame: "pd.DataFrame") -> "pd.DataFrame":
+def as_predicted(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of `draft_time` at the width predicted to be fastest, for each model, shape, precision, draft and set."""
     rows = frame[(frame["kind"] == "measured") & (frame["width"] > 1)]
     return rows.loc[rows.groupby(["model", "shape", "precision", "draft", "set"], sort=False)["predicted"].idxmax()]

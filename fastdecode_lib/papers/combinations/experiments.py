@@ -1,13 +1,10 @@
 """Experiments on combined methods: decoders with projections in every precision, and learned drafts."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.papers.combinations import cube, drafts
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SETUP = """\
 Every decoder with every projection that comes with three of the bundled translation models, in every precision. And what is trained
@@ -36,10 +33,8 @@ LOST = 0.05
 """Share of plain decoding's outputs below which a combination is not taken for a way of decoding."""
 
 
-def fastest(frame: "pd.DataFrame") -> "pd.DataFrame":
+def fastest(frame: pd.DataFrame) -> pd.DataFrame:
     """The six fastest combinations of each model, and the three fastest that lose nothing."""
-    import pandas as pd
-
     faster = frame[(frame["speedup"] > 1) & (frame["agreement"] >= LOST)].sort_values("speedup", ascending=False)
     lossless = faster[faster["lossless"].eq(True)]
     best = pd.concat([part.groupby("model", sort=False).head(n) for part, n in ((faster, 6), (lossless, 3))])
@@ -49,13 +44,13 @@ def fastest(frame: "pd.DataFrame") -> "pd.DataFrame":
     return best.sort_values("model", key=lambda models: models.map(order), kind="stable")
 
 
-def drafts_by_shape(frame: "pd.DataFrame") -> "pd.DataFrame":
+def drafts_by_shape(frame: pd.DataFrame) -> pd.DataFrame:
     """The width that is predicted to be fastest, by model, shape and precision, and draft."""
     rows = drafts.as_predicted(frame)
     return rows.assign(where=rows["shape"] + ", " + rows["precision"])
 
 
-def window_of_five(frame: "pd.DataFrame") -> "pd.DataFrame":
+def window_of_five(frame: pd.DataFrame) -> pd.DataFrame:
     """Tokens a pass at a width of 5, by model and draft."""
     return pivoted(["model", "draft"], "set", "tokens_per_pass")(frame[frame["width"] == 5])
 

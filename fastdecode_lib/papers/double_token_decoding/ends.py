@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
@@ -14,15 +15,12 @@ from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.rows import gap
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 LEAST = {Scale.TINY: 1, Scale.LAPTOP: 100, Scale.PAPER: 100}
 """Sentences that are long enough, below which a row of table 3 is left out."""
 
 
 @experiment
-def table3(run: CorpusRun) -> "pd.DataFrame":
+def table3(run: CorpusRun) -> pd.DataFrame:
     """Table 3: the share of 1-grams and 4-grams that are right among all, the first and the last words of the outputs.
 
     Words as sacrebleu's 13a tokeniser cuts them; an n-gram is right if the reference has it, as often at most. The paper

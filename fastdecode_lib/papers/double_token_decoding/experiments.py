@@ -1,38 +1,35 @@
 """Imamura and Sumita, double-token bidirectional decoding: its tables and figures and what lies beyond, and how each is read."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.papers.double_token_decoding import ends, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 LEARNED_EVERY = 1_200
 """Updates between two columns of the table of how systems learn."""
 
 
-def learned(frame: "pd.DataFrame") -> "pd.DataFrame":
+def learned(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each system, a column for each 1,200 updates."""
     rows = frame[(frame["kind"] == "measured") & (frame["updates"] % LEARNED_EVERY == 0)].sort_values("updates")
     rows = rows.astype({"updates": int})
     return pivoted("system", "updates", "chrf", "chrF, ")(rows)
 
 
-def marked(frame: "pd.DataFrame") -> "pd.DataFrame":
+def marked(frame: pd.DataFrame) -> pd.DataFrame:
     """BLEU with the marks of what differs from single-token decoding by more than chance."""
     marks = frame["marks"].fillna("") if "marks" in frame else ""
     return frame.assign(bleu=frame["bleu"].map("{:.1f} ".format, na_action="ignore") + marks)
 
 
-def of_two_tokens(frame: "pd.DataFrame") -> "pd.DataFrame":
+def of_two_tokens(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of bidirectional decoding, whose ratio is over the single-token rows."""
     return frame[frame["system"] == "bidirectional"]
 
 
-def by_vocabulary(frame: "pd.DataFrame") -> "pd.DataFrame":
+def by_vocabulary(frame: pd.DataFrame) -> pd.DataFrame:
     """Our ratios, and the paper's of both corpora in the same rows."""
     ours = measured_rows(frame)
     for corpus in ("wmt", "aspec"):

@@ -5,9 +5,10 @@ beam's caches. So the ratio is between those of the two.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Model, Projection, Source, Usage
@@ -39,9 +40,6 @@ from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.text.tokenizers import padded
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 CASES = (
     ("base", 1, "compiled", "float32"),
     ("base", 1, "compiled", "int16"),
@@ -61,7 +59,7 @@ PARTS = ("encoder", "layers", "copies", "choice", "search")
 
 
 @experiment
-def profile(run: Run) -> "pd.DataFrame":
+def profile(run: Run) -> pd.DataFrame:
     """The ratio at a beam of 10 in every number format and in a batch, and the times of the parts of decoding by both systems.
 
     Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
@@ -133,7 +131,7 @@ SETS = 50
 
 
 @experiment
-def screened_vocabulary(run: Run) -> "pd.DataFrame":
+def screened_vocabulary(run: Run) -> pd.DataFrame:
     """Gain of two tokens a step under a screen with large vocabularies: base geometry, forced lengths.
 
     Two tokens a step score as many rows as two single ones, which is said to eat the gain where vocabularies are large.

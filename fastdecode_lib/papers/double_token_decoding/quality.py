@@ -1,9 +1,10 @@
 """Quality and uses of Imamura and Sumita's trained systems; one file because all its tables translate the same sentences."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.contexts.feeding import Translations
 from fastdecode_lib.contexts.recording import record
@@ -41,9 +42,6 @@ from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.training.presets import SYSTEMS_002, GroupPreset
 from fastdecode_lib.translation import Session
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
 """Sentences whose quality is scored."""
 TIMED = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 640}
@@ -56,7 +54,7 @@ GARDEN = "The children are playing in the garden behind the old house."
 L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
-def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **about: Any) -> "pd.DataFrame":
+def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **about: Any) -> pd.DataFrame:
     """Rows as a table that says how it was made: with which models, and what else `about` it."""
     about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **about}
     return table_of(rows, run, **about)
@@ -66,7 +64,7 @@ def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), 
 
 
 @experiment
-def figure1(run: Run) -> "pd.DataFrame":
+def figure1(run: Run) -> pd.DataFrame:
     """Figure 1: which slots see each other in training, for one token a step and for two; read from the networks themselves.
 
     A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
@@ -113,18 +111,18 @@ def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
 
 
 @experiment
-def figure2(run: Run) -> "pd.DataFrame":
+def figure2(run: Run) -> pd.DataFrame:
     """Figure 2: a sentence growing from both ends; live."""
     return _passes("bidirectional", "double_token", own_pairs("en", "de")[0][0], run)
 
 
 @experiment
-def mask_predict(run: Run) -> "pd.DataFrame":
+def mask_predict(run: Run) -> pd.DataFrame:
     """Mask-Predict on a sentence: all tokens at once, then the least sure of them again."""
     return _passes("mask-predict", "mask_predict:iterations=4", GARDEN, run)
 
 
-def _passes(preset: str, decoder: str, text: str, run: Run) -> "pd.DataFrame":
+def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
     """A row for each slot of each pass over a sentence; the trace is named after the decoder."""
     try:
         model = model_of(preset, run.scale)
@@ -148,7 +146,7 @@ def _passes(preset: str, decoder: str, text: str, run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def table1(run: Run) -> "pd.DataFrame":
+def table1(run: Run) -> pd.DataFrame:
     """Table 1: the paper's settings beside those of our recipe, the same for all systems unless stated."""
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
@@ -187,7 +185,7 @@ def table1(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def table2(run: CorpusRun) -> "pd.DataFrame":
+def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
 
     ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance; where it is so
@@ -200,7 +198,7 @@ def table2(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def learning(run: Run) -> "pd.DataFrame":
+def learning(run: Run) -> pd.DataFrame:
     """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
 
     Scores are those of training: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
@@ -221,12 +219,12 @@ def learning(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def distilled(run: CorpusRun) -> "pd.DataFrame":
+def distilled(run: CorpusRun) -> pd.DataFrame:
     """Table 2 of the systems that learned from single-token L2R's translations, beside that teacher; apart, as they saw others."""
     return _compared(DISTILLED, run)
 
 
-def _compared(systems: Mapping[str, Named], run: CorpusRun) -> "pd.DataFrame":
+def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
     """Quality and speed of some systems, single-token L2R among them."""
     from tqdm.auto import tqdm
 
@@ -346,7 +344,7 @@ FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
 
 
 @experiment
-def screened(run: CorpusRun) -> "pd.DataFrame":
+def screened(run: CorpusRun) -> pd.DataFrame:
     """Two tokens a step with a screened vocabulary; the projection's cost limits the gain where vocabularies are large.
 
     Both models have a screen of their own (Amer et al.), fitted on what they say themselves on training sentences. ``identical``
@@ -413,7 +411,7 @@ WIDTHS = (4, 8, 64)
 
 
 @experiment
-def lossless(run: CorpusRun) -> "pd.DataFrame":
+def lossless(run: CorpusRun) -> pd.DataFrame:
     """The bidirectional model's output as a draft that single-token L2R verifies: L2R's own greedy output, by law.
 
     ``identical`` is the share of outputs that are greedy decoding's, token for token; ``passes`` are of the verifying model,

@@ -6,9 +6,10 @@ reading of the weights, not the arithmetic, so that the gain shrinks as more row
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.measuring.quality import quality, signatures
 from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
@@ -31,9 +32,6 @@ from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.rows import table_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}
 BEAMS = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 3, 5, 10, 20), Scale.PAPER: (1, 2, 3, 4, 5, 7, 10, 15, 20)}
 ROWS = {Scale.TINY: (1, 3), Scale.LAPTOP: (1, 2, 4, 8, 16, 32, 64), Scale.PAPER: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
@@ -49,7 +47,7 @@ def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
 
 
 @experiment
-def figure3(run: Run) -> "pd.DataFrame":
+def figure3(run: Run) -> pd.DataFrame:
     """Figure 3: the bidirectional model's speed over single-token L2R against the beam width, one sentence at a time.
 
     The paper prints its curves as a picture only; table 2's ratios at a width of 10 are its points that are in print.
@@ -67,7 +65,7 @@ def figure3(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def sizes(run: Run) -> "pd.DataFrame":
+def sizes(run: Run) -> pd.DataFrame:
     """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
 
     A third system is the plain way to a faster decoder: one decoder layer, an encoder twice as deep, one token a step.
@@ -98,7 +96,7 @@ def sizes(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def rows(run: Run) -> "pd.DataFrame":
+def rows(run: Run) -> pd.DataFrame:
     """The ratio against the rows of a pass: so many sentences at once, each decoded greedily."""
     from tqdm.auto import tqdm
 
@@ -110,7 +108,7 @@ def rows(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def table4(run: CorpusRun) -> "pd.DataFrame":
+def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
 
     A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
@@ -172,7 +170,7 @@ STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
 
 
 @experiment
-def tokens_per_step(run: CorpusRun) -> "pd.DataFrame":
+def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
     """More tokens a step: speed at base geometry (beam 1 and 10), and what trained models lose in quality for it."""
     from tqdm.auto import tqdm
 

@@ -7,9 +7,10 @@ reports in table 2; for perplexity, among those that raise it there by no more t
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.core import Projection, drain
@@ -41,10 +42,6 @@ from fastdecode_lib.projections.tail import WithTail, low_rank
 from fastdecode_lib.text.corpus import Pair, spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs
 from fastdecode_lib.translation import Session, translate
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 BEAMS = (1, 5)
 EXAMPLE_ROWS = 10
@@ -99,7 +96,7 @@ def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
 
 
 @experiment
-def table3(run: CorpusRun) -> "pd.DataFrame":
+def table3(run: CorpusRun) -> pd.DataFrame:
     """Table 3: BLEU, greedily and with a beam of 5, and the time of the projection alone and of all decoding.
 
     Both speedups are over our own exact kernel in float32, not over numpy. For the first, the hidden vectors of every step of
@@ -198,10 +195,8 @@ def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> Sys
 
 @experiment
 @or_gap
-def table8(run: CorpusRun) -> "pd.DataFrame":
+def table8(run: CorpusRun) -> pd.DataFrame:
     """Table 8: translations of our own sentences with the full projection and with L2S, where they differ."""
-    import pandas as pd
-
     recorded = situation("translation", run)
     source, target = recorded.fit.directions[0].split("-")
     pairs = own_pairs(source, target)[: 12 if run.tiny else None]
@@ -226,7 +221,7 @@ def table8(run: CorpusRun) -> "pd.DataFrame":
 
 @experiment
 @or_gap
-def figure1(run: CorpusRun) -> "pd.DataFrame":
+def figure1(run: CorpusRun) -> pd.DataFrame:
     """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
     recorded = situation("translation", run)
     source, target = recorded.fit.directions[0].split("-")
@@ -261,7 +256,7 @@ def figure1(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def table6(run: CorpusRun) -> "pd.DataFrame":
+def table6(run: CorpusRun) -> pd.DataFrame:
     """Table 6: perplexity of the words that came next, and the time to score one.
 
     FGD and L2S score the tokens that are not theirs by a matrix of low rank; SVD and adaptive softmax have probabilities of

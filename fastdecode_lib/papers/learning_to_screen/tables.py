@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.outcomes import NoResult
@@ -35,9 +36,6 @@ from fastdecode_lib.papers.shared.rows import gap, table_of
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SCREENS = ("screened", "kmeans", "clustered")
 """Methods that are timed in several precisions of the output matrix; baselines are in float32 only, and compared with that."""
 MAIN = ("small", "large", "translation")
@@ -59,11 +57,11 @@ COLUMNS = (
 """Columns of a chosen setting that the tables show."""
 
 
-def or_gap(make: Callable[[CorpusRun], "pd.DataFrame"]) -> Callable[[CorpusRun], "pd.DataFrame"]:
+def or_gap(make: Callable[[CorpusRun], pd.DataFrame]) -> Callable[[CorpusRun], pd.DataFrame]:
     """A table of one model; where that is not trained here, a single row that says so."""
 
     @wraps(make)
-    def table(run: CorpusRun) -> "pd.DataFrame":
+    def table(run: CorpusRun) -> pd.DataFrame:
         try:
             return make(run)
         except NoResult as missing:
@@ -72,7 +70,7 @@ def or_gap(make: Callable[[CorpusRun], "pd.DataFrame"]) -> Callable[[CorpusRun],
     return table
 
 
-def table_on(rows: Any, run: Run, used: Iterable[Situation] = ()) -> "pd.DataFrame":
+def table_on(rows: Any, run: Run, used: Iterable[Situation] = ()) -> pd.DataFrame:
     """Rows as a table that says how it was made: with which models and contexts, and how screens are learned.
 
     A row's own knobs go before those of the learning.
@@ -97,7 +95,7 @@ def trained_of(names: Iterable[str], run: CorpusRun) -> Iterator[Situation]:
 
 
 @experiment
-def table1(run: CorpusRun) -> "pd.DataFrame":
+def table1(run: CorpusRun) -> pd.DataFrame:
     """Table 1: vocabulary and width of each model, ours and the paper's.
 
     ``ever_best`` is how many words are among the five best of any of the contexts that screens are learned on: the fewer, the
@@ -120,16 +118,14 @@ def table1(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def frontiers(run: CorpusRun) -> "pd.DataFrame":
+def frontiers(run: CorpusRun) -> pd.DataFrame:
     """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7."""
     return table_on(_frontiers(run, MAIN, True), run, trained_of(MAIN, run))
 
 
 @cache
-def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> "pd.DataFrame":
+def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataFrame:
     """The settings of every method, or of exact projections and screens alone if `rivals` is false."""
-    import pandas as pd
-
     grid, parts = GRIDS[run.scale], []
     known: dict[str, pd.DataFrame] = {}
     for name in names:
@@ -150,7 +146,7 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> "pd.Data
 
 
 @experiment
-def table2(run: CorpusRun) -> "pd.DataFrame":
+def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
 
     ``reached`` is False where no setting is, and the most precise is shown. What the paper does not have is held to the
@@ -162,13 +158,13 @@ def table2(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def table5(run: CorpusRun) -> "pd.DataFrame":
+def table5(run: CorpusRun) -> pd.DataFrame:
     """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
     frame = _frontiers(run, MAIN, True)
     return table_on(_chosen(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
 
 
-def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
+def at_equal_budgets(frontiers: pd.DataFrame) -> pd.DataFrame:
     """Gain of learning in precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
     place = ["set", "budget", "method"]
     same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
@@ -177,7 +173,7 @@ def at_equal_budgets(frontiers: "pd.DataFrame") -> "pd.DataFrame":
     return both[[*place, "rows_scored", "p_at_1", "p_at_5"]].reset_index(drop=True)
 
 
-def distinct(frame: "pd.DataFrame") -> "pd.DataFrame":
+def distinct(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows without screens that repeat an earlier one, such as those whose larger budget finds no more tokens to add.
 
     To choose the fastest of them would be to choose by chance.
@@ -187,10 +183,8 @@ def distinct(frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame[~again].reset_index(drop=True)
 
 
-def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, float, float]]]) -> "pd.DataFrame":
+def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float, float]]]) -> pd.DataFrame:
     """A row for each model and method of a printed table, ours beside the paper's, then what is exact and our other methods."""
-    import pandas as pd
-
     rows = []
     for name, methods in printed.items():
         own = frame[frame["set"] == name]
@@ -222,14 +216,12 @@ def _chosen(frame: "pd.DataFrame", printed: dict[str, dict[str, tuple[float, flo
     return pd.DataFrame(rows)
 
 
-def curve(name: str, run: CorpusRun) -> "pd.DataFrame":
+def curve(name: str, run: CorpusRun) -> pd.DataFrame:
     """Precision against speedup of every method on one model: the settings that no other of the method beats on dev.
 
     Behind them the points that the paper prints in table 2. Outside of `MAIN`, as in the paper's appendix, of screens alone,
     beside what is exact.
     """
-    import pandas as pd
-
     main = name in MAIN
     frame = _frontiers(run, MAIN if main else (name,), main)
     used = trained_of((name,), run)
@@ -249,16 +241,16 @@ def _points(name: str) -> Iterator[dict[str, Any]]:
         yield row | dict(zip(("paper_speedup", "paper_p_at_1", "paper_p_at_5"), values, strict=True))
 
 
-def front(rows: "pd.DataFrame") -> "pd.DataFrame":
+def front(rows: pd.DataFrame) -> pd.DataFrame:
     """The settings of a method of which none is both slower and less precise on dev than another, fastest first."""
     rows = rows.sort_values("microseconds")
     precision = rows["dev_p_at_1"] + rows["dev_p_at_5"]
     return rows[precision > precision.shift(fill_value=-1).cummax()]
 
 
-def _figure(name: str, number: int) -> Callable[..., "pd.DataFrame"]:
+def _figure(name: str, number: int) -> Callable[..., pd.DataFrame]:
     @experiment
-    def figure(run: CorpusRun) -> "pd.DataFrame":
+    def figure(run: CorpusRun) -> pd.DataFrame:
         return curve(name, run)
 
     figure.__name__ = f"figure{number}"
@@ -273,7 +265,7 @@ figure9 = _figure("cased", 9)
 
 @experiment
 @or_gap
-def table4(run: CorpusRun) -> "pd.DataFrame":
+def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the number of clusters, at one budget that binds, on the small language model.
 
     The paper varies the budget with the number of clusters, until times are alike.
@@ -304,7 +296,7 @@ def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, *
     )
 
 
-def _screened(recorded: Situation, settings: list[Setting], run: Run) -> "pd.DataFrame":
+def _screened(recorded: Situation, settings: list[Setting], run: Run) -> pd.DataFrame:
     """The rows of learned screens, timed in turn with numpy's and our exact projection."""
     frame = timed_settings(recorded, [*exact_settings()[:1], *settings], GRIDS[run.scale], progress=run.progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
@@ -313,14 +305,12 @@ def _screened(recorded: Situation, settings: list[Setting], run: Run) -> "pd.Dat
 
 
 @experiment
-def learning(run: CorpusRun) -> "pd.DataFrame":
+def learning(run: CorpusRun) -> pd.DataFrame:
     """Ours: gain of each round of algorithm 1 over spherical k-means, which is round 1, in both readings of the loss.
 
     At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
     budget it is of, a curve for each.
     """
-    import pandas as pd
-
     parts: list[pd.DataFrame] = []
     for name, budgets in BINDING.items():
         try:
@@ -343,7 +333,7 @@ def learning(run: CorpusRun) -> "pd.DataFrame":
 
 @experiment
 @or_gap
-def figure8(run: CorpusRun) -> "pd.DataFrame":
+def figure8(run: CorpusRun) -> pd.DataFrame:
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
     Only the rows of the most frequent words are kept of the small language model's output, and each context's best are those
@@ -416,7 +406,7 @@ def _cut(recorded: Situation, size: int) -> Situation:
 
 @experiment
 @or_gap
-def table7(run: CorpusRun) -> "pd.DataFrame":
+def table7(run: CorpusRun) -> pd.DataFrame:
     """Table 7: words of some clusters of the small language model, the most characteristic first."""
     recorded = situation("small", run)
     screen = Screens(recorded).learned(BUDGET, Learning(**GRIDS[run.scale].options), run.seed)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.core import Source, Usage, drain
 from fastdecode_lib.measuring.comparing import decoder_system
@@ -30,9 +31,6 @@ from fastdecode_lib.papers.shared.random_models import OPUS, marian_shape, rando
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.translation import Session
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _MBART = marian_shape(width=1024, feed_forward=4096, heads=16, layers=(0, 12), vocabulary=250_054, positions=1024)
 GEOMETRIES = {
     "opus-mt": replace(OPUS, encoder_layers=0),
@@ -42,7 +40,7 @@ GEOMETRIES = {
 
 
 @experiment
-def cost(run: ThreadedRun) -> "pd.DataFrame":
+def cost(run: ThreadedRun) -> pd.DataFrame:
     """Cost of a pass over w positions, in passes over one: of the model, and from laptop scale on of larger shapes."""
     model = run.loaded
     widths = (1, 2, 4, 8, 16) if run.tiny else tuple(range(1, 17))
@@ -76,7 +74,7 @@ CORES = (1, 2, 4, 8, 16, 32, 64, 122)
 
 
 @experiment
-def figure3(run: ModelRun) -> "pd.DataFrame":
+def figure3(run: ModelRun) -> pd.DataFrame:
     """Figure 3: speedup against cores, measured as far as there are any, calculated beyond, and as the paper read it.
 
     The model: on one core a pass over w positions costs ``a + b w``, fitted to the measured cost of a pass; c cores share the
@@ -133,14 +131,12 @@ def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:
 
 
 @experiment
-def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW)) -> "pd.DataFrame":
+def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW)) -> pd.DataFrame:
     """Speedup against batch size: each decoder and greedy decoding in batches of the same size, on joined sentences.
 
     ``frame.attrs["break_even"]`` holds the largest batch size at which each decoder still is no slower than greedy
     decoding, None where it never is.
     """
-    import pandas as pd
-
     model = run.loaded
     direction = directions_of(model, run.scale)[0]
     sizes, sentences = ((1, 2), 2) if run.tiny else ((1, 2, 4, 8, 16, 32), 32)

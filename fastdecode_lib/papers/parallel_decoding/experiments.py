@@ -1,6 +1,6 @@
 """Santilli et al. (2023), parallel decoding: its tables and figures and what it left open, and how each is read."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.parallel_decoding import costs, tables
@@ -8,14 +8,11 @@ from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUS
 from fastdecode_lib.papers.parallel_decoding.printed import TABLE_4
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 WIDTHS = (2, 3, 4, 5, 8, 16)
 """Widths of a pass that the table of costs shows."""
 
 
-def mean_of_directions(frame: "pd.DataFrame") -> "pd.DataFrame":
+def mean_of_directions(frame: pd.DataFrame) -> pd.DataFrame:
     """The mean of our rows over all directions, and of the paper's over its own."""
     keys = ["name", "set", "protocol"]
     ours = frame[frame["kind"] == "measured"].groupby(keys, sort=False).mean(numeric_only=True)
@@ -26,7 +23,7 @@ def mean_of_directions(frame: "pd.DataFrame") -> "pd.DataFrame":
     return rows.assign(sentences=rows["set"] + ", " + rows["protocol"])
 
 
-def speedups(frame: "pd.DataFrame") -> "pd.DataFrame":
+def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each direction: speedups of the decoders on joined sentences, the paper's beside them."""
     ours = frame[(frame["set"] == "joined") & (frame["protocol"] == "honest")]
     ours = ours.pivot(index="direction", columns="name", values="speedup")
@@ -34,7 +31,7 @@ def speedups(frame: "pd.DataFrame") -> "pd.DataFrame":
     return ours.join(printed.add_prefix("paper_"), how="outer").reset_index()
 
 
-def costs_of_decoders(frame: "pd.DataFrame") -> "pd.DataFrame":
+def costs_of_decoders(frame: pd.DataFrame) -> pd.DataFrame:
     """Joined sentences under the honest protocol, then what the paper prints of other systems, in the same columns."""
     rows = frame[(frame["set"] != "single") & (frame["protocol"] != "paper")]
     printed = {
@@ -50,17 +47,17 @@ def costs_of_decoders(frame: "pd.DataFrame") -> "pd.DataFrame":
     return rows.assign(whose=rows["kind"].map({"paper": "the paper"}).fillna("ours"))
 
 
-def chosen_widths(frame: "pd.DataFrame") -> "pd.DataFrame":
+def chosen_widths(frame: pd.DataFrame) -> pd.DataFrame:
     """Cost of a pass over several positions, a column for each width."""
     return pivoted("name", "width", "cost", "width ")(frame[frame["width"].isin(WIDTHS)])
 
 
-def drafts_of_two_widths(frame: "pd.DataFrame") -> "pd.DataFrame":
+def drafts_of_two_widths(frame: pd.DataFrame) -> pd.DataFrame:
     """Tokens a pass of every draft at widths of 3 and 5."""
     return pivoted("draft", ["set", "width"], "tokens_per_pass")(frame[frame["width"].isin((3, 5))])
 
 
-def whole_dependencies(frame: "pd.DataFrame") -> "pd.DataFrame":
+def whole_dependencies(frame: pd.DataFrame) -> pd.DataFrame:
     """All directions together, a column for each replacement or control."""
     return pivoted(["measure", "group"], "variant", "share")(frame[frame["direction"] == "all"])
 

@@ -8,9 +8,10 @@ also ran first on every sentence, cold and once; that is not repeated, all syste
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
 from fastdecode_lib.core import Measurement, Source
@@ -28,9 +29,6 @@ from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder,
 from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
 from fastdecode_lib.translation import Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WINDOW = "window:width=5"
 SETS = ("single", "joined")
@@ -122,12 +120,12 @@ def sentence_pairs(run: CorpusRun, source: str, target: str, which: str, number:
 
 # ---------------------------------------------------------------------------------- the runs behind tables 1, 2, 3, 5 - 7
 
-_RUNS: dict[tuple[Any, ...], "pd.DataFrame"] = {}
+_RUNS: dict[tuple[Any, ...], pd.DataFrame] = {}
 """Runs of this process: several tables are views of the same."""
 
 
 @experiment
-def runs(run: ThreadedRun) -> "pd.DataFrame":
+def runs(run: ThreadedRun) -> pd.DataFrame:
     """Every decoder in every direction, on single and joined test sentences, under both protocols.
 
     Passes, positions and quality are of all sentences of the row; times are of the first few, one sentence at a time, in
@@ -146,9 +144,7 @@ def runs(run: ThreadedRun) -> "pd.DataFrame":
     return _RUNS[key].copy()
 
 
-def _run(run: ThreadedRun, model: TranslationModel) -> "pd.DataFrame":
-    import pandas as pd
-
+def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
     size = SIZES[run.scale]
     rows: list[dict[str, Any]] = []
     for direction, which in product(directions_of(model, run.scale), SETS):
@@ -204,10 +200,8 @@ def count_by_length(
     texts: Sequence[str],
     lengths: Sequence[int],
     progress: bool = False,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """`counting.count` with a decoder that gets the true length of each target, where its spec asks for it."""
-    import pandas as pd
-
     if "{" not in spec:
         return count(Session.of(model, *direction, spec), texts, batch=BATCH, progress=progress)
     parts = []
@@ -257,7 +251,7 @@ def take_turns(
     return {m.name: m for m in timings}
 
 
-def _counts(model: TranslationModel, found: "pd.DataFrame", exact: "pd.DataFrame", uncounted: int) -> dict[str, Any]:
+def _counts(model: TranslationModel, found: pd.DataFrame, exact: pd.DataFrame, uncounted: int) -> dict[str, Any]:
     passes, greedy_passes = int(found.passes.sum()), int(exact.passes.sum())
     counts = {
         "sentences": len(found),

@@ -7,9 +7,10 @@ The paper's iterations are called passes here; its code leaves out one a sentenc
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.loading import TranslationModel
@@ -35,14 +36,9 @@ from fastdecode_lib.trace import Trace
 from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.translation import Session, translate
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def _beside(ours: "pd.DataFrame", cells: santilli_2023.Cells) -> "pd.DataFrame":
+def _beside(ours: pd.DataFrame, cells: santilli_2023.Cells) -> pd.DataFrame:
     """Our rows with the paper's value for the same decoder and direction, then the paper's other rows."""
-    import pandas as pd
-
     keys = ["name", "direction"]
     printed = pd.DataFrame([dict(zip(keys, key, strict=True)) | dict(values) for key, values in cells.items()])
     joined = ours.assign(kind="measured").merge(printed, on=keys, how="left")
@@ -58,7 +54,7 @@ INTERVAL = ["speedup", "speedup_low", "speedup_high"]
 
 
 @experiment
-def table1(run: ThreadedRun) -> "pd.DataFrame":
+def table1(run: ThreadedRun) -> pd.DataFrame:
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(run)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
@@ -66,7 +62,7 @@ def table1(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table2(run: ThreadedRun) -> "pd.DataFrame":
+def table2(run: ThreadedRun) -> pd.DataFrame:
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
@@ -74,7 +70,7 @@ def table2(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table6(run: ThreadedRun) -> "pd.DataFrame":
+def table6(run: ThreadedRun) -> pd.DataFrame:
     """Table 6: time and passes, counted as they were made and as the paper counts them. See `runs`.
 
     In the paper, OPUS-MT gains far more time than passes; a pass over several positions does not cost less than one
@@ -87,7 +83,7 @@ def table6(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table7(run: ThreadedRun) -> "pd.DataFrame":
+def table7(run: ThreadedRun) -> pd.DataFrame:
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
@@ -95,7 +91,7 @@ def table7(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table4(run: ModelRun) -> "pd.DataFrame":
+def table4(run: ModelRun) -> pd.DataFrame:
     """Table 4: sizes of the test sets, ours with their mean length in tokens of the model."""
     model = run.loaded
     size = SIZES[run.scale]
@@ -111,7 +107,7 @@ def table4(run: ModelRun) -> "pd.DataFrame":
     return table_of(rows, run, model)
 
 
-def _flops(run: ThreadedRun) -> "pd.DataFrame":
+def _flops(run: ThreadedRun) -> pd.DataFrame:
     """Our decoders in the first direction: nothing is trained for them, so inference is all they cost."""
     frame = runs(run)
     if "flops_per_sentence" not in frame:
@@ -125,10 +121,8 @@ def _flops(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table3(run: ThreadedRun) -> "pd.DataFrame":
+def table3(run: ThreadedRun) -> pd.DataFrame:
     """Table 3: what decoders cost, beside methods that are trained. FLOPs are of the sentences of the row. See `runs`."""
-    import pandas as pd
-
     frame = _flops(run)
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     printed = pd.DataFrame(
@@ -156,10 +150,8 @@ def table3(run: ThreadedRun) -> "pd.DataFrame":
 
 
 @experiment
-def table5(run: ThreadedRun) -> "pd.DataFrame":
+def table5(run: ThreadedRun) -> pd.DataFrame:
     """Table 5: FLOPs of training and of inference; ours beside the paper's list of other models. See `runs`."""
-    import pandas as pd
-
     frame = _flops(run)
     columns = [*KEYS, "kind", "train_flops", "flops_per_sentence", "total_flops"]
     named = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
@@ -172,10 +164,8 @@ def table5(run: ThreadedRun) -> "pd.DataFrame":
     return made
 
 
-def _traces(model: TranslationModel, shown: Iterable[tuple[tuple[str, str, str, str], str]]) -> "pd.DataFrame":
+def _traces(model: TranslationModel, shown: Iterable[tuple[tuple[str, str, str, str], str]]) -> pd.DataFrame:
     """Passes of some decoders on some examples, a row for each slot of each pass; the traces stand in ``attrs``."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     traces: dict[str, Trace] = {}
     for (source, target, text, _), decoder in shown:
@@ -213,35 +203,35 @@ def _shown(model: TranslationModel, number: int | None = None) -> list[tuple[str
 
 
 @experiment
-def figure1(run: ModelRun) -> "pd.DataFrame":
+def figure1(run: ModelRun) -> pd.DataFrame:
     """Figure 1: one sentence decoded token by token, and in parallel."""
     model = run.loaded
     return _traces(model, product(_shown(model, 1), (GREEDY, PJ)))
 
 
 @experiment
-def figure2(run: ModelRun) -> "pd.DataFrame":
+def figure2(run: ModelRun) -> pd.DataFrame:
     """Figure 2: PJ, PGJ with blocks of 3, and HGJ, whose blocks end after 6 positions."""
     model = run.loaded
     return _traces(model, product(_shown(model, 1), (PJ, PGJ3, "hybrid:block=3,length=6")))
 
 
 @experiment
-def figure4(run: ModelRun) -> "pd.DataFrame":
+def figure4(run: ModelRun) -> pd.DataFrame:
     """Figure 4: the passes of PJ over one sentence, with the probability of each token."""
     model = run.loaded
     return _traces(model, product(_shown(model)[1:2] or _shown(model, 1), (PJ,)))
 
 
 @experiment
-def figure6(run: ModelRun) -> "pd.DataFrame":
+def figure6(run: ModelRun) -> pd.DataFrame:
     """Figure 6: PJ over further sentences, in several languages."""
     model = run.loaded
     return _traces(model, product(_shown(model, 2 if run.tiny else None), (PJ,)))
 
 
 @experiment
-def examples(run: ModelRun) -> "pd.DataFrame":
+def examples(run: ModelRun) -> pd.DataFrame:
     """The qualitative examples: sentences of our own, what each decoder makes of them, and in how many passes."""
     model = run.loaded
     rows = []
@@ -273,14 +263,12 @@ def word_internal(piece: str) -> bool:
 
 
 @experiment
-def vocabulary(run: ThreadedRun) -> "pd.DataFrame":
+def vocabulary(run: ThreadedRun) -> pd.DataFrame:
     """Vocabulary size against word-internal pieces, from which the paper supposes parallel decoding to gain.
 
     Tokenizers of several sizes, trained on the same text, cut the model's own translations. The model's tokenizer stands
     beside them with the passes saved on these, and the paper's two models with theirs.
     """
-    import pandas as pd
-
     model = run.loaded
     directions = directions_of(model, run.scale)
     sizes = (70, 80, 100, 130) if run.tiny else (4_000, 8_000, 16_000, 32_000)
@@ -353,7 +341,7 @@ BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
 
 
 @experiment
-def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> "pd.DataFrame":
+def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
     """Tokens per pass (greedy's passes per pass) of every draft and width, with PGJ and HGJ beside them.
 
     The mean of the directions, with the smallest and the largest: of test sentences, single and joined, and of technical
@@ -414,13 +402,11 @@ VARIANTS = (("padding", "none"), ("runner_up", "none"), ("padding", "shuffled"),
 
 
 @experiment
-def dependencies(run: ModelRun) -> "pd.DataFrame":
+def dependencies(run: ModelRun) -> pd.DataFrame:
     """Dependencies between tokens, which the paper leaves to future work ("Speedup Analysis"), with two controls.
 
     Rows are those of `fastdecode_lib.measuring.dependencies.statistics` on joined sentences, and the mean of all directions.
     """
-    import pandas as pd
-
     from fastdecode_lib.measuring.dependencies import statistics
 
     model = run.loaded

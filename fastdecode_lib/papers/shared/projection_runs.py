@@ -4,9 +4,10 @@ import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
@@ -26,9 +27,6 @@ from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.projections.shortlists import Listed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BASELINE = "numpy"
 """Baseline of every speedup: numpy's product of the matrix with a vector, and its partial sort."""
@@ -322,7 +320,7 @@ def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: 
 
 def timed_settings(
     situation: Situation, settings: Sequence[Setting], grid: Grid, *, k: int = K, seed: int = 0, progress: bool = False
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
 
     All settings are timed in turn with the baseline, ``grid.timed`` vectors one after another, ``grid.rounds`` rounds, one
@@ -334,7 +332,6 @@ def timed_settings(
     DataFrame
         A row for numpy's exact product and one for each setting, with raw seconds.
     """
-    import pandas as pd
     from tqdm.auto import tqdm
 
     made: dict[str, Projection] = {}
@@ -420,7 +417,7 @@ def bytes_read(projection: Any, rows_scored: float) -> int:
     return projection.memory_bytes
 
 
-def fastest(frame: "pd.DataFrame", method: str, at_1: float, at_5: float, **fixed: Any) -> "pd.Series | None":
+def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed: Any) -> pd.Series | None:
     """The fastest setting of a method whose precisions on dev are at least these; its most precise where there is none."""
     rows = frame[frame["method"] == method]
     for column, value in fixed.items():

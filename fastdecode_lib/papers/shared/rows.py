@@ -1,9 +1,10 @@
 """Parts of many tables' rows: a speedup with its interval, a gap, the paper's values, and the table's provenance."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
@@ -11,9 +12,6 @@ from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import noisy
 from fastdecode_lib.measuring.referee import ratio_of as ratio_of
 from fastdecode_lib.papers.run import Run, ThreadedRun
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
@@ -32,15 +30,13 @@ def gap(missing: object) -> dict[str, str]:
 
 
 def table_of(
-    rows: "pd.DataFrame | Iterable[Mapping[str, Any]]",
+    rows: pd.DataFrame | Iterable[Mapping[str, Any]],
     run: Run | None = None,
     model: TranslationModel | None = None,
     /,
     **about: Any,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Rows as a table that says how it was made: by which run, with which model, and what else `about` it."""
-    import pandas as pd
-
     frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows))
     threads = run.threads if isinstance(run, ThreadedRun) else 1
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | about

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Constraints, Measurement, Source
@@ -28,9 +29,6 @@ from fastdecode_lib.papers.sharp_models.ctranslate2_worker import BACKENDS, NotC
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.text.tokenizers import padded
 from fastdecode_lib.translation import Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FOLDER = Path("build") / "bench"
 """Folder of the random model and its conversions."""
@@ -157,7 +155,7 @@ def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> 
     return [model.encode([text], *direction_of(model)) for text in kept[:number]]
 
 
-def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: str, **about: Any) -> "pd.DataFrame":
+def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: str, **about: Any) -> pd.DataFrame:
     model = load(name, device="cpu")
     return table_of(rows, run, model, rounds=size.rounds, direction="-".join(DIRECTION), **about)
 
@@ -166,7 +164,7 @@ def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: s
 
 
 @experiment
-def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> "pd.DataFrame":
+def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> pd.DataFrame:
     """Milliseconds a step and a sentence, one sentence at a time on one thread, encoder included.
 
     ``ratio``: a system's time a step divided by the compiled engine's in the same precision (float32 for Hugging Face and
@@ -281,7 +279,7 @@ def workers_of(
 
 
 @experiment
-def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> "pd.DataFrame":
+def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> pd.DataFrame:
     """Cost of a pass over w new positions, in passes over one: network and projection, each engine and precision."""
     size = size or SIZES[run.scale]
     name = run.model.name if run.model else SMALL
@@ -312,7 +310,7 @@ def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER
 
 
 @experiment
-def throughput(run: ThreadedRun, *, size: Size | None = None) -> "pd.DataFrame":
+def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     """Sentences a second of many, greedily, each system at its best size of batches, found first.
 
     Ours is timed from ids to ids, as CTranslate2 is: neither includes the tokenizer. ``ratio``: a system's time divided by
@@ -438,7 +436,7 @@ sys.exit(f"imported: {late}" if late else 0)
 
 
 @experiment
-def start_up(run: Run, *, size: Size | None = None) -> "pd.DataFrame":
+def start_up(run: Run, *, size: Size | None = None) -> pd.DataFrame:
     """Seconds of a fresh process that loads the bundled model and translates a sentence, kernels being cached.
 
     Raises

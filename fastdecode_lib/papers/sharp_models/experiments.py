@@ -1,25 +1,22 @@
 """Devlin, "Sharp models on dull hardware": its tables and figures and what the compiled engine adds, and how each is read."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 from fastdecode_lib.papers.sharp_models import engines, fidelity, ladder, quality
 from fastdecode_lib.papers.sharp_models.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FEW_ROWS = (1, 2, 3, 4, 6, 8)
 """Rows of a product that the table of figure 1 shows."""
 
 
-def few_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
+def few_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Speed over the library, a column for each number of rows."""
     return pivoted("name", "batch", "speedup", "rows: ")(frame[frame["batch"].isin(FEW_ROWS)])
 
 
-def by_precision(frame: "pd.DataFrame") -> "pd.DataFrame":
+def by_precision(frame: pd.DataFrame) -> pd.DataFrame:
     """The mean of all directions."""
     wanted = ["agreement", "bleu", "bleu_change", "chrf_change"]
     return frame.groupby("precision", sort=False)[wanted].mean().reset_index()

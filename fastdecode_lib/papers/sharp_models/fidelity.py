@@ -1,9 +1,10 @@
 """Fidelity of the compiled engine's outputs: token for token against torch, and in 16 and 8 bits against 32."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.core import Hypothesis
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
@@ -16,15 +17,12 @@ from fastdecode_lib.text.corpus import DIRECTIONS, Pair
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 NUMBERS = {Scale.TINY: 4, Scale.LAPTOP: 1000, Scale.PAPER: 100_000}
 """Sentences of a direction, at most."""
 
 
 @experiment
-def engines(run: ModelRun) -> "pd.DataFrame":
+def engines(run: ModelRun) -> pd.DataFrame:
     """The compiled engine in float32 against torch: sentences whose greedy outputs are equal token for token.
 
     ``largest_margin``: how far apart torch's two best tokens stand where an output first differs, at most; 0 where none does.
@@ -53,7 +51,7 @@ def engines(run: ModelRun) -> "pd.DataFrame":
 
 
 @experiment
-def precisions(run: ModelRun) -> "pd.DataFrame":
+def precisions(run: ModelRun) -> pd.DataFrame:
     """int16 and int8 against float32: outputs that are equal, and how BLEU and chrF change."""
     models = {precision: _loaded(run.model, engine="compiled", precision=precision) for precision in PRECISIONS}
     rows: list[dict[str, Any]] = []

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.generation import constraints_of
@@ -33,9 +34,6 @@ from fastdecode_lib.projections.average import Average
 from fastdecode_lib.projections.lexical import Lexical
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.words import END, START, WordText
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODEL = "sharp-s4"
 """The trained model that comes with the library."""
@@ -98,7 +96,7 @@ GEOMETRIES = {
 
 
 @experiment
-def table1(run: ModelRun) -> "pd.DataFrame":
+def table1(run: ModelRun) -> pd.DataFrame:
     """Table 1: words a second after each speed-up, at the paper's geometry and with a trained model.
 
     ``factor`` is the baseline's time over the stage's; ``agreement`` the share of sentences whose output equals the
@@ -157,7 +155,7 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
 
 
 @experiment
-def speeds(run: Run) -> "pd.DataFrame":
+def speeds(run: Run) -> pd.DataFrame:
     """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, beside the paper's."""
     geometry = GEOMETRIES[run.scale]
     random = _RandomWords(geometry, run.seed)
@@ -190,7 +188,7 @@ def speeds(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def figure1(run: Run) -> "pd.DataFrame":
+def figure1(run: Run) -> pd.DataFrame:
     """Figure 1: time of a product of 1 to 8 rows with a weight of 3,072 x 1,024, as a ratio to torch's library (MKL).
 
     The paper compares its 16-bit integers with MKL on AVX2; its matrix and the values on its axis are not known.
@@ -231,7 +229,7 @@ def figure1(run: Run) -> "pd.DataFrame":
 
 
 @experiment
-def layers(run: Run) -> "pd.DataFrame":
+def layers(run: Run) -> pd.DataFrame:
     """Section 5: the cost of a fully-connected layer beside a GRU's and an LSTM's of the same width, for six rows."""
     geometry = GEOMETRIES[run.scale]
     width = 1_024 if geometry.size == "paper" else 64
@@ -268,7 +266,7 @@ def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
 
 
 @experiment
-def unique_states(run: ModelRun) -> "pd.DataFrame":
+def unique_states(run: ModelRun) -> pd.DataFrame:
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
     geometry, trained = GEOMETRIES[run.scale], Trained.find(run.model or MODEL)
     sources, where = trained.held_out(run, min(geometry.held_out, 200))
@@ -289,7 +287,7 @@ def unique_states(run: ModelRun) -> "pd.DataFrame":
 
 
 @experiment
-def coverage(run: ModelRun) -> "pd.DataFrame":
+def coverage(run: ModelRun) -> pd.DataFrame:
     """Section 4.2: tokens covered by tables of the most frequent words, and the memory of the tables.
 
     Coverage is counted on the words of our training text; memory is that of the paper's S1: V x for the gates of both
@@ -320,7 +318,7 @@ def coverage(run: ModelRun) -> "pd.DataFrame":
 
 
 @experiment
-def training_cost(run: Run) -> "pd.DataFrame":
+def training_cost(run: Run) -> pd.DataFrame:
     """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
     import torch
 

@@ -1,7 +1,9 @@
 """Live measurements of the notebook of Devlin (2017): a few sentences, in seconds."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fastdecode_lib.core import Lane, Measurement
 from fastdecode_lib.measuring.comparing import decoder_system
@@ -14,11 +16,8 @@ from fastdecode_lib.papers.sharp_models.ladder import MODEL, Trained
 from fastdecode_lib.trace import Trace
 from fastdecode_lib.translation import Session
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> "pd.DataFrame":
+def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> pd.DataFrame:
     """The stages of Devlin's table 1 on some sentences, with a trained model: the paper's factor beside ours."""
     trained = Trained.find(model)
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
@@ -27,7 +26,7 @@ def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> 
     return _table(timings, timings[0], {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
 
 
-def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> "pd.DataFrame":
+def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> pd.DataFrame:
     """Torch, and the compiled engine in every precision, on some sentences, greedily."""
     loaded = engines_of(model)
     names = ["torch float32", *(name for name in loaded if name != "torch float32")]
@@ -37,7 +36,7 @@ def engines(sentences: Sequence[str], source: str, target: str, *, model: str, r
     return _table(timings, timings[0])
 
 
-def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> "pd.DataFrame":
+def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> pd.DataFrame:
     """Milliseconds a token, the factor over the first system with its interval, and the share of its outputs kept."""
     rows = []
     for m in found:
@@ -51,9 +50,8 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
     return table_of(rows)
 
 
-def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
+def hypotheses(trace: Trace, passes: int = 4) -> pd.DataFrame:
     """Hypotheses of a beam after each of its first passes: texts with log-probabilities, best first, a column a pass."""
-    import pandas as pd
 
     def said(lane: Lane) -> str:
         return f"{''.join(trace.pieces[token] for token in lane.tokens).replace('▁', ' ').strip()}  {lane.score:.1f}"
@@ -65,13 +63,11 @@ def hypotheses(trace: Trace, passes: int = 4) -> "pd.DataFrame":
     return pd.DataFrame(columns)
 
 
-def shared_states(trace: Trace) -> "pd.DataFrame":
+def shared_states(trace: Trace) -> pd.DataFrame:
     """Number of distinct states among the running hypotheses of a beam before each pass (Devlin, 2017, section 4.5).
 
     Two hypotheses that differ only in their last word have one state: what both read before it.
     """
-    import pandas as pd
-
     rows = [{"pass": 1, "hypotheses": 1, "states": 1}]
     for iteration in trace.iterations[:-1]:
         running = [lane.parent for lane in iteration.lanes or () if not lane.finished]
@@ -79,10 +75,8 @@ def shared_states(trace: Trace) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def candidates(model: Any, sentence: str) -> "pd.DataFrame":
+def candidates(model: Any, sentence: str) -> pd.DataFrame:
     """The candidate list of a sentence: translations of each of its words by the lexicon."""
-    import pandas as pd
-
     from fastdecode_lib.projections.lexical import FIRST_WORD, Lexical
 
     text = model.tokenizer

@@ -1,6 +1,8 @@
 """Quality of Devlin's systems at a quarter of their widths: the BLEU column of table 2."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fastdecode_lib.checkpoints.recurrent import SYSTEMS
 from fastdecode_lib.core import Projection, drain
@@ -16,9 +18,6 @@ from fastdecode_lib.projections.average import Average
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.training.presets import PRESETS, place_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 NAMES = {**{f"sharp-{name.lower()}": name for name in SYSTEMS}, "sharp-s4-2": "S4, seed 2", "sharp-s4-3": "S4, seed 3"}
 """Names in the table by preset."""
 MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
@@ -26,7 +25,7 @@ MEMBERS = ("sharp-s4", "sharp-s4-2", "sharp-s4-3")
 
 
 @experiment
-def quality(run: CorpusRun, *, folder: str = "build/train") -> "pd.DataFrame":
+def quality(run: CorpusRun, *, folder: str = "build/train") -> pd.DataFrame:
     """BLEU and chrF of every system that is trained, with 95% intervals and paired bootstrap tests against S1.
 
     A system is looked for in `folder`, where ``fastdecode train`` leaves it, and then among the bundled models; one that is
@@ -68,13 +67,11 @@ def quality(run: CorpusRun, *, folder: str = "build/train") -> "pd.DataFrame":
 
 
 @experiment
-def table2(run: CorpusRun) -> "pd.DataFrame":
+def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: quality of the trained systems at a quarter of the paper's widths, and speed at its geometry.
 
     Quality comes from the committed result of `quality` where this machine has not trained the systems.
     """
-    import pandas as pd
-
     fast = speeds(run)
     here = quality(run)
     scoring = here.attrs["provenance"]

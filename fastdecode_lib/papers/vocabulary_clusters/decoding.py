@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.core import Decoder, Projection, Source
@@ -34,9 +35,6 @@ from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.words import split_words
 from fastdecode_lib.translation import Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DIRECTION = "en-de"
 RARE = 20
@@ -117,7 +115,7 @@ def _learning(scale: Scale) -> Learning:
 
 
 @experiment
-def end_to_end(run: CorpusRun) -> "pd.DataFrame":
+def end_to_end(run: CorpusRun) -> pd.DataFrame:
     """Quality, speed and memory of every projection under every decoder.
 
     ``identical`` is the share of outputs that are the exact projection's under the same decoder, ``as_greedy`` that of outputs
@@ -184,7 +182,7 @@ def end_to_end(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def step_share(run: CorpusRun) -> "pd.DataFrame":
+def step_share(run: CorpusRun) -> pd.DataFrame:
     """Share of the projection in decoding: the time of its calls within decoding, over that of all decoding.
 
     The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
@@ -218,7 +216,7 @@ def step_share(run: CorpusRun) -> "pd.DataFrame":
     return _learned_table(rows, recorded, run)
 
 
-def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusRun) -> "pd.DataFrame":
+def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusRun) -> pd.DataFrame:
     return table_on(rows, run, [recorded], learning=repr(_learning(run.scale)), kmeans=FIRST_ROUND)
 
 

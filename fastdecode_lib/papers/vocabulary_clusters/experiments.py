@@ -1,6 +1,6 @@
 """Amer et al. (2022), vocabulary projection by clusters and active sets: its tables and figures, and how each is read."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import beside_paper, measured_rows
@@ -8,19 +8,14 @@ from fastdecode_lib.papers.vocabulary_clusters import decoding, geometry, gpu, t
 from fastdecode_lib.papers.vocabulary_clusters.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 from fastdecode_lib.papers.vocabulary_clusters.printed import IDENTICAL, INCONSISTENCIES, TABLE_5
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def sizes_of_sets(frame: "pd.DataFrame") -> "pd.DataFrame":
+def sizes_of_sets(frame: pd.DataFrame) -> pd.DataFrame:
     """Sentences by direction, the paper's beside ours."""
     return beside_paper(frame.assign(name=frame["name"].str.removesuffix(", paper")), "name")
 
 
-def projection_times(frame: "pd.DataFrame") -> "pd.DataFrame":
+def projection_times(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each direction: the union of a batch and each row's own set, the paper's two models beside them."""
-    import pandas as pd
-
     ours = frame[frame["kind"] == "measured"].pivot(index="direction", columns="method")
     dense, m3 = (frame[frame["method"] == model].set_index("direction") for model in ("dense", "m3"))
     union = {f"union{end}": ours[f"speedup{end}", "union of the batch"] for end in ("", "_low", "_high")}
@@ -34,10 +29,8 @@ def projection_times(frame: "pd.DataFrame") -> "pd.DataFrame":
     return rows.join(pd.DataFrame(paper), how="outer").rename_axis("direction").reset_index()
 
 
-def whole_decoding(frame: "pd.DataFrame") -> "pd.DataFrame":
+def whole_decoding(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of clusters with the BLEU that they lose, the paper's Dense model beside the set that a batch shares."""
-    import pandas as pd
-
     frame = frame.assign(lost=frame["paper_bleu_exact"] - frame["paper_bleu"])
     ours, dense = frame[frame["kind"] == "measured"], frame[frame["method"] == "dense"]
     exact = ours[ours["method"] == "exact"].set_index(["direction", "protocol"])["bleu"]
@@ -50,7 +43,7 @@ def whole_decoding(frame: "pd.DataFrame") -> "pd.DataFrame":
     return rows.assign(how=rows["method"] + "; " + rows["protocol"])
 
 
-def largest_sets(frame: "pd.DataFrame") -> "pd.DataFrame":
+def largest_sets(frame: pd.DataFrame) -> pd.DataFrame:
     """Active shares by the contexts that clusters are made of, the paper's in the same rows."""
     return beside_paper(frame.assign(group=frame["group"].str.removeprefix("paper: ")), "group", "clusters")
 

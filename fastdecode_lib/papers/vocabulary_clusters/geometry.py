@@ -6,9 +6,10 @@ trained hidden vectors, turned likewise, are then the trained ones but for the n
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.measuring.referee import System, measure
@@ -24,9 +25,6 @@ from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NOISE = 0.1
 """Length of the noise on a row, in lengths of the row."""
@@ -77,7 +75,7 @@ def grown(
 
 
 @experiment
-def lossless(run: CorpusRun) -> "pd.DataFrame":
+def lossless(run: CorpusRun) -> pd.DataFrame:
     """Check the lossless projection against the exact one: five best tokens and scores, bit for bit, over many vectors.
 
     ``recorded`` of them are a trained model's own hidden vectors, the others, ``mixed``, lie between two of those.
@@ -140,7 +138,7 @@ def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
 
 
 @experiment
-def zcode(run: CorpusRun) -> "pd.DataFrame":
+def zcode(run: CorpusRun) -> pd.DataFrame:
     """Time of one vector's five best tokens at the geometry of Amer et al.'s models, at two active shares of its figures.
 
     Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
@@ -159,8 +157,6 @@ def zcode(run: CorpusRun) -> "pd.DataFrame":
 def _zcode_rows(
     model: str, weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, clusters: int, run: Run
 ) -> list[dict[str, Any]]:
-    import pandas as pd
-
     random, vocabulary = np.random.default_rng(run.seed), len(weight)
     matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
     projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}

@@ -8,9 +8,10 @@ vectors and sets that differ, so that a cache holds no more than it would betwee
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring.provenance import device_name, provenance
@@ -25,9 +26,6 @@ from fastdecode_lib.papers.vocabulary_clusters.tables import NAME
 from fastdecode_lib.projections.active_sets import ActiveSets
 from fastdecode_lib.projections.clustering import empty_sets
 from fastdecode_lib.projections.screens import Screen
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHARES = (0.01, 0.02, 0.06, 0.12, 0.25, 0.5)
 CALLS = 8
@@ -47,7 +45,7 @@ def projection_times(
     top: int = 1,
     seed: int = 0,
     progress: bool = False,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Times of a call: all tokens scored, and those of a screen, by torch and by the Triton kernels.
 
     Parameters
@@ -77,7 +75,6 @@ def projection_times(
     ValueError
         If the device is not there, a share is not one, or the sizes are below the bundled model's or beyond its contexts.
     """
-    import pandas as pd
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -144,7 +141,7 @@ def _rows(
         }
 
 
-def crossover(part: "pd.DataFrame") -> float:
+def crossover(part: pd.DataFrame) -> float:
     """The share at which the speedup of one system falls to 1, on a line between two shares measured; NaN where it does not."""
     ordered = part.sort_values("active_share")
     share, gain = ordered["active_share"].to_numpy(), ordered["speedup"].to_numpy() - 1
@@ -248,12 +245,11 @@ def _systems(
 
 
 @experiment
-def gpu(run: Run, *, device: str = "cuda") -> "pd.DataFrame":
+def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     """Table 2's projection where the paper measures it, on a GPU: `projection_times` at the geometry of its two models.
 
     A machine without a CUDA device gives a single row that says so.
     """
-    import pandas as pd
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():

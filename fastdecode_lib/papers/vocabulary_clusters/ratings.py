@@ -14,14 +14,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib.store import atomic_file, write_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVELS = (0.05, 0.01, 0.001)
 """Levels of significance: one star is earned at each (caption of table 6)."""
@@ -310,7 +308,7 @@ class Study:
 
     # ---------------------------------------------------------------------------------------------------- what came out
 
-    def ratings(self) -> "pd.DataFrame":
+    def ratings(self) -> pd.DataFrame:
         """Every rating, the systems named.
 
         Returns
@@ -320,8 +318,6 @@ class Study:
             ``reference``, ``output_a``, ``output_b``, ``score_a``, ``score_b``, ``comment``, ``system_a``, ``system_b``
             and ``left``, the name of the system that stood there.
         """
-        import pandas as pd
-
         with self._lock:
             frame = pd.read_sql_query(_RATED, self._db)
         a, b = self.systems
@@ -340,7 +336,7 @@ class Study:
         else:
             raise ValueError(f"Ratings are exported as .csv or .json, got {str(path)!r}. Choose one of these endings.")
 
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> pd.DataFrame:
         """Table 6: for each direction the mean score of either system and whether the difference is significant.
 
         A pair's score is the mean over its raters, so that the unit of both tests is the pair: scores that several raters
@@ -353,8 +349,6 @@ class Study:
             count of what was rated; the columns of `compare_scores`; and ``identical``, the share of segments (0 to 1)
             whose outputs raters did not have to see.
         """
-        import pandas as pd
-
         samples, rated = self._facts["samples"], self.ratings()
         if rated.empty:
             raise ValueError(f"A comparison needs ratings, got none in {self.path}. Rate pairs with ddgviz.rate().")

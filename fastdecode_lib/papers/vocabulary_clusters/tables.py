@@ -8,9 +8,10 @@ training split, decoded by the model itself.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.contexts.fitting import groups
@@ -31,9 +32,6 @@ from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME = "multilingual"
 PROTOCOLS = {"batch 1, beam 1": (1, 1), "batch 20, beam 2": (20, 2)}
@@ -108,7 +106,7 @@ def pairs_of(direction: str, sentences: str, run: CorpusRun) -> list[tuple[str, 
 
 
 @experiment
-def table1(run: CorpusRun) -> "pd.DataFrame":
+def table1(run: CorpusRun) -> pd.DataFrame:
     """Table 1: sentences of the two sets."""
     rows: list[dict[str, Any]] = []
     for direction in situation(NAME, run).fit.directions:
@@ -122,7 +120,7 @@ def table1(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def table2(run: CorpusRun) -> "pd.DataFrame":
+def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
 
     The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
@@ -215,22 +213,20 @@ def batches(recorded: Situation, texts: Sequence[str], direction: str, size: int
 
 
 @experiment
-def table3(run: CorpusRun) -> "pd.DataFrame":
+def table3(run: CorpusRun) -> pd.DataFrame:
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
     frame = _decoded("single", tuple(PROTOCOLS), run)
     return table_on(frame, run, [situation(NAME, run)])
 
 
 @experiment
-def table4(run: CorpusRun) -> "pd.DataFrame":
+def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
     frame = _decoded("joined", ("batch 20, beam 2",), run)
     return table_on(frame, run, [situation(NAME, run)])
 
 
-def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> "pd.DataFrame":
-    import pandas as pd
-
+def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.DataFrame:
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
@@ -301,7 +297,7 @@ def _printed(sentences: str) -> Iterator[dict[str, Any]]:
 
 
 @experiment
-def table5(run: CorpusRun) -> "pd.DataFrame":
+def table5(run: CorpusRun) -> pd.DataFrame:
     """Table 5: megabytes of the output matrix, and what clusters add: centroids, sets, and copies of the sets' rows."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
@@ -324,7 +320,7 @@ def table5(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def figure2(run: CorpusRun) -> "pd.DataFrame":
+def figure2(run: CorpusRun) -> pd.DataFrame:
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
     recorded, rows = situation(NAME, run), []
     target = SWEPT.split("-")[1]
@@ -362,7 +358,7 @@ def _hidden(recorded: Situation, direction: str) -> np.ndarray:
 
 
 @experiment
-def figure3(run: CorpusRun) -> "pd.DataFrame":
+def figure3(run: CorpusRun) -> pd.DataFrame:
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rules = limited(recorded, SWEPT, run.scale).constraints
@@ -391,7 +387,7 @@ def figure3(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def figure4(run: CorpusRun) -> "pd.DataFrame":
+def figure4(run: CorpusRun) -> pd.DataFrame:
     """Figure 4: the active share of every cluster, largest first, for K = 1, 3, 5."""
     recorded, rows = situation(NAME, run), []
     for top in (1, 3, 5):
@@ -412,7 +408,7 @@ def figure4(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def table6(run: CorpusRun) -> "pd.DataFrame":
+def table6(run: CorpusRun) -> pd.DataFrame:
     """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
@@ -439,7 +435,7 @@ def table6(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def sharing(run: CorpusRun) -> "pd.DataFrame":
+def sharing(run: CorpusRun) -> pd.DataFrame:
     """Effect of a union over the batch on outputs: how many change with the other sentences, and with parallel decoding.
 
     Sentences of each direction are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
@@ -475,7 +471,7 @@ def sharing(run: CorpusRun) -> "pd.DataFrame":
 
 
 @experiment
-def figure1(run: Run) -> "pd.DataFrame":
+def figure1(run: Run) -> pd.DataFrame:
     """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
     session = Session.of(_model(), "en", "de", projection="clustered")
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
@@ -498,7 +494,7 @@ def figure1(run: Run) -> "pd.DataFrame":
     return frame
 
 
-def table_on(rows: Any, run: Run, used: Iterable[Situation] = (), **about: Any) -> "pd.DataFrame":
+def table_on(rows: Any, run: Run, used: Iterable[Situation] = (), **about: Any) -> pd.DataFrame:
     """Rows as a table that says how it was made, and on how many contexts of the models that were used."""
     return table_of(rows, run, _model(), contexts=counted(used), **about)
 

@@ -114,10 +114,7 @@ def compare(
         texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
         for row, m in zip(rows, shown, strict=True):
             row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
-    for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
-        if session.decoder.lossless and row["agreement"] < 1:
-            margin = largest_margin(greedy, session, sources)
-            row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
+    _note_margins(rows, sessions, greedy, sources)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=seed) | {
         "sentences": len(with_content),
@@ -152,6 +149,16 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
         "chrf": None,
         "note": "noisy" if noisy(greedy, m) else "",
     }
+
+
+def _note_margins(
+    rows: Sequence[dict[str, Any]], sessions: Sequence[Session], greedy: Session, sources: Sequence[Source]
+) -> None:
+    """Note in rows of lossless decoders whose outputs differ from greedy decoding's how close the two best tokens are there."""
+    for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
+        if session.decoder.lossless and row["agreement"] < 1:
+            margin = largest_margin(greedy, session, sources)
+            row["note"] = " ".join([row["note"], f"differs where the top-2 margin is at most {margin:.1e}"]).strip()
 
 
 def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -> float:

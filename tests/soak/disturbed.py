@@ -1,6 +1,6 @@
-"""Commands killed, interrupted, out of space, not allowed to write or run twice at once: run again to the end, each leaves what it leaves undisturbed.
+"""Commands killed, interrupted, without room, not allowed to write or run twice at once, and then run again to the end.
 
-Nothing else stays, and what an interrupted or a refused command says is one sentence.
+Each leaves what it leaves undisturbed. Nothing else stays, and what an interrupted or a refused command says is one sentence.
 """
 
 import shutil

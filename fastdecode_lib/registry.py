@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastdecode_lib.core import Decoder, Model, Projection
+from fastdecode_lib.decoding.auto import Auto
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -17,7 +18,7 @@ from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.store import ModelFiles
 
 DECODERS: dict[str, type] = {
-    cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window, DoubleToken, MaskPredict)
+    cls.name: cls for cls in (Greedy, Beam, Jacobi, GaussSeidel, Hybrid, Window, Auto, DoubleToken, MaskPredict)
 }
 PROJECTIONS: dict[str, Any] = {
     "exact": "exact_compiled.CompiledExact",

@@ -13,7 +13,8 @@ from fastdecode_lib import registry
 from fastdecode_lib.batching import cores, in_batches
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Passes, Projection, Source, drain
-from fastdecode_lib.decoding.autoregressive import Beam
+from fastdecode_lib.decoding.auto import Auto
+from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of, resolve
 from fastdecode_lib.drafts.sources import Outputs
@@ -112,8 +113,9 @@ def translate(
         Languages, e.g. ``"en"`` and ``"de"``; the model's first direction that fits otherwise.
     decoder, projection : str or object
         Specs as on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
-        greedy, or what a model of several tokens a step or a masked one needs. Where neither is given and `speedup` has measured
-        what decodes this model fastest here without changing an output, that is used.
+        greedy, or what a model of several tokens a step or a masked one needs. In place of greedy decoding on the compiled engine
+        it is ``auto``, whose output is the same; where `speedup` has measured what decodes this model fastest here without
+        changing an output, that.
     verify : bool
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree. It needs a model
         that greedy decoding can drive: a causal one of one token a step.
@@ -233,7 +235,7 @@ class Session:
         single: bool,
         **limits: Any,
     ) -> "Session":
-        """Check and complete the choices as `of` does; by default the decoder and projection that `speedup` chose."""
+        """Check and complete the choices as `of` does; by default what `speedup` chose, or else `auto` on the compiled engine."""
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
@@ -243,6 +245,9 @@ class Session:
                     return cls.of(model, *direction, *choice, **limits)
                 except ValueError as error:
                     warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=3)
+        exact = projection is None or projection in registry.EXACT
+        if decoder is None and exact and isinstance(model, TranslationModel) and model.engine == "compiled":
+            decoder = Auto.name if registry.usual(model.network) == Greedy.name else None
         return cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
 
     def cut_short(self, outputs: Iterable[Sequence[int]]) -> str:

@@ -27,7 +27,7 @@ def test_it_offers_what_the_model_and_the_registry_have(run: Runner) -> None:
     assert "en-de" in choices["directions"]
     assert choices["decoder"][:6] == ["window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam"]
     assert set(choices["decoder"]) == set(registry.fitting(run.model.network))
-    assert choices["width"] == {"window": 5, "gauss_seidel": 3, "hybrid": 3, "beam": 5}
+    assert choices["width"] == {"window": 5, "gauss_seidel": 3, "hybrid": 3, "beam": 5, "auto": 8}
     assert choices["projection"] == ["exact", "quantised"]
     assert choices["precision"] == ["float64", "float32", "int16", "int8"]
     assert choices["engine"] == ["auto", "compiled", "torch"]

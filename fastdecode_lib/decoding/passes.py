@@ -5,9 +5,8 @@ batches is here. Sentences that have ended leave the batch, so that the others g
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Passe
 from fastdecode_lib.decoding.choosing import Choice, choose
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(NamedTuple):
     """Tokens that one sentence feeds in a pass of W.
 
     Attributes
@@ -57,8 +55,7 @@ class Feed:
         return seen
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(NamedTuple):
     """Tokens that one sentence accepted in a pass.
 
     Attributes
@@ -113,6 +110,18 @@ class Watcher(Protocol):
         ...
 
 
+class Pace(Protocol):
+    """Choice of how much every pass feeds, from what the passes before it took and brought."""
+
+    def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
+        """What these sentences feed in the next pass."""
+        ...
+
+    def end(self, accepted: Sequence[Accepted]) -> None:
+        """Take what each of them accepted."""
+        ...
+
+
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
 
@@ -145,10 +154,12 @@ def decode_rows(
     constraints: Constraints,
     observe: bool,
     watchers: Sequence[Watcher] = (),
+    pace: Pace | None = None,
 ) -> Passes:
     """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
 
-    `watchers`, one for each sentence, are shown the vectors of a model that is `core.Vectors`.
+    `watchers`, one for each sentence, are shown the vectors of a model that is `core.Vectors`; `pace` chooses how much each pass
+    feeds, where sentences leave that open.
     """
     call = 0
     for first, batch in row_batches(model, source):
@@ -164,7 +175,7 @@ def decode_rows(
             watched: Any = model  # `core.Vectors`, which counting proxies pass on
             for watcher, vectors in zip(watching, watched.source_vectors(encoded), strict=True):
                 watcher.begin(vectors)
-        call = yield from passes(part, model, state, chooser, first, call, clock, watching)
+        call = yield from passes(part, model, state, chooser, first, call, clock, watching, pace)
     return tuple(_finished(sentence) for sentence in sentences)
 
 
@@ -177,6 +188,7 @@ def passes(
     call: int = 0,
     clock: float | None = None,
     watchers: Sequence[Watcher] = (),
+    pace: Pace | None = None,
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.
 
@@ -185,7 +197,8 @@ def passes(
     clock = perf_counter() if clock is None else clock
     rows = list(range(len(sentences)))
     while rows:
-        feeds = [sentences[row].feed() for row in rows]
+        going_on = [sentences[row] for row in rows]
+        feeds = [sentence.feed() for sentence in going_on] if pace is None else pace.feeds(going_on)
         tokens, visible = _stack(feeds)
         hidden = model.step(state, tokens, visible)
         if len(rows) == 1:
@@ -204,9 +217,12 @@ def passes(
         for i in going if watchers else ():
             watchers[rows[i]].see(_host(hidden[i, int(taken[i].keep[-1])]))
         if going:
-            state.keep(_padded([accepted.keep for accepted in taken]))
+            if tokens.shape[1] > 1:
+                state.keep(_padded([accepted.keep for accepted in taken]))
             if len(going) < len(rows):
                 state = state.select(np.array(going))
+        if pace is not None:
+            pace.end(taken)
         seconds = (perf_counter() - clock) / len(rows)
         for row, feed, start, accepted in zip(rows, feeds, starts[:-1], taken, strict=True):
             yield Iteration(
@@ -217,7 +233,7 @@ def passes(
                 origins=accepted.origins,
                 tokens=accepted.tokens,
                 status=accepted.status,
-                **choice.rows(start + accepted.shown),
+                **choice.rows(start + accepted.shown if len(feed.tokens) > 1 else slice(start, start + 1)),
                 positions=len(feed.tokens),
                 seconds=seconds,
             )
@@ -241,6 +257,8 @@ def _stack(feeds: Sequence[Feed]) -> tuple[np.ndarray, np.ndarray | None]:
     """Tokens (B, W) of all rows, -1 where a row feeds less, and who sees whom (B, W, W) where that is no chain."""
     if len(feeds) == 1:
         return feeds[0].tokens[None], None if feeds[0].parents is None else feeds[0].visible()[None]
+    if all(len(feed.tokens) == 1 for feed in feeds):
+        return np.array([feed.tokens for feed in feeds]), None
     tokens = _padded([feed.tokens for feed in feeds])
     if all(feed.parents is None for feed in feeds):
         return tokens, None

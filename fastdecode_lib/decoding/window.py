@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 
@@ -80,9 +80,11 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise ValueError(f"window needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
+            raise ValueError(f"{self.name} needs width >= 1, got {self.width}. Use width=1 for plain greedy decoding.")
         if self.candidates < 1:
-            raise ValueError(f"window needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft.")
+            raise ValueError(
+                f"{self.name} needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft."
+            )
         _ = self.drafts.candidates  # which refuses a draft that is none
 
     @cached_property
@@ -97,7 +99,11 @@ class Window:
         check_fits(self, model, source)
         rows = self.sentences(model, source, constraints)
         watchers = [row.drafter for row in rows] if self.drafts.needs_head else []
-        return (yield from decode_rows(rows, model, projection, source, constraints, observe, watchers))
+        return (yield from decode_rows(rows, model, projection, source, constraints, observe, watchers, self.pace()))
+
+    def pace(self) -> Pace | None:
+        """What chooses the width of every pass of a batch; None where it is the same for all."""
+        return None
 
     def check(self, model: Model) -> None:
         """Refuse, before any work, a model that cannot verify these drafts or has none of them.
@@ -115,9 +121,13 @@ class Window:
         if not self.drafts.resolved:
             self.drafts.check(model)
 
+    def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Any]:
+        """The drafts of each sentence of a batch: a `Drafter`, or what acts like one."""
+        return self.drafts.bind(source, constraints, vocabulary, self.candidates)
+
     def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["WindowRow"]:
         """The rows of a batch; each satisfies `passes.Sentence`."""
-        drafters = self.drafts.bind(source, constraints, model.outputs[0].vocabulary, self.candidates)
+        drafters = self.bind(source, constraints, model.outputs[0].vocabulary)
         room = model.max_target - len(constraints.prefix)
         side_by_side = self.drafts.branches(self.candidates) * (self.width - 1)
         spare = max(0, min(side_by_side, room - constraints.limit))
@@ -139,9 +149,17 @@ class WindowRow:
         self.output: list[int] = []
         self.hypothesis: Hypothesis | None = None
 
+    def widen(self, width: int) -> bool:
+        """Set the width of the next pass; whether drafts had to be prepared for it."""
+        self.width = width
+        return width > 1 and bool(self.drafter.prepare())
+
     def feed(self) -> Feed:
         """The last settled token and the drafts after it."""
         first = len(self.output)
+        if self.width == 1:
+            last = self.output[-1] if first else self.constraints.prefix[-1]
+            return Feed(np.array([last]), np.array([first]), self.output)
         room = max(1, self.longest - first)
         self.tokens = [self.output[-1] if self.output else self.constraints.prefix[-1]]
         self.parents, self.origins, self.depths = [-1], [""], [0]
@@ -183,6 +201,8 @@ class WindowRow:
     def take(self, tokens: np.ndarray) -> Accepted:
         """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""
         chosen: list[int] = tokens.tolist()
+        if self.width == 1:
+            return self._take_one(chosen[0], tokens)
         path = [0]
         ends = self.constraints.end
         while True:
@@ -212,3 +232,15 @@ class WindowRow:
             tokens=np.array([chosen[node] for node in nodes]),
             status=tuple(status),
         )
+
+    def _take_one(self, token: int, tokens: np.ndarray) -> Accepted:
+        """Settle the only token of a pass."""
+        self.output.append(token)
+        ended = token in self.constraints.end
+        if ended or len(self.output) == self.constraints.limit:
+            self.hypothesis = Hypothesis(tuple(self.output), None, "end" if ended else "length")
+        self.drafter.learn(self.output, [token], 1)
+        return Accepted(_FIRST, _FIRST, _NO_DRAFT, ("",), tokens, ("settled",))
+
+
+_FIRST, _NO_DRAFT = np.zeros(1, dtype=np.int64), np.full(1, -1)

@@ -175,6 +175,10 @@ class Drafter:
     def __init__(self, candidates: Sequence[Sequence[DraftSource] | Pool], sources: Sequence[DraftSource | Pool]):
         self.candidates, self.sources = candidates, sources
 
+    def prepare(self) -> bool:
+        """Do nothing: it is ready."""
+        return False
+
     def propose(self, output: list[int], count: int) -> list[Candidate]:
         """Candidates of at most `count` tokens behind the settled ones."""
         if count < 1:
@@ -215,6 +219,46 @@ class Drafter:
             else:
                 break
         return candidate
+
+
+class LateDrafter:
+    """The drafts of one sentence, prepared when a pass first needs them; acts as `Drafter`."""
+
+    def __init__(self, bind: Callable[[], Sequence[Drafter]]):
+        self.bind = bind
+        self.drafter: Drafter | None = None
+        self.vectors: np.ndarray | None = None
+        self.hidden: np.ndarray | None = None
+
+    def prepare(self) -> bool:
+        """Prepare them, once; whether that was to be done."""
+        if self.drafter is not None:
+            return False
+        (self.drafter,) = self.bind()
+        if self.vectors is not None:
+            self.drafter.begin(self.vectors)
+        if self.hidden is not None:
+            self.drafter.see(self.hidden)
+        return True
+
+    def propose(self, output: list[int], count: int) -> list[Candidate]:
+        """Candidates of at most `count` tokens behind the settled ones."""
+        return self.drafter.propose(output, count) if self.drafter is not None else []
+
+    def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
+        """Let every source see what a pass chose, once there are sources."""
+        if self.drafter is not None:
+            self.drafter.learn(output, chosen, settled)
+
+    def begin(self, vectors: np.ndarray) -> None:
+        """Keep the source's vectors (S, E)."""
+        self.vectors = vectors
+
+    def see(self, hidden: np.ndarray) -> None:
+        """Show or keep the hidden vector (D,) behind which the last settled token was chosen."""
+        self.hidden = hidden
+        if self.drafter is not None:
+            self.drafter.see(hidden)
 
 
 @dataclass(frozen=True, eq=False)

@@ -225,6 +225,9 @@ class DraftTable:
 
     @classmethod
     def _of_tensors(cls, tensors: dict[str, np.ndarray], vocabulary: int, about: dict[str, Any]) -> "DraftTable":
+        for name, values in tensors.items():
+            if values.ndim != 1:
+                raise ValueError(f"{name} of one dimension is needed, got the shape {values.shape}")
         ids = {part: tensors[f"{part}.ids"].astype(np.int64) for part in ("lexicon", "bigram", "context", "trigram")}
         offsets = {part: _offsets(tensors[f"{part}.numbers"], len(ids[part])) for part in ids}
         decoded = {name: _decode(codes) for name, codes in tensors.items() if name.endswith("codes")}

@@ -11,6 +11,7 @@ import torch
 from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.transformer import FAMILIES, ORDERS, OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Projection, Source, drain
+from fastdecode_lib.decoding.auto import Auto, Experience
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -181,6 +182,7 @@ def random_decoder(name: str, random: np.random.Generator) -> Decoder:
         "gauss_seidel": lambda: GaussSeidel(block=draw(1, 9)),
         "hybrid": lambda: Hybrid(block=draw(1, 9), length=draw(0, 25) if random.random() < 0.5 else None),
         "window": lambda: random_window(random),
+        "auto": lambda: random_auto(random),
         "double_token": lambda: DoubleToken(size=draw(1, 5), length_penalty=float(random.choice([0.0, 0.6, 1.0, 1.5]))),
         "mask_predict": lambda: MaskPredict(iterations=draw(1, 6), lengths=draw(1, 6)),
     }
@@ -209,6 +211,30 @@ def random_window(random: np.random.Generator, draft: str | None = None) -> Wind
     width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
     chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
     return Window(width, Draft(chosen, table, head=random_head(random)), candidates)
+
+
+def random_auto(random: np.random.Generator) -> Auto:
+    """`auto` with random settings, whose widths follow no measurement: the output must not depend on them."""
+    window = random_window(random)
+    return Auto(window.width, window.draft, window.candidates, RandomExperience(int(random.integers(1 << 30))))
+
+
+class RandomExperience(Experience):
+    """Experience that says anything, the same for every batch."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.seed = seed
+        self.random = np.random.default_rng(seed)
+
+    def width(self, rows: int) -> int:
+        """Any width."""
+        return int(self.random.integers(1, 9))
+
+    def greedy(self, rows: int) -> bool:
+        """Yes or no, at the beginning of a batch."""
+        self.random = np.random.default_rng(self.seed)
+        return bool(self.random.random() < 0.1)
 
 
 def random_head(random: np.random.Generator) -> BoundHead:

@@ -374,6 +374,8 @@ def _lexicon(file: Path, source: Vocabulary, target: Vocabulary) -> Lexicon | No
         tensors, metadata = read_tensors(file)
         counts, ids, probabilities = (tensors[name] for name in ("counts", "ids", "probabilities"))
         vocabulary = int(metadata["vocabulary"])
+        if shapes := [values.shape for values in (counts, ids, probabilities) if values.ndim != 1]:
+            raise ValueError(f"a tensor of one dimension is needed, got the shape {shapes[0]}")
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{file} is damaged: {error!r}. Copy it again.") from error
     offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

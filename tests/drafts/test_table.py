@@ -247,6 +247,7 @@ def test_damaged_tables_are_refused(table, tmp_path):
         ("bigram.numbers", tensors["bigram.numbers"][:-1]),
         ("unigram.codes", tensors["unigram.codes"][:-1]),
         ("context.total_codes", tensors["context.total_codes"][:-1]),
+        *((name, values[:, None]) for name, values in tensors.items()),
     ]:
         save_file(tensors | {name: broken}, path, metadata=meta)
         with pytest.raises(DraftTableError, match="damaged"):

@@ -1,16 +1,18 @@
-"""Commands killed, interrupted, out of space or run twice at once: run again to the end, each leaves what it leaves undisturbed.
+"""Commands killed, interrupted, without room, not allowed to write or run twice at once, and then run again to the end.
 
-Nothing else stays, and what an interrupted or a refused command says is one sentence.
+Each leaves what it leaves undisturbed. Nothing else stays, and what an interrupted or a refused command says is one sentence.
 """
 
 import shutil
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from soak import disks
 from soak.workshop import COMMANDS, Command, Outcome, begin, command, contents, finish
 
 
@@ -48,18 +50,32 @@ DISTURBED = {"done", "killed", "interrupted", "refused"}
 
 def _disturbed(chosen: Command, place: Path, seconds: float, random: np.random.Generator) -> tuple[str, Outcome]:
     """Run a command and disturb it: how, and what came of it."""
-    how, moment = str(random.choice(["killed", "interrupted", "full", "twice"])), float(random.uniform(0, seconds))
-    if how == "full":
+    ways = ["killed", "interrupted", "full", "twice"] + (["small disk", "read-only"] if disks.available() else [])
+    how, moment = str(random.choice(ways)), float(random.uniform(0, seconds))
+    if how in ("full", "small disk", "read-only"):
         size = int(2 ** random.uniform(6, 20))
-        outcome = finish(begin(place, chosen.work, largest_file=size))
-        # What the system says of a full disk comes from wherever the file was written.
-        full = outcome.kind in ("foreign", "refused") and "File too large" in outcome.message
-        return f"full at {size:,}", Outcome("refused") if full else outcome
+        return how if how == "read-only" else f"{how} at {size:,}", without_room(chosen, place, how, size)
     first = begin(place, chosen.work)
     if how == "twice":
         outcomes = [finish(begin(place, chosen.work)), finish(first)]
         return how, max(outcomes, key=lambda outcome: outcome.kind not in DISTURBED)
     return f"{how} at {moment:.2f}", finish(first, moment, signal.SIGKILL if how == "killed" else signal.SIGINT)
+
+
+def without_room(chosen: Command, place: Path, how: str, size: int = 0) -> Outcome:
+    """Run a command that can write files of so many bytes, on a disk of so many, or none at all."""
+    if how == "full":
+        child = begin(place, chosen.work, largest_file=size)
+    else:
+        child = begin(
+            place,
+            chosen.work,
+            disk=disks.make_read_only if how == "read-only" else partial(disks.make_small, room=size),
+        )
+    outcome = finish(child)
+    # What the system says comes from wherever the file was written.
+    told = any(reason in outcome.message for reason in ("File too large", "No space left", "Read-only file system"))
+    return Outcome("refused") if told and outcome.kind in ("foreign", "refused") else outcome
 
 
 def _again(chosen: Command, place: Path, ready: Path) -> Outcome:

@@ -111,8 +111,13 @@ class Child:
     answer: int
 
 
-def begin(folder: Path, work: Callable[[], int], largest_file: int | None = None) -> Child:
-    """Do something in a process of its own, within bounds on memory and, if given, on the bytes of a file."""
+def begin(
+    folder: Path, work: Callable[[], int], largest_file: int | None = None, disk: Callable[[Path], None] | None = None
+) -> Child:
+    """Do something in a process of its own, within bounds on memory and, if given, on the bytes of a file.
+
+    `disk` alters the file system of the folder for that process; see `soak.disks`.
+    """
     read, write = os.pipe()
     number = os.fork()
     if number == 0:
@@ -121,6 +126,8 @@ def begin(folder: Path, work: Callable[[], int], largest_file: int | None = None
             if largest_file is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+            if disk is not None:
+                disk(folder)
             said = json.dumps(_inside(folder, work)).encode()
             os.write(write, said)
         finally:

@@ -1,0 +1,239 @@
+"""Greedy decoding that drafts as many tokens as pay, by what passes cost and settle while it decodes.
+
+A window of W slots pays when its passes settle more tokens than they cost in single ones (`fastdecode_lib.decoding.window`).
+Both depend on model, machine, number format, text and batch. So both are measured on the way: how often the n-th draft is
+right, from every pass that had one; and what passes take, by the positions that they compute. The output is greedy
+decoding's whatever the widths were.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Model, Passes, Projection, Source
+from fastdecode_lib.decoding.autoregressive import Greedy
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.passes import Accepted, Feed
+from fastdecode_lib.decoding.window import Window
+from fastdecode_lib.drafts.sources import LateDrafter
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 8)
+GAIN = 1.03
+"""Least expected speedup for which anything is drafted."""
+LATEST, ENOUGH = 12, 3
+"""Passes of like size whose seconds count, and how many are enough to know what one takes."""
+SHORTEST, LONGEST = 16, 512
+"""Passes between two probes of another width: doubled as long as probes change nothing."""
+STEADY = 16
+"""Passes for which a choice stands."""
+MEMORY, FADING = 400, 0.99
+"""Passes after which what drafts were right counts half; weight of an output's length against the next one's."""
+
+
+class Times:
+    """Seconds of something that is done again and again."""
+
+    def __init__(self) -> None:
+        self.latest: deque[float] = deque(maxlen=LATEST)
+
+    def add(self, seconds: float) -> None:
+        """Note what it took."""
+        self.latest.append(seconds)
+
+    @property
+    def known(self) -> bool:
+        """Whether it was timed often enough."""
+        return len(self.latest) >= ENOUGH
+
+    @property
+    def value(self) -> float:
+        """What it takes while nothing disturbs it: the lower quartile of the latest times; 0 where there are none."""
+        return sorted(self.latest)[len(self.latest) // 4] if self.latest else 0.0
+
+
+class PassTimes:
+    """Seconds of passes by their positions, all rows together."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[int, Times] = defaultdict(Times)
+
+    def add(self, positions: int, seconds: float) -> None:
+        """Note what a pass took, among those of like size."""
+        step = 1 << max(0, positions.bit_length() - 3)
+        self.of[-(-positions // step) * step].add(seconds)
+
+    def known(self, positions: int) -> bool:
+        """Whether passes as large as this one were timed."""
+        return any(size >= positions and times.known for size, times in list(self.of.items()))
+
+    def __call__(self, positions: int) -> float:
+        """Seconds of a pass, on a line between sizes that were timed; `known` says whether there are any."""
+        sizes, times = zip(
+            *sorted((size, times.value) for size, times in list(self.of.items()) if times.known), strict=True
+        )
+        if positions <= sizes[-1] or len(sizes) == 1:
+            return float(np.interp(positions, sizes, times))
+        slope = max(0.0, (times[-1] - times[-2]) / (sizes[-1] - sizes[-2]))
+        return float(times[-1]) + slope * (positions - sizes[-1])
+
+
+class Experience:
+    """What drafting brought and cost so far, for one model and text; threads may share it."""
+
+    def __init__(self) -> None:
+        self.reached, self.right = np.zeros(WIDTHS[-1] - 1), np.zeros(WIDTHS[-1] - 1)
+        """Rows of passes that came to an n-th draft, all before it being right, and those in which it was right too."""
+        self.seconds = PassTimes()
+        self.drafting, self.preparing = Times(), Times()
+        """Seconds to draft a token, and to prepare the drafts of a sentence."""
+        self.tokens, self.outputs = 0.0, 0.0
+        """Tokens of outputs that ended and their number, earlier ones counting less."""
+        self.chosen: dict[int, int] = {}
+        """Widths that pay, by rows, for the next passes."""
+        self.before: dict[int, int] = {}
+        """Widths that paid at the last probe, by rows."""
+        self.passes, self.probed, self.probes, self.period = 0, 0, 0, SHORTEST
+
+    def learn(self, drafted: int, right: int) -> None:
+        """Count the drafts of one row of a pass."""
+        self.reached[: min(drafted, right + 1)] += 1
+        self.right[:right] += 1
+        if self.reached[0] > MEMORY:
+            self.reached *= 0.5
+            self.right *= 0.5
+
+    def ended(self, tokens: int) -> None:
+        """Count an output of so many tokens."""
+        self.tokens, self.outputs = tokens + FADING * self.tokens, 1 + FADING * self.outputs
+
+    def settled(self, width: int) -> float:
+        """Expected number of tokens that a row of a pass settles."""
+        tokens, share, chain = 1.0, 0.5, 1.0
+        for reached, right in zip(self.reached[: width - 1].tolist(), self.right.tolist(), strict=False):
+            share = (right + 2 * share) / (reached + 2)
+            chain *= share
+            tokens += chain
+        return tokens
+
+    def speedup(self, rows: int, width: int) -> float:
+        """Expected speedup over greedy decoding."""
+        if width == 1:
+            return 1.0
+        single, wide = self.seconds(rows), self.seconds(rows * width) + rows * (width - 1) * self.drafting.value
+        prepared = rows * self.preparing.value * self.outputs / max(1.0, self.tokens)
+        return single / (wide / self.settled(width) + prepared)
+
+    def width(self, rows: int) -> int:
+        """The width of the next pass over so many rows: what pays, or now and then another one to learn from."""
+        self.passes += 1
+        if self.passes % STEADY == 0:
+            self.chosen = {}
+        if not self.seconds.known(rows):
+            return 1
+        if not self.seconds.known(2 * rows):
+            return 2
+        return self.best(rows) if self.passes - self.probed < self.period else self._probe(self.best(rows), rows)
+
+    def best(self, rows: int) -> int:
+        """The width that pays, by what is known; it stands for some passes."""
+        if rows not in self.chosen:
+            speedups = {w: self.speedup(rows, w) for w in WIDTHS if self.seconds.known(rows * max(1, w - 1))}
+            width = max(speedups, key=speedups.__getitem__)
+            self.chosen[rows] = width if speedups[width] >= GAIN else 1
+        return self.chosen[rows]
+
+    def greedy(self, rows: int) -> bool:
+        """Whether nothing is worth drafting, nor worth trying, for a batch of so many rows."""
+        known = self.seconds.known(rows) and self.seconds.known(2 * rows)
+        return known and self.passes - self.probed < self.period and self.best(rows) == 1
+
+    def _probe(self, best: int, rows: int) -> int:
+        """Another width than the best: by turns a single pass, the next smaller and the next larger one."""
+        self.period = min(LONGEST, 2 * self.period) if self.before.get(rows, best) == best else SHORTEST
+        self.before[rows] = best
+        self.probed, self.probes = self.passes, self.probes + 1
+        place = WIDTHS.index(best)
+        others = [width for width in (1, *WIDTHS[max(1, place - 1) : place + 2]) if width != best]
+        return others[self.probes % len(others)]
+
+
+class Pace:
+    """The width of every pass of one batch, by experience; satisfies `passes.Pace`."""
+
+    def __init__(self, experience: Experience, most: int):
+        self.experience, self.most = experience, most
+
+    def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
+        """What these sentences feed in the next pass."""
+        known, self.sentences = self.experience, sentences
+        width = self.width = min(self.most, known.width(len(sentences)))
+        clock = perf_counter()
+        if width > 1 and (prepared := sum([sentence.widen(width) for sentence in sentences])):
+            known.preparing.add((perf_counter() - clock) / prepared)
+            clock = perf_counter()
+        elif width == 1:
+            for sentence in sentences:
+                sentence.width = 1
+        feeds = [sentence.feed() for sentence in sentences]
+        self.clock = perf_counter()
+        self.positions = sum([len(feed.tokens) for feed in feeds])
+        if self.positions > len(feeds):
+            known.drafting.add((self.clock - clock) / (self.positions - len(feeds)))
+        return feeds
+
+    def end(self, accepted: Sequence[Accepted]) -> None:
+        """Take what the pass brought to each of its rows."""
+        known = self.experience
+        known.seconds.add(self.positions, perf_counter() - self.clock)
+        if self.width > 1:
+            for taken in accepted:
+                known.learn(self.width - 1, len(taken.keep) - 1)
+        for sentence in self.sentences:
+            if sentence.hypothesis is not None:
+                known.ended(len(sentence.hypothesis.tokens))
+
+
+@dataclass(frozen=True)
+class Auto(Window):
+    """Greedy decoding that drafts as many tokens as pay, and none where none do; it measures while it decodes.
+
+    Parameters
+    ----------
+    width : int
+        Most slots computed for each candidate in a pass.
+    draft, candidates
+        As of a `Window`.
+    experience : Experience
+        What is known so far; every session begins with none.
+    """
+
+    experience: Experience = field(default_factory=Experience, repr=False, compare=False)
+
+    name: ClassVar[str] = "auto"
+
+    def iterate(
+        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
+    ) -> Passes:
+        """One pass of all sentences together, by greedy decoding's own loop where nothing pays; see `core.Decoder.iterate`."""
+        if not self.experience.greedy(len(source)):
+            return (yield from super().iterate(model, projection, source, constraints, observe=observe))
+        check_fits(self, model, source)
+        hypotheses = yield from Greedy().iterate(model, projection, source, constraints, observe=observe)
+        self.experience.passes += max(len(hypothesis.tokens) for hypothesis in hypotheses)
+        return hypotheses
+
+    def pace(self) -> Pace:
+        """The widths of one batch."""
+        return Pace(self.experience, self.width)
+
+    def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Any]:
+        """The drafts of each sentence, prepared when a pass first asks for them."""
+        return [
+            LateDrafter(partial(self.drafts.bind, source.row(row), constraints, vocabulary, self.candidates))
+            for row in range(len(source))
+        ]

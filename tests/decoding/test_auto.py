@@ -1,0 +1,134 @@
+"""Decoding that drafts what pays: what it learns, what it chooses, and that its output is greedy decoding's."""
+
+import numpy as np
+import pytest
+
+from fastdecode_lib import registry
+from fastdecode_lib.core import drain
+from fastdecode_lib.decoding.auto import ENOUGH, LONGEST, SHORTEST, WIDTHS, Auto, Experience, Times
+from fastdecode_lib.decoding.autoregressive import Greedy
+from fastdecode_lib.drafts.sources import LateDrafter
+from fastdecode_lib.laws import cases
+
+
+def experienced(seconds=lambda positions: 1.0 + 0.05 * positions, right=3, drafted=7, rows=(1, 8)):
+    """Experience with passes of every width, of which so many drafts were right."""
+    known = Experience()
+    for number in rows:
+        for width in WIDTHS:
+            for _ in range(ENOUGH):
+                known.seconds.add(number * width, seconds(number * width))
+    for _ in range(50):
+        known.learn(drafted, right)
+    return known
+
+
+def test_wide_windows_where_positions_cost_nothing_and_drafts_are_right():
+    known = experienced(lambda positions: 1.0, right=7)
+    assert known.best(1) == known.best(8) == max(WIDTHS)
+    assert known.speedup(1, 8) == pytest.approx(8, rel=0.05)
+
+
+def test_as_wide_as_drafts_are_right():
+    known = experienced(lambda positions: 1.0 + 0.1 * positions, right=2)
+    assert known.settled(3) == pytest.approx(3, rel=0.02)
+    assert known.best(1) == 3
+
+
+def test_nothing_is_drafted_where_a_pass_costs_what_it_settles():
+    assert experienced(lambda positions: float(positions)).best(8) == 1
+    assert experienced(right=0).best(1) == 1
+    assert experienced(right=0).greedy(1)
+
+
+def test_one_sentence_and_a_batch_are_told_apart():
+    known = experienced(lambda positions: max(4.0, positions), right=2)
+    assert known.best(1) > 1 == known.best(8)
+
+
+def test_what_drafting_takes_counts():
+    known = experienced(right=1)
+    assert known.best(1) == 2
+    for _ in range(ENOUGH):
+        known.drafting.add(2.0)
+    known.chosen = {}
+    assert known.best(1) == 1
+    prepared = experienced(right=1)
+    prepared.ended(4)
+    for _ in range(ENOUGH):
+        prepared.preparing.add(10.0)
+    assert prepared.best(1) == 1
+
+
+def test_first_single_passes_then_pairs_are_timed():
+    known = Experience()
+    assert not known.greedy(1)
+    for _ in range(ENOUGH):
+        assert known.width(1) == 1
+        known.seconds.add(1, 1.0)
+    for _ in range(ENOUGH):
+        assert known.width(1) == 2
+        known.seconds.add(2, 1.1)
+    assert known.width(1) in (1, 2, 3)
+
+
+def test_probes_become_rare_and_come_back_when_the_choice_changes():
+    known = experienced(right=2)
+    widths = [known.width(1) for _ in range(8 * LONGEST)]
+    best = known.best(1)
+    probes = [i for i, width in enumerate(widths) if width != best]
+    gaps = np.diff(probes)
+    assert len(probes) >= 8 and gaps[0] <= 2 * SHORTEST and gaps[-1] == LONGEST
+    for _ in range(2_000):
+        known.learn(7, 0)
+    known.chosen = {}
+    later = [known.width(1) for _ in range(2 * LONGEST)]
+    assert known.best(1) == 1 and 4 <= len(later) - later.count(1) <= 12
+
+
+def test_times_ignore_what_was_disturbed():
+    times = Times()
+    assert times.value == 0 and not times.known
+    for seconds in (1.0, 50.0, 1.1, 1.2, 30.0, 1.0, 1.1, 2.0):
+        times.add(seconds)
+    assert times.value <= 1.1 and times.known
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_output_is_greedy_decodings_while_it_learns(seed):
+    case = cases.random_case(seed)
+    auto = cases.drafted(Auto(draft="recycled/pad"), case)
+    greedy = cases.decode(Greedy(), case)
+    for _ in range(4):
+        assert [h.tokens for h in cases.decode(auto, case)] == [h.tokens for h in greedy]
+    assert auto.experience.passes > 0
+
+
+def test_drafts_are_prepared_when_first_needed():
+    case = cases.random_case(3)
+    auto = Auto(draft="recycled/pad")
+    sentences = auto.sentences(case.model, case.source, case.constraints)
+    assert all(isinstance(sentence.drafter, LateDrafter) for sentence in sentences)
+    first = sentences[0]
+    assert not first.widen(1) and first.drafter.drafter is None
+    assert first.widen(3) and first.drafter.drafter is not None
+    assert not first.widen(2)
+    assert len(first.feed().tokens) <= 2
+
+
+def test_greedy_decodings_own_loop_where_nothing_pays(monkeypatch):
+    case = cases.random_case(5)
+    auto = Auto(draft="recycled/pad")
+    monkeypatch.setattr(type(auto.experience), "greedy", lambda *_: True)
+    monkeypatch.setattr(Auto, "sentences", lambda *_: pytest.fail("drafts"))
+    hypotheses = drain(auto.iterate(case.model, case.projection, case.source, case.constraints))
+    assert auto.experience.passes == max(len(h.tokens) for h in hypotheses)
+
+
+def test_it_can_be_typed():
+    auto = registry.decoder("auto:width=4,draft=recycled")
+    assert isinstance(auto, Auto) and (auto.width, auto.draft) == (4, "recycled")
+    assert registry.describe(auto) == "auto:width=4,draft=recycled"
+    assert auto.experience is not registry.decoder("auto").experience
+    with pytest.raises(ValueError, match="auto needs width >= 1, got 0"):
+        registry.decoder("auto:width=0")

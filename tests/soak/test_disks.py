@@ -1,0 +1,47 @@
+"""Every command on a disk without room and in a folder that cannot be written: one sentence, and nothing lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from soak import disks, disturbed, workshop
+from soak.workshop import COMMANDS, Command, begin, contents, finish
+
+needs_disks = pytest.mark.skipif(not disks.available(), reason="no file systems of one's own here")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path], dict[str, float]]:
+    folder = tmp_path_factory.mktemp("soak")
+    workshop.prepare(folder / "ready")
+    return disturbed.made(folder)
+
+
+def write(folder: Path, number: int) -> Callable[[], int]:
+    return lambda: (folder / "a").write_bytes(bytes(number)) * 0
+
+
+@needs_disks
+def test_disks_are_what_they_say(tmp_path: Path) -> None:
+    (tmp_path / "held").write_bytes(bytes(10_000))
+    small = lambda folder: disks.make_small(folder, 8_192)  # noqa: E731
+    assert finish(begin(tmp_path, write(tmp_path, 4_000), disk=small)).kind == "done"
+    full = finish(begin(tmp_path, write(tmp_path, 100_000), disk=small))
+    assert full.kind == "foreign" and "No space left" in full.message
+    locked = finish(begin(tmp_path, write(tmp_path, 1), disk=disks.make_read_only))
+    assert locked.kind == "foreign" and "Read-only" in locked.message
+    assert [path.name for path in tmp_path.iterdir()] == ["held"]
+
+
+@needs_disks
+@pytest.mark.parametrize("how", ["read-only", "small disk"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_one_sentence_and_nothing_lost(
+    made: tuple[Path, dict[str, Path], dict[str, float]], command: Command, how: str
+) -> None:
+    _, before, _ = made
+    place = before[command.name]
+    held = contents(place, (".",))
+    assert disturbed.without_room(command, place, how).kind == "refused"
+    assert contents(place, (".",)) == held

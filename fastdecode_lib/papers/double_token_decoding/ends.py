@@ -68,7 +68,7 @@ def table3(run: CorpusRun) -> pd.DataFrame:
                         name: np.array([_right(said[i], references[i], end, number, size) for i in long])
                         for name, said in outputs.items()
                     }
-                    row |= _difference(rights[L2R], rights[BOTH], run.seed)
+                    row |= difference(rights[L2R], rights[BOTH], run.seed)
                     if end == "left":
                         at_left[number, size] = rights
                     if end == "right":
@@ -96,7 +96,7 @@ def _right(words: Sequence[str], reference: Sequence[str], end: str, number: int
     return (said & grams(reference)).total(), said.total()
 
 
-def _difference(first: np.ndarray, second: np.ndarray, seed: int) -> dict[str, float]:
+def difference(first: np.ndarray, second: np.ndarray, seed: int) -> dict[str, float]:
     """Percent right of two systems, (N, 2) right and all, and their difference with its paired bootstrap interval."""
     low, high = _interval(_share(_resampled(second, seed)) - _share(_resampled(first, seed)))
     one, two = float(_share(first.sum(0))), float(_share(second.sum(0)))
@@ -110,7 +110,7 @@ def _difference(first: np.ndarray, second: np.ndarray, seed: int) -> dict[str, f
 
 
 def _against(left: dict[str, np.ndarray], right: dict[str, np.ndarray], seed: int) -> dict[str, float]:
-    """The difference of `_difference` at the right end minus that at the left end of the same sentences, with its interval."""
+    """The `difference` at the right end minus that at the left end of the same sentences, with its interval."""
 
     def gained(of: Callable[[np.ndarray], np.ndarray]) -> Any:
         at_right, at_left = (_share(of(end[BOTH])) - _share(of(end[L2R])) for end in (right, left))

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.double_token_decoding import ends, profile, quality, speed
+from fastdecode_lib.papers.double_token_decoding import ends, junction, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -112,6 +112,18 @@ EXPERIMENTS = (
         ),
         note="Rows about one end are of sentences whose reference is twice as long at least; against the left end: by how much "
         "the difference is higher than in as many first words of the same sentences.",
+        counted=True,
+    ),
+    Experiment(
+        junction.junction,
+        "Where both halves meet",
+        columns(
+            Column("name", "sentences: measure"),
+            Column("single", "single-token L2R", 2),
+            Column("bidirectional", "bidirectional", 2),
+            Column("difference", "difference", 2),
+        ),
+        note="A pair of neighbouring tokens is right if the reference has it; loss: nats a token of the references.",
         counted=True,
     ),
     Experiment(

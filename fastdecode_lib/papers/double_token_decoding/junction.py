@@ -1,0 +1,121 @@
+"""Where both halves meet: how much worse bidirectional outputs are there, and how well each half is predicted."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fastdecode_lib.decoding.folding import folded, place
+from fastdecode_lib.loading import TranslationModel
+from fastdecode_lib.measuring.counting import count
+from fastdecode_lib.papers.double_token_decoding.ends import difference
+from fastdecode_lib.papers.double_token_decoding.quality import BOTH, L2R, MOST, systems_table
+from fastdecode_lib.papers.double_token_decoding.systems import (
+    BEAM,
+    DIRECTION,
+    JOINED,
+    LONG,
+    SINGLE,
+    SYSTEMS,
+    each,
+    pairs_of,
+    session_of,
+)
+from fastdecode_lib.papers.outcomes import NoResult
+from fastdecode_lib.papers.run import CorpusRun, experiment
+from fastdecode_lib.papers.shared.rows import gap
+from fastdecode_lib.text.corpus import Pair
+
+SHORTEST = 4
+"""Tokens of the shortest output whose middle is looked at."""
+LONGEST_REPEAT = 3
+MEASURES = (
+    "right pairs across the middle, %",
+    "right pairs elsewhere, %",
+    "outputs that repeat themselves across the middle, %",
+    "loss of the left half",
+    "loss of the right half",
+)
+
+
+@experiment
+def junction(run: CorpusRun) -> pd.DataFrame:
+    """What bidirectional decoding loses where its halves meet, beside single-token L2R at the middle of its own outputs.
+
+    A pair of neighbouring tokens is right if the reference has it. An output repeats itself across the middle if one to three
+    tokens stand on both sides of it. The loss is the negative log-likelihood of the references in nats a token, each half's tokens
+    without the end, given what the model saw in training: L2R all tokens before, bidirectional the outer ones of both halves.
+    ``difference`` is bidirectional minus single-token L2R, with a 95% interval over sentences.
+    """
+    found = each((L2R, BOTH), run.scale, lambda name, model: session_of(model, SYSTEMS[name].decoder))
+    gaps = [missing for missing in found.values() if isinstance(missing, NoResult)]
+    rows: list[dict[str, Any]] = []
+    for which in (SINGLE, JOINED, LONG):
+        pairs = pairs_of(which, run, MOST[run.scale])
+        counts = {} if gaps else {name: _counts(session, pairs, run.progress) for name, session in found.items()}
+        for number, measure in enumerate(MEASURES):
+            row: dict[str, Any] = {"name": f"{which}: {measure}", "set": which, "measure": measure, "kind": "measured"}
+            if gaps:
+                rows.append(row | gap(gaps[0]))
+                continue
+            values = difference(counts[L2R][number], counts[BOTH][number], run.seed)
+            percent = 1 if measure.endswith("%") else 100
+            rows.append(row | {"sentences": len(pairs)} | {name: value / percent for name, value in values.items()})
+    models = [session.model for session in found.values() if not isinstance(session, NoResult)]
+    return systems_table(rows, run, models, beam=BEAM)
+
+
+def _counts(session: Any, pairs: Sequence[Pair], progress: bool) -> np.ndarray:
+    """For every measure and sentence what it counts, and out of how many: (measures, N, 2)."""
+    references = session.model.tokenizer.output_ids([b for _, b in pairs])
+    table = count(session, [a for a, _ in pairs], progress=progress)
+    end = session.constraints.end
+    middles = [
+        middle([token for token in ids if token not in end], reference)
+        for ids, reference in zip(table["ids"], references, strict=True)
+    ]
+    losses = [half_losses(session.model, a, reference) for (a, _), reference in zip(pairs, references, strict=True)]
+    return np.concatenate([np.array(middles), np.array(losses)], 1).transpose(1, 0, 2)
+
+
+def middle(tokens: Sequence[int], reference: Sequence[int]) -> list[tuple[int, int]]:
+    """Right pairs across the middle and elsewhere, and whether tokens repeat across it, each out of how many.
+
+    Examples
+    --------
+    >>> middle([5, 6, 7, 7, 8, 9], [5, 6, 7, 8, 9])
+    [(0, 1), (3, 4), (1, 1)]
+    """
+    known = set(pairwise(reference))
+    pairs = list(pairwise(tokens))
+    if len(tokens) < SHORTEST:
+        return [(0, 0), (sum(pair in known for pair in pairs), len(pairs)), (0, 0)]
+    half = (len(tokens) + 1) // 2
+    across = pairs.pop(half - 1)
+    repeated = any(
+        list(tokens[half - size : half]) == list(tokens[half : half + size]) for size in range(1, LONGEST_REPEAT + 1)
+    )
+    return [(int(across in known), 1), (sum(pair in known for pair in pairs), len(pairs)), (int(repeated), 1)]
+
+
+def half_losses(model: TranslationModel, text: str, reference: Sequence[int]) -> list[tuple[float, int]]:
+    """Negative log-likelihood of a reference's left and right half, each with its number of tokens."""
+    network: Any = model.network
+    constraints = model.constraints(DIRECTION[1])
+    group = network.tokens_per_step
+    slots = folded(list(reference), constraints.end[0], group, network.both_ends)
+    prefix = np.array([constraints.prefix])
+    state = network.start(network.encode(model.encode([text], *DIRECTION)), prefix, prefix.shape[1] + len(slots))
+    fed = np.array([[*constraints.prefix[-group:], *slots[:-group]]])
+    packed = network.outputs[0].weight
+    scores = network.step(state, fed)[0] @ packed.unpacked().T + packed.bias[: packed.shape[0]]
+    losses = np.logaddexp.reduce(scores.astype(np.float64), 1) - scores[np.arange(len(slots)), slots]
+    half = (len(reference) + 1) // 2
+    places = [place(slot, network.both_ends) for slot in range(len(slots))]
+    at = [p if p >= 0 else len(reference) + 1 + p for p in places]
+    left, right = (
+        [i for i in range(len(slots)) if low <= at[i] < high] for low, high in ((0, half), (half, len(reference)))
+    )
+    return [(float(losses[side].sum()), len(side)) for side in (left, right)]

@@ -113,9 +113,9 @@ def half_losses(model: TranslationModel, text: str, reference: Sequence[int]) ->
     scores = network.step(state, fed)[0] @ packed.unpacked().T + packed.bias[: packed.shape[0]]
     losses = np.logaddexp.reduce(scores.astype(np.float64), 1) - scores[np.arange(len(slots)), slots]
     half = (len(reference) + 1) // 2
-    places = [place(slot, network.both_ends) for slot in range(len(slots))]
-    at = [p if p >= 0 else len(reference) + 1 + p for p in places]
-    left, right = (
-        [i for i in range(len(slots)) if low <= at[i] < high] for low, high in ((0, half), (half, len(reference)))
-    )
-    return [(float(losses[side].sum()), len(side)) for side in (left, right)]
+    sides: tuple[list[int], list[int]] = ([], [])
+    for number, token in enumerate(slots):
+        at = place(number, network.both_ends)
+        if token != constraints.end[0]:
+            sides[(at if at >= 0 else len(reference) + 1 + at) >= half].append(number)
+    return [(float(losses[side].sum()), len(side)) for side in sides]

@@ -173,12 +173,9 @@ class Pace:
         known, self.sentences = self.experience, sentences
         width = self.width = min(self.most, known.width(len(sentences)))
         clock = perf_counter()
-        if width > 1 and (prepared := sum([sentence.widen(width) for sentence in sentences])):
+        if prepared := sum([sentence.widen(width) for sentence in sentences]):
             known.preparing.add((perf_counter() - clock) / prepared)
             clock = perf_counter()
-        elif width == 1:
-            for sentence in sentences:
-                sentence.width = 1
         feeds = [sentence.feed() for sentence in sentences]
         self.clock = perf_counter()
         self.positions = sum([len(feed.tokens) for feed in feeds])

@@ -217,7 +217,7 @@ def passes(
         for i in going if watchers else ():
             watchers[rows[i]].see(_host(hidden[i, int(taken[i].keep[-1])]))
         if going:
-            if tokens.shape[1] > 1:
+            if tokens.shape[1] > 1 or any(len(accepted.keep) != 1 for accepted in taken):
                 state.keep(_padded([accepted.keep for accepted in taken]))
             if len(going) < len(rows):
                 state = state.select(np.array(going))

@@ -41,8 +41,8 @@ def window(
 ) -> "CustomGenerate":
     """`decoding.window.Window`, as `Window.of`; without a width, the fastest decoder known for the model and batch size.
 
-    That is the choice of `fastdecode speedup` on this machine; else `USUAL` for single sentences with a draft table; else
-    greedy decoding, with one warning.
+    That is the choice of `fastdecode speedup` on this machine; else `decoding.auto.Auto` where there is a draft table; else greedy
+    decoding, with one warning.
     """
     if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
         return CustomGenerate(None, packed)

@@ -12,6 +12,7 @@ import numpy as np
 from fastdecode_lib import loading, registry
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Source
+from fastdecode_lib.decoding.auto import Auto
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache, resolve
 from fastdecode_lib.hf.rows import Row
@@ -22,8 +23,8 @@ from fastdecode_lib.translation import drafting as outputs_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-USUAL = Window(3, "ngram+lexicon")
-"""The decoder of single sentences where there is a draft table and nothing was measured."""
+USUAL = Auto(draft="ngram+lexicon")
+"""The decoder where there is a draft table and nothing was measured."""
 GREEDY = Window(1, "pad")
 """Greedy decoding as a parallel decoder."""
 
@@ -108,12 +109,11 @@ class Drafting:
                 return self.resolved(registry.decoder(choice[0]))
             except ValueError as error:
                 warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
-        if loaded is not None and batch == 1 and self.direction in self._frames(loaded):
+        if loaded is not None and self.direction in self._frames(loaded):
             return self.resolved(USUAL)
-        what = "single sentences" if batch == 1 else "batches"
         warnings.warn(
-            f"No drafts are known to pay for {what} of this model here: got {self.module.name_or_path or 'a module'}, which is "
-            "decoded greedily. Run fastdecode speedup, or give a width.",
+            f"No drafts are known for this model and direction: got {self.module.name_or_path or 'a module'}, which is decoded "
+            "greedily. Run fastdecode speedup, or give a width.",
             stacklevel=7,
         )
         return GREEDY if self.network.engine == "compiled" else None

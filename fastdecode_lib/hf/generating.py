@@ -9,6 +9,7 @@ import numpy as np
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import passes, row_batches
+from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.hf.choosing import Choosing
 from fastdecode_lib.hf.drafting import Drafting
 from fastdecode_lib.hf.network import network_of, source_of
@@ -77,7 +78,8 @@ class CustomGenerate:
             prompts = np.array(output.prompts[first : first + len(part)])
             state = network.start(remembered, prompts, output.capacity + max(row.spare for row in rows))
             watchers = drafting.watchers(decoder, rows, remembered)
-            for _ in passes(rows, network, state, choosing, watchers=watchers):
+            pace = decoder.pace() if isinstance(decoder, Window) else None
+            for _ in passes(rows, network, state, choosing, watchers=watchers, pace=pace):
                 pass
         if streamer is not None:
             streamer.end()

@@ -52,6 +52,11 @@ class Row:
     def __post_init__(self) -> None:
         self.prompt, self.spare = self.length, self.sentence.spare
 
+    def widen(self, width: int) -> bool:
+        """Set the width of the next pass, where the decoder leaves it open; whether drafts had to be prepared for it."""
+        sentence: Any = self.sentence
+        return bool(sentence.widen(width))
+
     def feed(self) -> Feed:
         """Tokens that the decoder feeds."""
         self.fed = self.sentence.feed()

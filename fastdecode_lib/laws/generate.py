@@ -165,9 +165,7 @@ def random_generate_case(seed: int) -> GenerateCase:
 def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGenerate:
     """A parallel decoder with random settings that the case of the same seed can run."""
     random = np.random.default_rng((seed, 4))
-    chosen = random_decoder(
-        name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "window"])), random
-    )
+    chosen = random_decoder(name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "auto"])), random)
     if (drafts := getattr(chosen, "drafts", None)) is not None:
         trees = KINDS[seed % len(KINDS)] in FUNCTIONAL
         fit = [draft for draft in DRAFTS if trees or "|" not in draft]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DECODERS = (
     "greedy",
+    "auto",
     *(f"window:width={width},draft=ngram+lexicon" for width in (2, 3, 4, 5)),
     *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 4, 5)),
 )

@@ -1,6 +1,5 @@
 """Our decoders inside `generate`: the same tokens as without them, whatever `generate` is asked for, or a clear refusal."""
 
-import copy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,14 +79,14 @@ class SamePrefix(hf.Choosing):
     """Calls processors at every slot with the settled tokens, as if no drafts stood between."""
 
     def process(self, scores: torch.Tensor, slots: np.ndarray, rows: np.ndarray, feeds: Any) -> torch.Tensor:
-        def settled(feed: Any, known: tuple[int, ...]) -> Any:
-            feed = copy.copy(feed)
-            object.__setattr__(
-                feed, "prefix", lambda index: (known[-1:] * len(known[:1]) + known * 9)[: feed.slots[index]]
-            )
-            return feed
+        class Blind:
+            def __init__(self, feed: Any, known: tuple[int, ...]):
+                self.tokens, self.slots, self.known = feed.tokens, feed.slots, known
 
-        blind = [settled(feed, (*feed.known, feed.tokens[0].item())) for feed in feeds]
+            def prefix(self, index: int) -> tuple[int, ...]:
+                return (self.known[-1:] * len(self.known[:1]) + self.known * 9)[: self.slots[index]]
+
+        blind = [Blind(feed, (*feed.known, feed.tokens[0].item())) for feed in feeds]
         return super().process(scores, slots, rows, blind)
 
 
@@ -520,25 +519,29 @@ def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Any, dict[
     return MarianMTModel.from_pretrained(folder), tokenizer(texts, return_tensors="pt", padding=True), chosen
 
 
-def test_what_pays_is_found(bundled: Any) -> None:
-    """Without arguments: the table of the sources' direction for single sentences, greedy decoding for batches, said once."""
+def test_what_pays_is_found(bundled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without arguments: the table of the sources' direction, or else greedy decoding, said once."""
     module, inputs, chosen = bundled
     one = {name: tensor[:1] for name, tensor in inputs.items()}
     expected, first = module.generate(**inputs), module.generate(**one)
     for _ in range(2):
         assert torch.equal(module.generate(**one, custom_generate=hf.window()), first)
-    assert chosen[0] is chosen[1] and chosen[0].width == drafting.USUAL.width
+        assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
+    assert len(chosen) == 4 and len({id(decoder.experience) for decoder in chosen}) == 1, (
+        "experience is kept between calls"
+    )
+    assert chosen[0].name == "auto" and chosen[0].experience.passes > 0
     assert (chosen[0].drafts.table.about["source"], chosen[0].drafts.table.about["target"]) == ("en", "de")
-    with pytest.warns(
-        UserWarning, match="No drafts are known to pay for batches.* got .*tatoeba-small.* Run fastdecode"
-    ):
+    assert torch.equal(module.generate(**inputs, custom_generate=hf.window(4, "ngram+lexicon+head")), expected)
+    assert chosen[-1].drafts.head is not None
+    monkeypatch.setattr(drafting, "directions_with_tables", lambda *_: [])
+    private.notes(module)["found"].clear()
+    with pytest.warns(UserWarning, match="No drafts are known for this model .* got .*tatoeba-small.* Run fastdecode"):
         assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
     assert chosen[-1] == drafting.GREEDY
-    assert torch.equal(module.generate(**inputs, custom_generate=hf.window(4, "ngram+lexicon+head")), expected)
-    assert chosen[-1].drafts.head is not None
 
 
 def test_what_was_measured_is_found(bundled: Any) -> None:

@@ -66,12 +66,12 @@ def test_what_speedup_chose_is_the_default(marian_folder: Path) -> None:
     assert (settings["decoder"], settings["projection"]) == ("window:width=2,draft=pad", "quantised")
     (several,) = fastdecode_lib.translate(model, TEXTS[:1], **asked)
     (single,) = fastdecode_lib.translate(model, TEXTS[:1], batch=1, **asked)
-    assert several.trace.settings["decoder"] == "greedy" and single.trace.settings["decoder"] == settings["decoder"]
+    assert several.trace.settings["decoder"] == "auto" and single.trace.settings["decoder"] == settings["decoder"]
     assert fastdecode_lib.translate(model, TEXTS[0], decoder="greedy", **asked).trace.settings["projection"] == "exact"
     write_table(file, [], {"lossless": {"float32": ["window:width=2,draft=head", "exact"]}})
     with pytest.warns(UserWarning, match="no longer runs, decoding as usual: .*needs a draft head"):
         settings = fastdecode_lib.translate(model, TEXTS[0], **asked).trace.settings
-    assert settings["decoder"] == "greedy"
+    assert settings["decoder"] == "auto"
 
 
 def test_a_head_is_trained_where_the_minutes_allow_it(marian_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.combinations import cube, drafts
+from fastdecode_lib.papers.combinations import auto, cube, drafts
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
@@ -86,6 +86,21 @@ EXPERIMENTS = (
             y_title="tokens a pass",
         ),
         counted=True,
+    ),
+    Experiment(
+        auto.auto,
+        "Never slower: drafting what pays",
+        columns(
+            Column("precision", "number format"),
+            "set batch speedup",
+            Column("window", "a window of 3"),
+            Column("identical", "same outputs", share=True),
+        ),
+        note="Over greedy decoding of the same model in the same number format, one thread. `auto` drafts where that pays and else "
+        "decodes greedily; the window of 3 always drafts.",
+        chart=Chart(
+            "batch", "speedup", "set", {"precision": "float32"}, 1.0, log_x=True, x_title="sentences decoded together"
+        ),
     ),
     Experiment(
         drafts.tuned,

@@ -224,6 +224,12 @@ def distilled(run: CorpusRun) -> pd.DataFrame:
     return _compared(DISTILLED, run)
 
 
+@experiment
+def trained_on(run: CorpusRun) -> pd.DataFrame:
+    """Single-token L2R and bidirectional as they are bundled: table 2's two, trained on by a better recipe, for as long each."""
+    return _compared({name: SYSTEMS[name] for name in (L2R, BOTH)}, run)
+
+
 def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
     """Quality and speed of some systems, single-token L2R among them."""
     from tqdm.auto import tqdm

@@ -41,7 +41,7 @@ def test_every_experiment_is_listed() -> None:
         "learning",
         "profile",
     )
-    beyond = (*beyond, "screened_vocabulary", "junction")
+    beyond = (*beyond, "screened_vocabulary", "junction", "trained_on")
     assert names == {f"double_token_decoding.{name}" for name in (*tables, *beyond)}
 
 

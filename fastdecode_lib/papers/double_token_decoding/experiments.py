@@ -79,8 +79,8 @@ EXPERIMENTS = (
         "Single-token L2R and bidirectional, trained on",
         SYSTEMS,
         arrange=marked,
-        note="Both began as they stand in table 2, after 6,000 updates, and had as many further ones by Muon. Columns as in table 2; "
-        "without ‡, there being no R2L.",
+        note="Both began as they stand in table 2, after 6,000 updates, and had as many further ones by Muon. Columns as in table "
+        "2; without ‡, there being no R2L.",
     ),
     Experiment(
         quality.learning,

@@ -34,7 +34,18 @@ LAYERS = {  # a part of the library: what of the library it may import besides i
     **dict.fromkeys(ABOVE, PARTS | JOINTS | ABOVE),
     **dict.fromkeys(TOP, PARTS | JOINTS | ABOVE | TOP),
 }
-FRAMEWORK = {"run", "experiment", "catalogue", "outcomes", "reading", "making", "headlines", "page", "start_here", "shared"}
+FRAMEWORK = {
+    "run",
+    "experiment",
+    "catalogue",
+    "outcomes",
+    "reading",
+    "making",
+    "headlines",
+    "page",
+    "start_here",
+    "shared",
+}
 """What of `papers` every paper may import."""
 HEAVY = {"torch", "transformers", "ctranslate2", "sacrebleu", "faiss"}
 TORCH_MODULES = {  # they may import torch at the top, because they are themselves imported inside functions only

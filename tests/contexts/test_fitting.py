@@ -445,7 +445,10 @@ def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, caps
     record = ["record", *told, "--source", str(tmp_path / "text")]
     for wrong, message in (
         (["--from", "en"], "has no languages to choose: got --from or --to"),
-        (["--precision", "int8"], "runs on torch alone, in float32: got --engine auto --precision int8. Leave them out"),
+        (
+            ["--precision", "int8"],
+            "runs on torch alone, in float32: got --engine auto --precision int8. Leave them out",
+        ),
         (["--device", "tpu"], "Unsupported device|Unknown device"),
         (["--dtype", "float33"], "Unknown dtype: got 'float33'"),
     ):

@@ -121,15 +121,7 @@ class Output:
         Those that have begun.
     """
 
-    def __init__(
-        self,
-        prompts: "Tensor",
-        room: int,
-        *,
-        generation_config: Any,
-        stopping_criteria: Any,
-        streamer: Any,
-    ):
+    def __init__(self, prompts: "Tensor", room: int, *, generation_config: Any, stopping_criteria: Any, streamer: Any):
         self.prompts: list[list[int]] = prompts.tolist()
         self.prompt, self.room, self.padding = prompts.shape[1], room, private.padding_of(generation_config)
         self.ids = prompts.new_full((len(prompts), self.capacity), self.padding)

@@ -13,6 +13,7 @@ import simulate
 
 import ddgviz
 from benchmarks import ddgviz as bench
+from ddgviz.address import MIME
 from ddgviz.widget import SEND_EVERY, Picture
 
 
@@ -41,7 +42,7 @@ def test_it_says_what_it_holds(small: dict[str, Any]) -> None:
 
 def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
     data = bundle(ddgviz.show(small))
-    assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json", MIME}
     assert data["text/plain"] == repr(ddgviz.show(small))
     image = data["text/html"].split("base64,")[1].split('"')[0]
     assert base64.b64decode(image).decode("utf-8") == ddgviz.svg(small)

@@ -73,8 +73,9 @@ def unpack_text(packed: str) -> dict[str, Any]:
 
 
 def representation(trace: Any) -> dict[str, Any]:
-    """What a notebook keeps of a trace or a comparison beside its picture, by MIME type."""
-    return {MIME: {"packed": pack_text(contents(trace))}}
+    """What a notebook keeps of a trace or a comparison beside its picture, by MIME type; nothing if it is too long."""
+    packed = pack_text(contents(trace))
+    return {MIME: {"packed": packed}} if len(packed) <= LONGEST else {}
 
 
 def _slim(trace: dict[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,11 @@ SECTIONS = {
     "docs/index": ["docs/guides", "docs/notebooks", "docs/results/README", "docs/api/README", "docs/reference"],
     "docs/guides": ["choose", "own_model", "add_draft", "for_a_paper", "command_line", "cpu", "app"],
     "docs/notebooks": [f"/notebooks/{path.stem}" for path in sorted(HERE.parent.glob("notebooks/[0-9]*.ipynb"))],
-    "docs/results/README": [path.stem for path in sorted((HERE / "results").glob("[a-z]*.md"))],
-    "docs/api/README": [path.stem for path in sorted((HERE / "api").glob("[a-z]*.md"))],
+    "docs/results/README": [
+        *("vocabulary_clusters", "learning_to_screen", "double_token_decoding", "parallel_decoding", "sharp_models"),
+        *("combinations", "models"),
+    ],
+    "docs/api/README": ["fastdecode_lib", "decoding", "projections", "drafts", "core", "ddgviz"],
     "docs/reference": [
         *("glossary", "methods", "gallery", "trace", "numbers", "architecture", "reliability", "corpus"),
         *("site", "/CONTRIBUTING", "/CHANGELOG"),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ddgviz.address import LONGEST, MIME, unpack_text
+from ddgviz.address import MIME, unpack_text
 from ddgviz.page import sealed
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ def frame(page: dict[str, Any], packed: str) -> str:
     more = f'<a href="../_static/{ALONE}#trace={packed}">Open alone, to share or embed</a>'
     return (
         f'<div class="{PICTURE_CLASS}"><iframe title="{title}, pass by pass"></iframe>{_json(page | {"link": ""})}'
-        f'<div class="playing-more">{more if len(packed) <= LONGEST else ""}</div></div>'
+        f'<div class="playing-more">{more}</div></div>'
     )
 
 

@@ -80,7 +80,7 @@ def _still(output: Any, source: str) -> list[Any]:
         raise ValueError(f"A saved widget needs a picture: got none of the cell {source!r}. Run it before it is shown.")
     drawn = [base64.b64decode(picture).decode() for picture in pictures]
     kept = [new_output("display_data", {SVG: svg, "text/plain": output.data["text/plain"]}) for svg in drawn]
-    kept[0].data |= {MIME: output.data[MIME]}
+    kept[0].data |= {kind: output.data[kind] for kind in [MIME] if kind in output.data}
     return kept
 
 

@@ -52,6 +52,9 @@ def test_a_large_run_has_a_small_still() -> None:
     trace = simulate.jacobi(["▁a", "▁b"] * 60, {}, width=1)
     data = bundle(ddgviz.show(trace))
     assert len(data["text/html"]) < 900_000
+    assert MIME not in bundle(
+        ddgviz.show(simulate.jacobi([f"▁{i * i}" for i in range(600)], {}, width=300, block=True))
+    )
 
 
 def test_streamed_events_are_numbered_without_gaps(garden: dict[str, Any]) -> None:

@@ -61,8 +61,8 @@ def _greedy(
 def _cube(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **changed: str) -> Headline:
     """A row of the cube: the bundled model, joined sentences."""
     where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | changed
-    shown = {"unchanged": "agreement", "readme": readme, "when": when}
-    return Headline(stem, method, "combinations.cube", where, command, **shown)
+    result = "combinations.cube"
+    return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
 
 def _drafted(method: str, shape: str, draft: str, command: str, **shown: Any) -> Headline:

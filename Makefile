@@ -26,7 +26,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests soak test-versions notebooks notebooks-save format figures train clean install
+.PHONY: help lab app test lint types tests soak test-versions notebooks notebooks-save format figures site train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -109,6 +109,16 @@ figures: install ## draw every figure and table into build/figures
 	for theme in light dark; do $(BIN)/fastdecode translate --from en --to de --decoder window:width=3 --theme $$theme \
 		--svg docs/pictures/passes-$$theme.svg "My sister has been learning to play the piano for two years." >/dev/null; done
 	DDGVIZ_PICTURES=docs/pictures $(BIN)/python -m pytest -q tests/ddgviz/test_gallery.py
+
+site: install ## build the documentation into build/site and look at it in Chromium
+	@[ "$$(cat .venv/docs 2>/dev/null)" = "$(WANTED)" ] || { \
+		echo "== installing Sphinx, its theme and a dozen smaller packages"; \
+		$(PIP) --editable ".[docs]" && echo "$(WANTED)" >.venv/docs; }
+	$(call say,site: into build/site)
+	rm -rf build/site
+	$(BIN)/python -m sphinx -E -q -W --keep-going -c docs -d build/site-doctrees . build/site
+	FASTDECODE_SITE=build/site $(BIN)/python -m pytest -q tests/docs $(SITE_ARGS)
+	@echo "== the site is ready: build/site/index.html"
 
 bench-%: install ## measure cpu, projections, combinations or ddgviz on this machine
 	$(call say,bench-$*: BENCH_ARGS=--quick takes under five minutes)

@@ -10,6 +10,8 @@ from ddgviz.schema import fail
 from ddgviz.trace import TraceModel, read
 from ddgviz.verdict import judge, pair_of
 
+MIME = "application/vnd.ddgviz+json"
+"""Type of what a notebook keeps of a picture, so that a page can play it: ``packed``, the content of a page as text."""
 LONGEST = 32_000
 """Characters of a packed trace beyond which an address is no good place for it."""
 
@@ -61,6 +63,19 @@ def pack_text(data: dict[str, Any]) -> str:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = packer.compress(text.encode()) + packer.flush()
     return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
+
+
+def unpack_text(packed: str) -> dict[str, Any]:
+    """The content of a page that `pack_text` has packed."""
+    text = zlib.decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), -15)
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def representation(trace: Any) -> dict[str, Any]:
+    """What a notebook keeps of a trace or a comparison beside its picture, by MIME type; nothing if it is too long."""
+    packed = pack_text(contents(trace))
+    return {MIME: {"packed": packed}} if len(packed) <= LONGEST else {}
 
 
 def _slim(trace: dict[str, Any]) -> dict[str, Any]:

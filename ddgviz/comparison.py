@@ -4,6 +4,7 @@ from typing import Any
 
 import ipywidgets
 
+from ddgviz.address import representation
 from ddgviz.plain import Plain
 from ddgviz.schema import check_boxes
 from ddgviz.verdict import judge
@@ -67,9 +68,11 @@ class Comparison(ipywidgets.VBox):
 
 def with_pictures(data: dict[str, Any] | None, comparison: Comparison) -> dict[str, Any] | None:
     """A widget's representations, with its decodings as pictures for pages on which no widget can run."""
-    models = [picture.model for picture in (comparison.a, comparison.b)]
-    drawn = [still(model)["text/html"] for model in models if model.rows and model.columns]
-    return data | {"text/html": "<br>".join(drawn)} if data and drawn else data
+    models = [picture.model for picture in (comparison.a, comparison.b) if picture.model.rows and picture.model.columns]
+    if not data or not models:
+        return data
+    drawn = "<br>".join(still(model)["text/html"] for model in models)
+    return data | {"text/html": drawn} | representation(comparison if len(models) > 1 else models[0])
 
 
 def compare(a: Any, b: Any) -> Comparison:

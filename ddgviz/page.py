@@ -10,16 +10,15 @@ from ddgviz.assets import script, styles
 from ddgviz.drawing import escape
 
 _STYLE = """
-body { margin: 0; padding: 24px; background: #ffffff; }
-@media (prefers-color-scheme: dark) { body { background: #111417; } }
+:root { color-scheme: light dark; }
+body { margin: 0; padding: 24px; background: light-dark(#ffffff, #111417); }
 @media (max-width: 620px) { body { padding: 4px; } }
 #picture, #tools { max-width: 1600px; margin: 0 auto; }
 #tools { display: flex; gap: 8px; padding: 12px 20px; }
-.ddg-judgement { margin: 0; padding: 0 20px; font: 14px/1.4 system-ui, sans-serif; color: #1b1f24; }
+.ddg-judgement { margin: 0; padding: 0 20px; font: 14px/1.4 system-ui, sans-serif; color: light-dark(#1b1f24, #e8eaed); }
 .ddg-judgement:empty { display: none; }
 .ddg-copy { padding: 5px 12px; border: 1px solid #9aa3ad66; border-radius: 6px; background: none; font: 12px system-ui, sans-serif;
-  color: #57606a; cursor: pointer; }
-@media (prefers-color-scheme: dark) { .ddg-judgement { color: #e8eaed; } .ddg-copy { color: #9aa3ad; } }
+  color: light-dark(#57606a, #9aa3ad); cursor: pointer; }
 @media print { #tools { display: none; } }
 """
 
@@ -35,8 +34,12 @@ def html(trace: Any) -> str:
     """
     data = contents(trace)
     packed = pack_text(data)
-    data["link"] = packed if len(packed) <= LONGEST else ""
-    return _page(data["pictures"][0]["words"]["title"], data, script("page"), styles())
+    return sealed(data, packed if len(packed) <= LONGEST else "")
+
+
+def sealed(data: dict[str, Any], link: str = "") -> str:
+    """A whole page of the content that `ddgviz.address.contents` makes; with the packed `link`, it offers itself to be copied."""
+    return _page(data["pictures"][0]["words"]["title"], data | {"link": link}, script("page"), styles())
 
 
 def race_html(race: dict[str, Any]) -> str:

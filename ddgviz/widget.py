@@ -14,6 +14,7 @@ import anywidget
 import traitlets
 
 from ddgviz import words
+from ddgviz.address import representation
 from ddgviz.assets import script, styles
 from ddgviz.browser import png
 from ddgviz.packing import pack
@@ -53,8 +54,8 @@ _VIEW: dict[str, Callable[[Any], bool]] = {
 class Picture(anywidget.AnyWidget):
     """A trace, drawn; append events to make it grow.
 
-    A notebook saved with it also holds the picture as SVG, for where no widget can run, and as PNG if the environment
-    variable DDGVIZ_PNG is set, which takes Chromium and a second or two each time.
+    A notebook saved with it also holds the picture as SVG, for where no widget can run, what a page plays it from, and a PNG
+    if the environment variable DDGVIZ_PNG is set, which takes Chromium and a second or two each time.
 
     Attributes
     ----------
@@ -240,7 +241,7 @@ class Picture(anywidget.AnyWidget):
         data["text/plain"] = repr(self)
         with self._lock:
             if self.model.rows and self.model.columns:
-                data |= still(self.model)
+                data |= still(self.model) | representation(self.model)
         return data, metadata
 
 

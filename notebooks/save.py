@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ddgviz.address import MIME
+
 FOLDER = Path(__file__).parent
 WIDGET, CHART, SVG = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json", "image/svg+xml"
 PICTURE = re.compile(r'src="data:image/svg\+xml;base64,([^"]+)"')
@@ -44,9 +46,10 @@ def run(notebook: Any) -> None:
 
 
 def still(notebook: Any) -> int:
-    """Put pictures in the place of widgets and charts, which takes Chromium; the number of pictures.
+    """Put pictures in the place of widgets, and beside charts, which takes Chromium; the number of pictures.
 
-    What another run would change for no reason is left out.
+    A picture keeps what a page plays it from: the packed trace, or what plotly draws. What another run would change for no
+    reason is left out.
 
     Raises
     ------
@@ -76,21 +79,24 @@ def _still(output: Any, source: str) -> list[Any]:
     if not pictures:
         raise ValueError(f"A saved widget needs a picture: got none of the cell {source!r}. Run it before it is shown.")
     drawn = [base64.b64decode(picture).decode() for picture in pictures]
-    return [new_output("display_data", {SVG: svg, "text/plain": output.data["text/plain"]}) for svg in drawn]
+    kept = [new_output("display_data", {SVG: svg, "text/plain": output.data["text/plain"]}) for svg in drawn]
+    kept[0].data |= {kind: output.data[kind] for kind in [MIME] if kind in output.data}
+    return kept
 
 
 def _draw(outputs: list[Any]) -> None:
-    """Put a chart's drawing in the place of what plotly draws it from."""
+    """Put a chart's drawing beside what plotly draws it from."""
     import plotly.graph_objects as go
     import plotly.io
 
-    figures = [go.Figure(output.data.pop(CHART), skip_invalid=True) for output in outputs]
+    figures = [go.Figure(output.data[CHART], skip_invalid=True) for output in outputs]
     with tempfile.TemporaryDirectory() as folder:
         drawings = [Path(folder) / f"{number}.svg" for number in range(len(figures))]
         if figures:
             plotly.io.write_images(figures, drawings, width=860)
         for output, drawing in zip(outputs, drawings, strict=True):
-            output.data = {SVG: drawing.read_text(encoding="utf-8"), "text/plain": "a chart"}
+            text = {SVG: drawing.read_text(encoding="utf-8"), "text/plain": "a chart"}
+            output.data = {CHART: output.data[CHART]} | text
 
 
 def save(path: Path) -> None:

@@ -8,6 +8,8 @@ from types import ModuleType
 import nbformat
 import pytest
 
+from ddgviz.address import unpack_text
+
 ROOT = Path(__file__).parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 DRAWS = re.compile(r"ddgviz\.(show|compare|curves|frontier|speed_accuracy)\(|^(panel|linked)$", re.M)
@@ -62,9 +64,19 @@ def test_every_picture_is_there_without_a_kernel(notebook):
 def test_nothing_but_pictures_tables_and_text_is_saved(notebook, path):
     assert path.stat().st_size <= saver.LARGEST
     kinds = {kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
-    assert kinds <= {saver.SVG, "text/plain", "text/html"}
+    assert kinds <= {saver.SVG, saver.MIME, saver.CHART, "text/plain", "text/html"}
     errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert not errors
+
+
+def test_every_picture_keeps_what_a_page_plays_it_from(notebook):
+    for cell in notebook.cells:
+        drawn = [output.data for output in pictures(cell)]
+        while drawn:
+            first = drawn.pop(0)
+            assert (saver.MIME in first) != (saver.CHART in first), f"run make notebooks-save: {cell.source!r}"
+            for picture in unpack_text(first[saver.MIME]["packed"])["pictures"][1:] if saver.MIME in first else []:
+                assert picture["words"]["title"] and saver.MIME not in drawn.pop(0), "two pictures of one comparison"
 
 
 def test_notebooks_are_for_reading(notebook):

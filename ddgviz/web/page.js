@@ -78,7 +78,9 @@ async function open() {
     const told = Object.entries(view).map(([key, value]) => [key, JSON.stringify(value)]);
     const brought = parameters().get("trace");
     clearTimeout(later);
-    later = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(brought ? [...told, ["trace", brought]] : told)}`), 100);
+    // The whole address, because "#" alone means the outer page's where this one is written into an iframe.
+    const here = location.href.split("#")[0];
+    later = setTimeout(() => history.replaceState(null, "", `${here}#${new URLSearchParams(brought ? [...told, ["trace", brought]] : told)}`), 100);
   };
   let shown = [];
   const draw = (data) => {

@@ -155,13 +155,11 @@ def _curves(frame: Any, chart: Any) -> Any:
 
 
 def _pages() -> int:
-    """Write docs/results and the README's table; a chart is drawn again only where its rows have changed."""
+    """Write docs/results and the tables of README.md and docs/index.md; a chart is drawn again only where its rows have changed."""
     from fastdecode_lib.papers import page
     from fastdecode_lib.store import atomic_file
 
-    readme = Path("README.md")
-    texts = {page.FOLDER / name: text for name, text in page.pages().items()}
-    texts[readme] = page.with_headlines(readme.read_text(encoding="utf-8"))
+    texts = {page.FOLDER / name: text for name, text in page.pages().items()} | page.first_pages()
     for path, text in texts.items():
         with atomic_file(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Sources of a window's drafts; one file because they combine and each takes a few lines.
 
 A draft is written as candidates ``|`` that are verified side by side in one pass; a candidate is a list of sources ``/`` of
-which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``:
+which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``::
 
     pad               the padding symbol, as Jacobi iteration starts
     recycled          what the previous pass said at the slot, as Jacobi iteration goes on

@@ -1,7 +1,8 @@
-"""Headline results, one row for each method: the table of the README, the table and the chart of all results."""
+"""Headline results, one row for each method: the tables of the README and of what to use when, the chart of all results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -32,6 +33,8 @@ class Headline:
         Text in place of the share of unchanged outputs where there are no outputs to compare with.
     readme : bool
         Whether the README shows it: one method a paper.
+    when : str
+        What a reader has for whom it is the choice; empty if there is a better one for everybody.
     """
 
     stem: str
@@ -43,30 +46,39 @@ class Headline:
     unchanged: str = "identical"
     instead: str = ""
     readme: bool = False
+    when: str = ""
 
 
 def _greedy(
-    method: str, projection: str, stem: str = "learning_to_screen", command: str = "", readme: bool = False
+    method: str, projection: str, stem: str = "learning_to_screen", command: str = "", **shown: Any
 ) -> Headline:
     """Greedy decoding under a projection, English to German, single sentences."""
     where = {"decoder": "greedy", "method": projection}
-    return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, readme=readme)
+    return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, **shown)
 
 
-def _cube(method: str, stem: str, command: str = "", readme: bool = False, **changed: str) -> Headline:
+def _cube(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **changed: str) -> Headline:
     """A row of the cube: the bundled model, joined sentences."""
     where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | changed
-    return Headline(stem, method, "combinations.cube", where, command, unchanged="agreement", readme=readme)
+    result = "combinations.cube"
+    return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
 
-def _drafted(method: str, shape: str, draft: str, command: str, readme: bool = False) -> Headline:
+def _drafted(method: str, shape: str, draft: str, command: str, **shown: Any) -> Headline:
     """A window of three, joined sentences, in float32."""
     where = {"model": "untouched", "shape": shape, "precision": "float32", "set": "joined", "draft": draft, "width": 3}
-    return Headline("parallel_decoding", method, "combinations.draft_time", where, command, readme=readme)
+    return Headline("parallel_decoding", method, "combinations.draft_time", where, command, **shown)
 
 
 HEADLINES = (
-    _greedy("clusters", "clustered", "vocabulary_clusters", '`projection="clustered"`', readme=True),
+    _greedy(
+        "clusters",
+        "clustered",
+        "vocabulary_clusters",
+        '`projection="clustered"`',
+        readme=True,
+        when="some outputs may change; clusters are fitted in minutes",
+    ),
     Headline(
         "learning_to_screen",
         "learned screen",
@@ -74,6 +86,7 @@ HEADLINES = (
         {"set": "translation", "method": "screened", "beam": 1},
         '`projection="screened:file=DIR"`',
         readme=True,
+        when="few outputs may change; a screen is fitted to your text",
     ),
     Headline(
         "double_token_decoding",
@@ -84,13 +97,47 @@ HEADLINES = (
         speedup="token_ratio",
         instead="another model, 3.6 BLEU less",
         readme=True,
+        when="the model is yet to be trained",
     ),
-    _drafted("draft table", "tatoeba-small", "ngram+lexicon", '`decoder="window:width=3"`', readme=True),
-    _cube("int8", "sharp_models", '`load(name, precision="int8")`', precision="int8", readme=True),
-    _greedy("quantised", "quantised", "learning_to_screen", '`projection="quantised"`'),
+    _drafted(
+        "draft table",
+        "tatoeba-small",
+        "ngram+lexicon",
+        '`decoder="window:width=3"`',
+        readme=True,
+        when="no output may change; every token is to be scored in float32",
+    ),
+    _cube(
+        "int8",
+        "sharp_models",
+        '`load(name, precision="int8")`',
+        precision="int8",
+        readme=True,
+        when="some outputs may change; nothing is to be fitted",
+    ),
+    _greedy(
+        "quantised",
+        "quantised",
+        "learning_to_screen",
+        '`projection="quantised"`',
+        when="no output may change",
+    ),
     _greedy("candidate lists", "lexical", "sharp_models", '`projection="lexical"`'),
-    _cube("clusters in int8", "combinations", "both of them", projection="clustered", precision="int8"),
-    _drafted("draft head, large model", GROWN, "ngram+lexicon+head", "`window:width=3,draft=ngram+lexicon+head`"),
+    _cube(
+        "clusters in int8",
+        "combinations",
+        '`"clustered"` with `precision="int8"`',
+        projection="clustered",
+        precision="int8",
+        when="speed above all",
+    ),
+    _drafted(
+        "draft head, large model",
+        GROWN,
+        "ngram+lexicon+head",
+        "`window:width=3,draft=ngram+lexicon+head`",
+        when="no output may change; a large model, whose weights exceed the cache",
+    ),
     _cube("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),
     _cube("HGJ", "parallel_decoding", '`decoder="hybrid:block=3"`', decoder="hybrid"),
     Headline(

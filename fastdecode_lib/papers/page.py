@@ -1,4 +1,4 @@
-"""The pages of results, docs/results/, and the README's table, as Markdown from the committed results.
+"""The pages of results, docs/results/, and the tables of README.md and docs/index.md, as Markdown from the committed results.
 
 ``fastdecode figures --pages`` draws their charts and writes them.
 """
@@ -82,6 +82,19 @@ def headlines(link: str, *, readme: bool = False) -> str:
 
 def _unchanged(frame: pd.DataFrame) -> Iterator[tuple[float, str]]:
     return zip(frame["unchanged"], frame["instead"], strict=True)
+
+
+def choices() -> str:
+    """The table of what to use when, best first where no output changes, then where more and more do."""
+    by_stem = {paper.stem: paper for paper in papers()}
+    chosen = tuple(headline for headline in HEADLINES if headline.when)
+    rows = measured(chosen).assign(when=[headline.when for headline in chosen])
+    rows = rows.sort_values(["unchanged", "speedup"], ascending=False, ignore_index=True)
+    kept = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(rows)]
+    names = [f"[{by_stem[stem].name}](results/{stem}.md)" for stem in rows["stem"]]
+    shown = columns(Column("when", "if"), Column("command", "use"))
+    ends = Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"), Column("paper", "measured in")
+    return markdown(rows.assign(paper=names, kept=kept), *shown, *ends)
 
 
 def landing() -> str:
@@ -195,7 +208,13 @@ def _differences(paper: Paper, missing: list[str]) -> list[str]:
     return blocks
 
 
-def with_headlines(readme: str) -> str:
-    """The README with its table of methods as the results say it."""
-    before, _, rest = readme.partition(BEGIN)
-    return f"{before}{BEGIN}\n{headlines('docs/results/', readme=True)}\n{END}{rest.partition(END)[2]}"
+def first_pages() -> dict[Path, str]:
+    """README.md and docs/index.md with their tables as the results say it; both lie in the current folder."""
+    tables = {Path("README.md"): headlines("docs/results/", readme=True), FOLDER.parent / "index.md": choices()}
+    return {path: with_table(path.read_text(encoding="utf-8"), table) for path, table in tables.items()}
+
+
+def with_table(text: str, table: str) -> str:
+    """A page with the table between its marks replaced."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"

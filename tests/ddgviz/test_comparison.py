@@ -8,6 +8,7 @@ import pytest
 import simulate
 
 import ddgviz
+from ddgviz.address import MIME, unpack_text
 from ddgviz.verdict import pace
 
 
@@ -127,6 +128,7 @@ def test_it_is_shown_where_no_widget_can_be(garden: dict[str, Any]) -> None:
     comparison = ddgviz.compare(garden, garden)
     data = comparison._repr_mimebundle_()
     assert data["text/html"].count("<img ") == 2
+    assert len(unpack_text(data[MIME]["packed"])["pictures"]) == 2
     assert data["text/plain"] == repr(comparison)
     assert repr(comparison).endswith("'window:width=5'), agreement=1.0)")
 

@@ -13,6 +13,7 @@ import simulate
 
 import ddgviz
 from benchmarks import ddgviz as bench
+from ddgviz.address import MIME
 from ddgviz.widget import SEND_EVERY, Picture
 
 
@@ -41,7 +42,7 @@ def test_it_says_what_it_holds(small: dict[str, Any]) -> None:
 
 def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
     data = bundle(ddgviz.show(small))
-    assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert set(data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json", MIME}
     assert data["text/plain"] == repr(ddgviz.show(small))
     image = data["text/html"].split("base64,")[1].split('"')[0]
     assert base64.b64decode(image).decode("utf-8") == ddgviz.svg(small)
@@ -51,6 +52,9 @@ def test_a_large_run_has_a_small_still() -> None:
     trace = simulate.jacobi(["▁a", "▁b"] * 60, {}, width=1)
     data = bundle(ddgviz.show(trace))
     assert len(data["text/html"]) < 900_000
+    assert MIME not in bundle(
+        ddgviz.show(simulate.jacobi([f"▁{i * i}" for i in range(600)], {}, width=300, block=True))
+    )
 
 
 def test_streamed_events_are_numbered_without_gaps(garden: dict[str, Any]) -> None:

@@ -64,12 +64,12 @@ class PassTimes:
 
     def add(self, positions: int, seconds: float) -> None:
         """Note what a pass took, among those of like size."""
-        step = 1 << max(0, positions.bit_length() - 3)
-        self.of[-(-positions // step) * step].add(seconds)
+        self.of[_rounded(positions)].add(seconds)
 
     def known(self, positions: int) -> bool:
-        """Whether passes as large as this one were timed."""
-        return any(size >= positions and times.known for size, times in list(self.of.items()))
+        """Whether passes as small and as large as this one were timed."""
+        sizes = [size for size, times in list(self.of.items()) if times.known]
+        return bool(sizes) and min(sizes) <= _rounded(positions) and positions <= max(sizes)
 
     def __call__(self, positions: int) -> float:
         """Seconds of a pass, on a line between sizes that were timed; `known` says whether there are any."""
@@ -80,6 +80,12 @@ class PassTimes:
             return float(np.interp(positions, sizes, times))
         slope = max(0.0, (times[-1] - times[-2]) / (sizes[-1] - sizes[-2]))
         return float(times[-1]) + slope * (positions - sizes[-1])
+
+
+def _rounded(positions: int) -> int:
+    """The next of at most four sizes between powers of two."""
+    step = 1 << max(0, positions.bit_length() - 3)
+    return -(-positions // step) * step
 
 
 class Experience:
@@ -141,11 +147,12 @@ class Experience:
 
     def best(self, rows: int) -> int:
         """The width that pays, by what is known; it stands for some passes."""
-        if rows not in self.chosen:
+        width = self.chosen.get(rows)
+        if width is None:
             speedups = {w: self.speedup(rows, w) for w in WIDTHS if self.seconds.known(rows * max(1, w - 1))}
-            width = max(speedups, key=speedups.__getitem__)
-            self.chosen[rows] = width if speedups[width] >= GAIN else 1
-        return self.chosen[rows]
+            best = max(speedups, key=speedups.__getitem__)
+            width = self.chosen[rows] = best if speedups[best] >= GAIN else 1
+        return width
 
     def greedy(self, rows: int) -> bool:
         """Whether nothing is worth drafting, nor worth trying, for a batch of so many rows."""

@@ -1,5 +1,7 @@
 """Decoding that drafts what pays: what it learns, what it chooses, and that its output is greedy decoding's."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,21 @@ def test_first_single_passes_then_pairs_are_timed():
         assert known.width(1) == 2
         known.seconds.add(2, 1.1)
     assert known.width(1) in (1, 2, 3)
+
+
+def test_what_batches_take_says_nothing_of_single_sentences():
+    known = experienced(right=7, rows=(32,))
+    assert known.width(32) > 1
+    assert [known.width(1) for _ in range(3)] == [1, 1, 1] and not known.greedy(1)
+
+
+def test_threads_share_what_they_learn():
+    case = cases.random_case(4)
+    auto = Auto(draft="recycled/pad")
+    expected = cases.decode(Greedy(), case)
+    with ThreadPoolExecutor(8) as pool:
+        outputs = list(pool.map(lambda _: cases.decode(auto, case), range(64)))
+    assert all([h.tokens for h in output] == [h.tokens for h in expected] for output in outputs)
 
 
 def test_probes_become_rare_and_come_back_when_the_choice_changes():

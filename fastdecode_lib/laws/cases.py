@@ -72,9 +72,9 @@ class Case:
 
 def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40, **own: Any) -> Architecture:
     """A two-layer model of a family, small enough for hundreds of cases a second; `own`: what only our own family has."""
-    t5, mt5 = family in T5, family == "mt5"
-    if t5:  # few and near rows of distances, so that short sentences reach the farthest
-        own = {"head_size": 3, "relative_buckets": 8, "relative_distance": 6, "epsilon": 1e-6, **own}
+    mt5 = family == "mt5"
+    if family in T5:  # few rows for near distances, so that short sentences reach the farthest
+        own = {"head_size": 4, "relative_buckets": 8, "relative_distance": 6, "epsilon": 1e-6} | own
         own |= {"gated": mt5, "scaled_output": not mt5}
     return Architecture(
         family=family,
@@ -89,7 +89,7 @@ def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40
         decoder_feed_forward=12,
         max_positions=max_positions,
         activation={"mbart": "gelu", "m2m_100": "relu", "t5": "relu", "mt5": "gelu_new"}.get(family, "swish"),
-        scaled_embeddings=family != "mbart" and not t5,
+        scaled_embeddings=family not in ("mbart", *T5),
         padding=1,
         shared_embeddings=True,
         tied_output=not mt5,

@@ -371,7 +371,7 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     count, width = rows.shape
     normalised, attended, sums, powers = np.empty_like(rows), np.empty_like(rows), np.empty(count), rows.copy()
     keys = rows[None]
-    elementwise.normalise(rows, count, width, rows[0], rows[1], normalised)
+    elementwise.normalise(rows, count, width, rows[0], rows[1], np.float32(1e-5), normalised)
     scores, nothing = np.empty(count, np.float32), np.empty(0, dtype=bool)
     for row in range(count):
         attend(rows[row], keys, keys, count, nothing, scores, attended[row])
@@ -513,10 +513,10 @@ def test_layer_norm_is_that_of_float64(width: int) -> None:
     deviations = wide - wide.mean(1, keepdims=True)
     expected = deviations / np.sqrt((deviations**2).mean(1, keepdims=True) + 1e-5) * weight + bias
     out = np.empty_like(x)
-    elementwise.normalise(x, 5, width, weight, bias, out)
+    elementwise.normalise(x, 5, width, weight, bias, np.float32(1e-5), out)
     assert np.abs(out[:, :width] - expected).max() < 1e-3  # the mean of entries near 4 that differ by 0.001
     assert np.abs(out[3:, :width] - expected[3:]).max() < 1e-5
-    elementwise.normalise(x, 5, width, weight, bias, x)
+    elementwise.normalise(x, 5, width, weight, bias, np.float32(1e-5), x)
     assert (x[:, :width] == out[:, :width]).all(), "in place"
 
 

@@ -156,6 +156,9 @@ def test_an_output_matrix_that_is_missing_is_not_replaced(own_pieces: Path, tmp_
     (output,) = load(str(folder), device="cpu", dtype="float64").network.outputs
     assert torch.equal(output.weight, head)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks the tensor 'lm_head.weight' .*save the whole model again"):
+        load(str(folder), device="cpu")
+    fakes.change_json(folder / "config.json", model_type="umt5")
     with pytest.raises(CheckpointError, match=r"lack the output matrix lm_head.weight: .*Save the whole model again"):
         load(str(folder), device="cpu")
 

@@ -131,7 +131,7 @@ def test_flops_grow_with_positions(tables: dict[str, pd.DataFrame]) -> None:
     assert (ours(tables["table5"]).train_flops == 0).all()
 
 
-@pytest.mark.parametrize("family", ["marian", "mbart"])
+@pytest.mark.parametrize("family", ["marian", "mbart", "t5", "mt5"])
 @pytest.mark.parametrize("decoder", ["greedy", "jacobi", "window:width=3,draft=recycled/pad", "beam:size=3"])
 def test_multiply_adds_are_those_of_the_engine(monkeypatch: pytest.MonkeyPatch, family: str, decoder: str) -> None:
     """Matrix products as torch counts them, and attention as its arguments say."""

@@ -123,7 +123,9 @@ def stored_as(name: str, tied: bool) -> tuple[str, ...]:
     layer = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.?(\w*)\.weight", own)
     if layer is None:
         table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        return (own.replace("relative_positions.weight", table).replace("layer_norm.weight", "final_layer_norm.weight"),)
+        return (
+            own.replace("relative_positions.weight", table).replace("layer_norm.weight", "final_layer_norm.weight"),
+        )
     side, number, part, product = layer.groups()
     last = f"layer.{1 if side == 'encoder' else 2}"
     inner = f"{last}.DenseReluDense"

@@ -212,7 +212,9 @@ class _Side:
         self._point()
 
 
-def _positions(architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _positions(
+    architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """A side's table of positions (P, D), and its biases of distances (heads, 2 * farthest + 1); one of them is empty."""
     prefix, first = f"model.{side}", architecture.first_position(side)
     if architecture.relative_positions:

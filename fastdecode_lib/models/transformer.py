@@ -315,18 +315,15 @@ class Transformer:
         def norm(name: str) -> Norm:
             return Norm(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), self.architecture.epsilon)
 
-        def bias(name: str) -> Tensor:
-            weight = tensors[f"{name}.weight"]
-            return tensors[f"{name}.bias"] if self.architecture.biases else weight.new_zeros(len(weight))
-
         def linear(name: str) -> Linear:
-            return Linear(Product.of(tensors[f"{name}.weight"], bias(name), copy=self.copy))
+            return Linear(Product.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), copy=self.copy))
 
         def together(*names: str) -> Linear | Separate:
             if not self.copy:
                 return Separate(tuple(map(linear, names)))
             weight = torch.cat([tensors[f"{name}.weight"] for name in names])
-            return Linear(Product.of(weight, torch.cat([bias(name) for name in names])))
+            biases = [tensors[f"{name}.bias"] for name in names] if self.architecture.biases else []
+            return Linear(Product.of(weight, torch.cat(biases) if biases else None))
 
         def attention(name: str, cross: bool) -> Attention:
             parts = [f"{name}.{part}" for part in ("q_proj", "k_proj", "v_proj")]

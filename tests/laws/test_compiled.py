@@ -159,7 +159,13 @@ def test_a_source_longer_than_the_state_and_a_state_longer_than_the_source() -> 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"head_size": 3, "encoder_heads": 3}, {"head_size": 7}, {"epsilon": 0.5}, {"gated": True}, {"scaled_output": False}],
+    [
+        {"head_size": 3, "encoder_heads": 3},
+        {"head_size": 7},
+        {"epsilon": 0.5},
+        {"gated": True},
+        {"scaled_output": False},
+    ],
     ids=str,
 )
 def test_heads_gates_and_norms_of_t5(changes: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ SIZES = {
     "encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "max_position_embeddings": 48, "init_std": 0.6,
 }  # fmt: skip
 T5 = {  # sources and targets are longer than the farthest distance
-    "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 2, "layer_norm_epsilon": 1e-3,
+    "d_kv": 5, "d_ff": 20, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 2, "layer_norm_epsilon": 1e-3,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 7,
 }  # fmt: skip
 UNTIED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}

@@ -38,7 +38,9 @@ def module_of(family: str, vocabulary: int = VOCABULARY, seed: int = 3) -> Any:
     torch.manual_seed(seed)
     if "t5" in family:
         gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if family == "t5-gated" else {}
-        kind, model = (UMT5Config, UMT5ForConditionalGeneration) if family == "umt5" else (T5Config, T5ForConditionalGeneration)
+        kind, model = (
+            (UMT5Config, UMT5ForConditionalGeneration) if family == "umt5" else (T5Config, T5ForConditionalGeneration)
+        )
         config = kind(
             vocab_size=vocabulary, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
             decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, initializer_factor=6.0, **gated,

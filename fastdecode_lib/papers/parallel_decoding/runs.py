@@ -329,7 +329,9 @@ def multiply_adds(architecture: Architecture, source_length: Any, positions: Any
     a = architecture
     d, layers, s, p = a.width, a.decoder_layers, source_length, positions
     products, source_heads, heads = 1 + len(a.inner_parts), math.prod(a.heads("encoder")), math.prod(a.heads("decoder"))
-    encoder = a.encoder_layers * s * (4 * d * source_heads + products * d * a.encoder_feed_forward + 2 * source_heads * s)
+    encoder = (
+        a.encoder_layers * s * (4 * d * source_heads + products * d * a.encoder_feed_forward + 2 * source_heads * s)
+    )
     memory = 2 * layers * s * d * heads
     decoder = layers * p * (6 * d * heads + products * d * a.decoder_feed_forward)
     return encoder + memory + decoder + 2 * layers * heads * (attended + p * s) + p * d * a.vocabulary

@@ -240,7 +240,7 @@ class _Trap:
         return (open, (str(self.marker), "w"))
 
 
-@pytest.mark.parametrize("family", ["marian", "t5"])
+@pytest.mark.parametrize("family", ["marian", "umt5"])
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.pt"])
 def test_pickled_weights_are_never_read(broken_marian: Path, tmp_path: Path, weights: str, family: str) -> None:
     marker = tmp_path / "ran"

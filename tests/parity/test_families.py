@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformers import (
     M2M100Config,
     M2M100ForConditionalGeneration,
@@ -19,6 +20,7 @@ from transformers import (
 )
 
 from fastdecode_lib.checkpoints.hub import find_checkpoint
+from fastdecode_lib.checkpoints.transformers_private import TESTED
 from fastdecode_lib.core import Constraints, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.models.transformer import Transformer
@@ -48,6 +50,8 @@ CLASSES = {
     "mt5": (MT5Config, MT5ForConditionalGeneration, T5 | {"feed_forward_proj": "gated-silu"}),
 }
 PADDING, END, FORCED = 1, 2, 5
+OLDEST = transformers.__version__ == TESTED[0]
+"""There T5's softmax is float32 in every precision, and the head stands for embeddings that are missing."""
 
 
 def pair(name: str, seed: int, folder: Path):
@@ -100,7 +104,7 @@ def test_logits(name, tmp_path):
         ).logits
     state = model.start(model.encode(source), tokens[:, :1])
     found = logits(model, model.step(state, tokens))
-    assert (found - expected).abs().max() < 1e-9
+    assert (found - expected).abs().max() < (1e-3 if OLDEST and "t5" in name else 1e-9)
 
 
 @pytest.mark.parametrize("forced_language", [False, True])

@@ -340,6 +340,8 @@ def tensors_of_module(module: Any) -> tuple[Architecture, dict[str, Any]] | None
     (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
     if others or device.type == "meta" or not dtype.is_floating_point:
         return None
+    if architecture.family in t5.T5 and dtype.itemsize > 4 and private.t5_rounds_scores():
+        return None
     return architecture, {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
 

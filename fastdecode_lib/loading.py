@@ -182,7 +182,7 @@ def load(
     dtype : str
         Of the torch engine: ``"float64"``, ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     engine : str
-        ``"compiled"``: Marian, mBART, M2M-100 and our recurrent models on a CPU, on kernels of our own. ``"torch"``: every
+        ``"compiled"``: Marian, mBART, M2M-100, T5 and our recurrent models on a CPU, on kernels of our own. ``"torch"``: every
         model on every device. ``"auto"``: the compiled one where it runs the model, in float32 or in the precision given.
     precision : str
         Of the compiled engine's products: ``"float32"``, ``"int16"`` or ``"int8"``.

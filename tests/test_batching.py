@@ -323,7 +323,7 @@ def test_an_interrupted_file_says_how_much_is_missing(
     assert (status, out) == (130, "\n\n\n") and err == "fastdecode: interrupted, 2 of 3 lines not translated\n"
 
 
-T5 = '{"model_type": "t5", "vocab_size": 9, "is_encoder_decoder": true}'
+UMT5 = '{"model_type": "umt5", "vocab_size": 9, "is_encoder_decoder": true}'
 
 
 @pytest.mark.parametrize(
@@ -351,8 +351,8 @@ def test_options_that_contradict_each_other(
 
 @pytest.mark.parametrize("options", [{"engine": "compiled"}, {"precision": "int8"}], ids=str)
 def test_the_compiled_engine_does_not_run_every_model(options: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(T5, encoding="utf-8")
-    with pytest.raises(ValueError, match="engine runs marian, mbart, m2m_100.* got a t5 model. Use engine='torch'"):
+    (tmp_path / "config.json").write_text(UMT5, encoding="utf-8")
+    with pytest.raises(ValueError, match="engine runs marian, mbart, m2m_100, t5, mt5.* got a umt5 model. Use engine='torch'"):
         fastdecode_lib.load(str(tmp_path), **options)
 
 

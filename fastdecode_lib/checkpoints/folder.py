@@ -117,10 +117,11 @@ class Checkpoint:
         chosen: dict[str, Any] = {}
         used: set[str] = set()
         for name, shape in architecture.tensors.items():
-            source = next((alias for alias in architecture.stored_as(name) if alias in stored), None)
+            names = architecture.stored_as(name)
+            source = next((alias for alias in names if alias in stored), None)
             if source is None:
                 raise CheckpointError(
-                    f"The checkpoint {self.name!r} lacks the tensor {name!r} {shape}. It holds {len(stored)} tensors; "
+                    f"The checkpoint {self.name!r} lacks the tensor {names[0]!r} {shape}. It holds {len(stored)} tensors; "
                     "save the whole model again."
                 )
             chosen[name] = stored[source]

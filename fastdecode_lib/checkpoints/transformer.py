@@ -1,14 +1,15 @@
-"""The shape of a transformer: Marian's, mBART's, M2M-100's and our own, read from its settings."""
+"""The shape of a transformer, read from its settings; one file because both engines read families by these properties only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fastdecode_lib.checkpoints import t5
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.shape import CheckpointError
 
-FAMILIES = ("marian", "mbart", "m2m_100")
+FAMILIES = ("marian", "mbart", "m2m_100", *t5.T5)
 """Hugging Face's model types that the functional engines run."""
 OWN = "fastdecode_transformer"
 """The model type of our own transformers: several tokens a step, or masked. Marian's shape, learned decoder positions."""
@@ -25,14 +26,14 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of a Marian, mBART, M2M-100 / NLLB transformer, or of our own.
+    """The shape of a Marian, mBART, M2M-100 / NLLB, T5 or mT5 transformer, or of our own.
 
     Attributes
     ----------
     family : str
         ``"marian"`` (post-norm, sinusoidal positions), ``"mbart"`` (pre-norm, learned positions, normalised embeddings),
-        ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id) or `OWN` (as Marian, but learned positions
-        of the decoder).
+        ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id), ``"t5"`` or ``"mt5"`` (pre-norm, relative
+        positions, no biases, scores as they are) or `OWN` (as Marian, but learned positions of the decoder).
     source_vocabulary, vocabulary : int
         Rows of the encoder's embedding and of the decoder's; V is the latter.
     tokens_per_step : int
@@ -41,6 +42,16 @@ class Architecture:
         Of `ORDERS`.
     masked : bool
         Every slot sees every other (Mask-Predict), and a matrix ``length.weight`` scores lengths.
+    head_size : int or None
+        Size of an attention head; None where the heads share the width.
+    gated : bool
+        Feed-forward layers multiply the activation by a second product.
+    relative_buckets, relative_distance : int
+        Of relative positions: rows of the table, and the distance from which all share the last one.
+    epsilon : float
+        Added to the variance by norms.
+    scaled_output : bool
+        The decoder's hidden vectors are multiplied by ``width ** -0.5``.
     """
 
     family: str
@@ -62,6 +73,12 @@ class Architecture:
     tokens_per_step: int = 1
     order: str = "left_to_right"
     masked: bool = False
+    head_size: int | None = None
+    gated: bool = False
+    relative_buckets: int = 0
+    relative_distance: int = 0
+    epsilon: float = 1e-5
+    scaled_output: bool = False
 
     @property
     def layers(self) -> int:
@@ -70,8 +87,8 @@ class Architecture:
 
     @property
     def pre_norm(self) -> bool:
-        """Whether layers normalise their input (mBART, M2M) rather than their output (Marian)."""
-        return self.family in ("mbart", "m2m_100")
+        """Whether layers normalise their input (mBART, M2M, T5) rather than their output (Marian)."""
+        return self.family in ("mbart", "m2m_100", *t5.T5)
 
     @property
     def normed_embeddings(self) -> bool:
@@ -84,6 +101,31 @@ class Architecture:
         return self.family == "m2m_100"
 
     @property
+    def relative_positions(self) -> bool:
+        """Whether attention scores get a bias for the distance of two tokens, and embeddings know no positions (T5)."""
+        return self.family in t5.T5
+
+    @property
+    def biases(self) -> bool:
+        """Whether products and norms have biases; without, norms divide by the root mean square and take no mean away (T5)."""
+        return self.family not in t5.T5
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether logits may have a bias."""
+        return self.biases and not self.positions_from_padding
+
+    @property
+    def score_scale(self) -> float | None:
+        """What attention scores are multiplied by; None for the usual root of the head's size."""
+        return 1.0 if self.family in t5.T5 else None
+
+    @property
+    def output_scale(self) -> float:
+        """What the decoder's last hidden vectors are multiplied by."""
+        return float(self.width**-0.5) if self.scaled_output else 1.0
+
+    @property
     def position_offset(self) -> int:
         """The row of the first token in the position table of a transformers module."""
         if self.positions_from_padding:
@@ -94,6 +136,11 @@ class Architecture:
     def both_ends(self) -> bool:
         """Whether slots are by turns from the left and the right end."""
         return self.order == "both_ends"
+
+    def heads(self, side: str) -> tuple[int, int]:
+        """Number and size of a side's attention heads."""
+        heads = self.encoder_heads if side == "encoder" else self.decoder_heads
+        return heads, self.head_size or self.width // heads
 
     def first_position(self, side: str) -> int | None:
         """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
@@ -119,11 +166,12 @@ class Architecture:
 
     @classmethod
     def _read(cls, config: Mapping[str, Any]) -> "Architecture":
+        if config["model_type"] in t5.T5:
+            settings = t5.settings(config)
+            _check_activation(settings["activation"])
+            return cls(family=config["model_type"], **settings)
         activation = config.get("activation_function", "gelu")
-        if activation not in ACTIVATIONS:
-            raise CheckpointError(
-                f"Unknown activation in config.json: got {activation!r}. Supported are {', '.join(ACTIVATIONS)}."
-            )
+        _check_activation(activation)
         for name in SIZES:
             if type(config[name]) is not int or config[name] < 1:
                 raise CheckpointError(
@@ -167,6 +215,8 @@ class Architecture:
     @property
     def config(self) -> dict[str, Any]:
         """Settings of its ``config.json``; `from_config` reads them back."""
+        if self.family in t5.T5:
+            return t5.config(self)
         return {
             "model_type": self.family,
             "is_encoder_decoder": True,
@@ -202,49 +252,62 @@ class Architecture:
             "lm_head.weight": (self.vocabulary, width),
         }
 
-        def norm(name: str) -> None:
-            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
-
-        def linear(name: str, rows: int, columns: int) -> None:
-            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (rows, columns), (rows,)
+        def tensor(name: str, *shape: int) -> None:
+            shapes[f"{name}.weight"] = shape
+            if self.biases:
+                shapes[f"{name}.bias"] = shape[:1]
 
         for side, layers, attentions, inner in (
             ("encoder", self.encoder_layers, ("self_attn",), self.encoder_feed_forward),
             ("decoder", self.decoder_layers, ("self_attn", "encoder_attn"), self.decoder_feed_forward),
         ):
+            heads, size = self.heads(side)
             first = self.first_position(side)
+            if self.relative_positions:
+                shapes[f"model.{side}.relative_positions.weight"] = (self.relative_buckets, heads)
             if first is not None:
                 shapes[f"model.{side}.embed_positions.weight"] = (self.max_positions + first, width)
             if self.normed_embeddings:
-                norm(f"model.{side}.layernorm_embedding")
+                tensor(f"model.{side}.layernorm_embedding", width)
             if self.pre_norm:
-                norm(f"model.{side}.layer_norm")
+                tensor(f"model.{side}.layer_norm", width)
             for layer in range(layers):
                 name = f"model.{side}.layers.{layer}"
                 for attention in attentions:
-                    for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                        linear(f"{name}.{attention}.{part}", width, width)
-                    norm(f"{name}.{attention}_layer_norm")
-                linear(f"{name}.fc1", inner, width)
-                linear(f"{name}.fc2", width, inner)
-                norm(f"{name}.final_layer_norm")
+                    for part in ("q_proj", "k_proj", "v_proj"):
+                        tensor(f"{name}.{attention}.{part}", heads * size, width)
+                    tensor(f"{name}.{attention}.out_proj", width, heads * size)
+                    tensor(f"{name}.{attention}_layer_norm", width)
+                for part in self.inner_parts:
+                    tensor(f"{name}.{part}", inner, width)
+                tensor(f"{name}.fc2", width, inner)
+                tensor(f"{name}.final_layer_norm", width)
         if self.masked:
             shapes["length.weight"] = (self.max_positions, width)
         return shapes
 
     @property
+    def inner_parts(self) -> tuple[str, ...]:
+        """The first products of a feed-forward layer: the one that is activated, and what a gated one multiplies it by."""
+        return ("gate", "linear") if self.gated else ("fc1",)
+
+    @property
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Tensors a checkpoint may hold besides: the output bias, and position tables that are computed anyway."""
         optional: dict[str, tuple[int, ...]] = {}
-        if not self.positions_from_padding:
+        if self.output_bias:
             optional["final_logits_bias"] = (1, self.vocabulary)
+        if self.family in t5.T5:
+            optional[t5.UNUSED] = (self.relative_buckets, self.decoder_heads)
         if self.family == "marian":
             for side in ("encoder", "decoder"):
                 optional[f"model.{side}.embed_positions.weight"] = (self.max_positions, self.width)
         return optional
 
     def stored_as(self, name: str) -> tuple[str, ...]:
-        """The names under which a checkpoint may store a tensor, tied embeddings being stored once."""
+        """The names under which a checkpoint may store a tensor, its own first, tied embeddings being stored once."""
+        if self.family in t5.T5:
+            return t5.stored_as(name, self.tied_output)
         shared = "model.shared.weight"
         encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
         if name == encoder:
@@ -270,12 +333,23 @@ def tensors_of_module(module: Any) -> tuple[Architecture, dict[str, Any]] | None
     except CheckpointError:
         return None
     tensors = private.tensors_of(module, architecture.position_offset, architecture.max_positions)
+    own = {name: architecture.stored_as(name)[0] for name in architecture.tensors}
+    tensors |= {name: tensors[stored] for name, stored in own.items() if stored in tensors}
     if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
         return None
     (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
     if others or device.type == "meta" or not dtype.is_floating_point:
         return None
+    if architecture.family in t5.T5 and dtype.itemsize > 4 and private.t5_rounds_scores():
+        return None
     return architecture, {name: tensor.to(dtype) for name, tensor in tensors.items()}
+
+
+def _check_activation(activation: Any) -> None:
+    if activation not in ACTIVATIONS:
+        raise CheckpointError(
+            f"Unknown activation in config.json: got {activation!r}. Supported are {', '.join(ACTIVATIONS)}."
+        )
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -291,6 +291,13 @@ def _is_as_made(module: Any) -> bool:
     return True
 
 
+def t5_rounds_scores() -> bool:
+    """Whether T5's softmax is float32 in every precision, as in the oldest version: in float64 it has other numbers then."""
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    return "softmax(scores.float()" in inspect.getsource(T5Attention.forward)
+
+
 def tensors_of(module: Any, first: int, places: int) -> "dict[str, Tensor]":
     """Parameters and buffers by the names of checkpoints; position tables also as ``.rows``, from the row `first` on."""
     tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}

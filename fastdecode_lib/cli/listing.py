@@ -50,11 +50,13 @@ def _projections() -> Iterator[tuple[str, str]]:
 
 def _models() -> Iterator[tuple[str, str]]:
     from fastdecode_lib.checkpoints.hub import bundled
+    from fastdecode_lib.checkpoints.transformer import FAMILIES
 
     for name, folder in bundled().items():
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n# ", 1)[-1]
         yield name, textwrap.shorten(card.split("\n\n")[1], 120, placeholder=" ...")
-    yield "a folder", "in Hugging Face's layout, safetensors, or a hub id"
+    families = ", ".join(FAMILIES)
+    yield "a folder", f"in Hugging Face's layout, or a hub id: {families} on our engines, others through transformers"
 
 
 def _described(cls: type) -> str:

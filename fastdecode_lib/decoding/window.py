@@ -116,7 +116,7 @@ class Window:
         if self.drafts.branches(self.candidates) > 0 and "tree" not in model.supports:
             raise ValueError(
                 f"The draft {self.drafts.written!r} verifies several candidates in one pass, which this model cannot: it runs row "
-                "by row. Use a single candidate, as in draft=recycled, or a Marian, mBART or M2M-100 model."
+                "by row. Use a single candidate, as in draft=recycled, or a Marian, mBART, M2M-100 or T5 model."
             )
         if not self.drafts.resolved:
             self.drafts.check(model)

@@ -4,8 +4,8 @@
 >>> model.generate(**inputs, num_beams=1, custom_generate=hf.window())
 
 `generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
-is ours, and its tokens are greedy decoding's. Marian, mBART and M2M-100 / NLLB run whole batches: in float32 on a CPU on the
-compiled kernels, with a copy of the weights that is kept and made again when they change; elsewhere on the functional
+is ours, and its tokens are greedy decoding's. Marian, mBART, M2M-100 / NLLB, T5 and mT5 run whole batches: in float32 on a CPU
+on the compiled kernels, with a copy of the weights that is kept and made again when they change; elsewhere on the functional
 transformer, on the module's own tensors. Other encoder-decoders, and modules changed in place (adapters, hooks, other
 activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
 compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide

@@ -21,7 +21,25 @@ def add_scaled(share, value, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
+def usual_factor(size):  # type: ignore[no-untyped-def]
+    """What scores are multiplied by where a model does not say otherwise: the inverse root of a head's size."""
+    return np.float32(1.0) / np.sqrt(np.float32(size))
+
+
+_NO_BIASES, _NO_PLACES = np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64)
+
+
+@njit(nogil=True, error_model="numpy")
 def attend(query, keys, values, count, further, scores, out):  # type: ignore[no-untyped-def]
+    """Attention as `attend_from`, with the usual factor and without biases."""
+    factor = usual_factor(keys.shape[2])
+    attend_from(query, keys, values, count, further, factor, _NO_BIASES, 0, _NO_PLACES, scores, out)
+
+
+@njit(nogil=True, error_model="numpy")
+def attend_from(  # type: ignore[no-untyped-def]
+    query, keys, values, count, further, factor, biases, place, places, scores, out
+):
     """Attention of one position over the slots it sees.
 
     Parameters
@@ -32,12 +50,19 @@ def attend(query, keys, values, count, further, scores, out):  # type: ignore[no
         The first `count` slots are seen.
     further : bool array (W,)
         Of the W slots behind them, those that are seen too.
+    factor : float32
+        What inner products are multiplied by.
+    biases : float32 array (heads, 2 * D + 1) or (0, ...)
+        Added to the scores of slots that stand from D places before the position to D behind it; farther ones count as those.
+    place : int
+        Place of the position; the first `count` slots stand at 0, 1, ...
+    places : int64 array (at least W,)
+        Places of the slots in `further`.
     scores : float32 array
         Room for a number for each slot seen.
     out : float32 array (at least heads * size,)
     """
     heads, _, size = keys.shape
-    factor = np.float32(1.0) / np.sqrt(np.float32(size))
     for head in range(heads):
         q, seen = query[head * size : head * size + size], count
         for slot in range(count):
@@ -46,6 +71,8 @@ def attend(query, keys, values, count, further, scores, out):  # type: ignore[no
             if further[slot]:
                 scores[seen] = inner_product(q, keys[head, count + slot]) * factor
                 seen += 1
+        if len(biases) > 0:
+            _add_biases(scores, count, further, biases[head], place, places)
         softmax(scores, seen)
         part, seen = out[head * size : head * size + size], count
         part[:] = np.float32(0.0)
@@ -55,3 +82,14 @@ def attend(query, keys, values, count, further, scores, out):  # type: ignore[no
             if further[slot]:
                 add_scaled(scores[seen], values[head, count + slot], part)
                 seen += 1
+
+
+@njit(nogil=True, error_model="numpy")
+def _add_biases(scores, count, further, biases, place, places):  # type: ignore[no-untyped-def]
+    farthest, seen = len(biases) // 2, count
+    for slot in range(count):
+        scores[slot] += biases[min(max(slot - place, -farthest), farthest) + farthest]
+    for slot in range(len(further)):
+        if further[slot]:
+            scores[seen] += biases[min(max(places[slot] - place, -farthest), farthest) + farthest]
+            seen += 1

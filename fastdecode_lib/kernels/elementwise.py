@@ -69,12 +69,30 @@ def activate(x, rows, width, which):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def normalise(x, rows, width, weight, bias, out):  # type: ignore[no-untyped-def]
+def multiply_halves(x, rows, width):  # type: ignore[no-untyped-def]
+    """Multiply the first `width` entries of each row by the next `width`, in place."""
+    for row in range(rows):
+        for i in range(width):
+            x[row, i] *= x[row, width + i]
+
+
+@njit(nogil=True, error_model="numpy")
+def divide_by_root_mean_square(x, rows, width, weight, epsilon, out):  # type: ignore[no-untyped-def]
+    """Divide the first `width` entries of each row by their root mean square, times weight (width,); `out` may be `x`."""
+    for row in range(rows):
+        mean = squares(x[row].ctypes.data, width, np.float32(0.0)) / np.float32(width)
+        factor = np.float32(1.0) / np.sqrt(mean + epsilon)
+        for i in range(width):
+            out[row, i] = x[row, i] * factor * weight[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def normalise(x, rows, width, weight, bias, epsilon, out):  # type: ignore[no-untyped-def]
     """Layer normalisation of the first `width` entries of each row, with weight and bias (width,); `out` may be `x`."""
     for row in range(rows):
         start = x[row].ctypes.data
         mean = total(start, width) / np.float32(width)
-        deviation = np.sqrt(squares(start, width, mean) / np.float32(width) + np.float32(1e-5))
+        deviation = np.sqrt(squares(start, width, mean) / np.float32(width) + epsilon)
         factor = np.float32(1.0) / deviation
         for i in range(width):
             out[row, i] = (x[row, i] - mean) * factor * weight[i] + bias[i]

@@ -21,23 +21,23 @@ ROWS = 16
 
 @dataclass(frozen=True)
 class Product:
-    """``x @ matrix + bias``.
+    """``x @ matrix + bias``, or without a bias.
 
     Attributes
     ----------
     matrix : tensor (columns, rows) or None
         The weight transposed; None where only `packed` is kept.
     packed : oneDNN tensor or None
-    bias : tensor (rows,)
+    bias : tensor (rows,) or None
     """
 
     matrix: Tensor | None
     packed: Any
-    bias: Tensor
+    bias: Tensor | None
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor, *, copy: bool = True) -> "Product":
+    def of(cls, weight: Tensor, bias: Tensor | None, *, copy: bool = True) -> "Product":
         """The product with a weight (rows, columns); without `copy` oneDNN reads the weight as it stands."""
         rows, columns = weight.shape
         if not copy:
@@ -50,7 +50,8 @@ class Product:
     def memory_bytes(self) -> int:
         """Bytes of the bias and of every form of the weight that is kept."""
         forms = (self.matrix is not None) + (self.packed is not None)
-        return (self.shape[0] * self.shape[1] * forms + self.shape[0]) * self.bias.element_size()
+        each = 4 if self.matrix is None else self.matrix.element_size()  # packed ones are float32
+        return (self.shape[0] * self.shape[1] * forms + self.shape[0] * (self.bias is not None)) * each
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles go by the plain weight: oneDNN's layout has no storage of its own."""
@@ -61,7 +62,7 @@ class Product:
         """(N, columns) -> (N, rows)."""
         if self.matrix is None or (self.packed is not None and x.shape[0] * self.matrix.numel() > WORTHWHILE):
             return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
-        return torch.addmm(self.bias, x, self.matrix)
+        return x @ self.matrix if self.bias is None else torch.addmm(self.bias, x, self.matrix)
 
 
 def _packs(weight: Tensor) -> bool:

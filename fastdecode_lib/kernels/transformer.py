@@ -1,4 +1,4 @@
-"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART, M2M-100 and our own.
+"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART, M2M-100, T5 and our own.
 
 All positions of all rows stand below each other, without padding, so that a matrix is read once for all of them.
 """
@@ -6,18 +6,28 @@ All positions of all rows stand below each other, without padding, so that a mat
 import numpy as np
 from numba import njit
 
-from fastdecode_lib.kernels.attention import attend
+from fastdecode_lib.kernels.attention import attend_from, usual_factor
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import activate, copy, normalise
+from fastdecode_lib.kernels.elementwise import (
+    activate,
+    copy,
+    divide_by_root_mean_square,
+    multiply_halves,
+    normalise,
+    of_bits,
+)
 from fastdecode_lib.kernels.matrices import floats_at, multiply
 
 SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MATRICES = range(8)
 """Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
 SELF_NORM, CROSS_NORM, FINAL_NORM, NORMS = range(4)
 """Norms of a layer. Behind the layers stand two more rows, with one norm each: of the embeddings, and the last."""
-WIDTH, FEED_FORWARD, ACTIVATION, PRE_NORM, PADDING, SIGHT, SETTINGS = range(7)
-"""Settings of a side: sizes, number of the activation, norm before a block, id without a position (-1: none), and how many
-slots of a pass see each other."""
+NORM_WEIGHT, NORM_BIAS, NORM_EPSILON, NORM_FIELDS = range(4)
+"""Fields of a norm: two addresses, and the bits of a float32. No weight: no norm; no bias: division by the root mean square."""
+WIDTH, ATTENTION, FEED_FORWARD, GATED, ACTIVATION, UNSCALED, PRE_NORM, PADDING, SIGHT, SETTINGS = range(10)
+"""Settings of a side: sizes (of all heads together the second), whether the feed-forward layers are gated, number of the
+activation, whether scores stay as they are, norm before a block, id without a position (-1: none), and how many slots of a pass
+see each other."""
 
 
 @njit(nogil=True, error_model="numpy")
@@ -25,22 +35,35 @@ def _embed(ids, places, embedding, positions, scale, width, padding, norm, x):  
     for row in range(len(ids)):
         token, place = ids[row], places[row]
         positioned = np.float32(0.0 if token == padding else 1.0)
-        for i in range(width):
-            x[row, i] = embedding[token, i] * scale + positions[place, i] * positioned
+        if len(positions) > 0:
+            for i in range(width):
+                x[row, i] = embedding[token, i] * scale + positions[place, i] * positioned
+        else:
+            for i in range(width):
+                x[row, i] = embedding[token, i] * scale
     _norm_if(x, len(ids), width, norm)
 
 
 @njit(nogil=True, error_model="numpy")
 def _norm_if(x, rows, width, norm):  # type: ignore[no-untyped-def]
-    if norm[0] != 0:
-        normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), x)
+    if norm[NORM_WEIGHT] != 0:
+        _norm(x, rows, width, norm, x)
+
+
+@njit(nogil=True, error_model="numpy")
+def _norm(x, rows, width, norm, out):  # type: ignore[no-untyped-def]
+    weight, epsilon = floats_at(norm[NORM_WEIGHT], width), of_bits(np.int32(norm[NORM_EPSILON]))
+    if norm[NORM_BIAS] != 0:
+        normalise(x, rows, width, weight, floats_at(norm[NORM_BIAS], width), epsilon, out)
+    else:
+        divide_by_root_mean_square(x, rows, width, weight, epsilon, out)
 
 
 @njit(nogil=True, error_model="numpy")
 def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
     """Input of a block, read into h: x, normalised first in pre-norm models."""
     if pre_norm:
-        normalise(x, rows, width, floats_at(norm[0], width), floats_at(norm[1], width), h)
+        _norm(x, rows, width, norm, h)
     else:
         for row in range(rows):
             copy(x[row], width, h[row])
@@ -62,6 +85,8 @@ def _feed_forward(x, h, wide, rounded, rows, settings, matrices, norm):  # type:
     _before(x, rows, width, settings[PRE_NORM], norm, h)
     multiply(h, rows, matrices[INNER], rounded, wide)
     activate(wide, rows, inner, settings[ACTIVATION])
+    if settings[GATED]:
+        multiply_halves(wide, rows, inner)
     multiply(wide, rows, matrices[OUTER], rounded, h)
     _after(x, h, rows, width, settings[PRE_NORM], norm)
 
@@ -75,9 +100,14 @@ def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
             cache[head, slot, i] = wide[row, first + head * size + i]
 
 
+@njit(nogil=True, error_model="numpy")
+def _factor(settings, size):  # type: ignore[no-untyped-def]
+    return np.float32(1.0) if settings[UNSCALED] else usual_factor(size)
+
+
 @kernel
 def encode(  # type: ignore[no-untyped-def]
-    ids, starts, settings, matrices, norms, memory, embedding, positions, scale,
+    ids, starts, settings, matrices, norms, memory, embedding, positions, biases, scale,
     x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values,
 ):  # fmt: skip
     """Run the encoder, and what the decoder's cross-attention reads of it.
@@ -86,19 +116,21 @@ def encode(  # type: ignore[no-untyped-def]
     ----------
     ids : int64 array (N,)
         All sentences behind each other; those of sentence b from ``starts[b]`` to ``starts[b + 1]``.
-    settings, matrices, norms : int64 arrays (SETTINGS,), (L, MATRICES, FIELDS), (L + 2, NORMS, 2)
+    settings, matrices, norms : int64 arrays (SETTINGS,), (L, MATRICES, FIELDS), (L + 2, NORMS, NORM_FIELDS)
     memory : int64 array (decoder layers, MATRICES, FIELDS)
         The decoder's matrices.
-    embedding, positions : float32 arrays (V, D), (P, D)
+    embedding, positions, biases : float32 arrays (V, D), (P, D), (heads, 2 * farthest + 1)
+        Positions or biases of distances are empty.
     x, h, wide, rounded, scores, indices, nothing : arrays
-        Room: (N, padded D) twice, (N, padded widest), `matrices.scratch` of the widest, (longest,), int64 (5, N), bool (0,).
-    keys, values : float32 arrays (heads, N, D / heads)
+        Room: (N, padded D or ATTENTION) twice, (N, padded widest), `matrices.scratch` of the widest, (longest,), int64
+        (5, N), bool (0,).
+    keys, values : float32 arrays (heads, N, size)
         Room.
-    memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, D / heads)
+    memory_keys, memory_values : float32 arrays (decoder layers, B, heads, S, size)
         Results.
     """
     rows, width, pre_norm = len(ids), settings[WIDTH], settings[PRE_NORM]
-    layers = len(matrices)
+    layers, inner, factor = len(matrices), settings[ATTENTION], _factor(settings, keys.shape[2])
     places = indices[0, :rows]
     for sentence in range(len(starts) - 1):
         for row in range(starts[sentence], starts[sentence + 1]):
@@ -108,12 +140,15 @@ def encode(  # type: ignore[no-untyped-def]
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
         for row in range(rows):
-            _store(wide, row, width, keys, row)
-            _store(wide, row, 2 * width, values, row)
+            _store(wide, row, inner, keys, row)
+            _store(wide, row, 2 * inner, values, row)
         for sentence in range(len(starts) - 1):
             first, last = starts[sentence], starts[sentence + 1]
             for row in range(first, last):
-                attend(wide[row], keys[:, first:], values[:, first:], last - first, nothing, scores, h[row])
+                attend_from(
+                    wide[row], keys[:, first:], values[:, first:], last - first, nothing, factor, biases, row - first, places,
+                    scores, h[row],
+                )  # fmt: skip
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
         _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])
@@ -123,12 +158,13 @@ def encode(  # type: ignore[no-untyped-def]
         for sentence in range(len(starts) - 1):
             for row in range(starts[sentence], starts[sentence + 1]):
                 _store(wide, row, 0, memory_keys[layer, sentence], row - starts[sentence])
-                _store(wide, row, width, memory_values[layer, sentence], row - starts[sentence])
+                second = memory_keys.shape[2] * memory_keys.shape[4]
+                _store(wide, row, second, memory_values[layer, sentence], row - starts[sentence])
 
 
 @kernel
 def decode(  # type: ignore[no-untyped-def]
-    tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, scale,
+    tokens, visible, filled, sources, settings, matrices, norms, embedding, positions, biases, scale,
     x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values, memory_lengths, hidden,
 ):  # fmt: skip
     """Run the decoder over the next slots of each row.
@@ -141,7 +177,7 @@ def decode(  # type: ignore[no-untyped-def]
         Which of the W slots each one sees; without it, the ``settings[SIGHT]`` of its group and those before it.
     filled, sources : int64 arrays (B,)
         Slots in the cache of each row; which sentence it translates.
-    keys, values : float32 arrays (L, B, heads, C, D / heads)
+    keys, values : float32 arrays (L, B, heads, C, size)
         The cache, written behind the filled slots.
     memory_keys, memory_values, memory_lengths : arrays
         From `encode`, with the lengths of the sentences.
@@ -150,7 +186,7 @@ def decode(  # type: ignore[no-untyped-def]
     """
     batch, slots = tokens.shape
     layers, width, pre_norm, sight = len(matrices), settings[WIDTH], settings[PRE_NORM], settings[SIGHT]
-    tree = len(visible) > 0
+    inner, factor, tree = settings[ATTENTION], _factor(settings, keys.shape[4]), len(visible) > 0
     ids, places, row_of, slot_of, fed = indices[0], indices[1], indices[2], indices[3], indices[4]
     rows = 0
     for row in range(batch):
@@ -167,16 +203,19 @@ def decode(  # type: ignore[no-untyped-def]
         _before(x, rows, width, pre_norm, norms[layer, SELF_NORM], h)
         multiply(h, rows, matrices[layer, SELF_INPUTS], rounded, wide)
         for n in range(rows):
-            _store(wide, n, width, keys[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
-            _store(wide, n, 2 * width, values[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
+            _store(wide, n, inner, keys[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
+            _store(wide, n, 2 * inner, values[layer, row_of[n]], filled[row_of[n]] + slot_of[n])
         for n in range(rows):
             row, slot = row_of[n], slot_of[n]
             k, v = keys[layer, row], values[layer, row]
             if tree:
-                attend(wide[n], k, v, filled[row], visible[row, slot], scores, h[n])
+                others = places[n - slot : n - slot + slots]
+                attend_from(
+                    wide[n], k, v, filled[row], visible[row, slot], factor, biases, places[n], others, scores, h[n]
+                )
             else:
-                seen = min((slot // sight + 1) * sight, fed[row])
-                attend(wide[n], k, v, filled[row] + seen, nothing, scores, h[n])
+                seen = filled[row] + min((slot // sight + 1) * sight, fed[row])
+                attend_from(wide[n], k, v, seen, nothing, factor, biases, places[n], places, scores, h[n])
         multiply(h, rows, matrices[layer, SELF_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, SELF_NORM])
         _before(x, rows, width, pre_norm, norms[layer, CROSS_NORM], h)
@@ -184,7 +223,7 @@ def decode(  # type: ignore[no-untyped-def]
         for n in range(rows):
             source = sources[row_of[n]]
             k, v = memory_keys[layer, source], memory_values[layer, source]
-            attend(wide[n], k, v, memory_lengths[source], nothing, scores, h[n])
+            attend_from(wide[n], k, v, memory_lengths[source], nothing, factor, biases[:0], 0, places, scores, h[n])
         multiply(h, rows, matrices[layer, CROSS_OUT], rounded, wide)
         _after(x, wide, rows, width, pre_norm, norms[layer, CROSS_NORM])
         _feed_forward(x, h, wide, rounded, rows, settings, matrices[layer], norms[layer, FINAL_NORM])

@@ -17,17 +17,23 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     StoppingCriteria,
     T5Config,
     T5ForConditionalGeneration,
 )
 
 from fastdecode_lib import hf
+from fastdecode_lib.checkpoints import transformers_private as private
+from fastdecode_lib.checkpoints.t5 import T5
+from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.laws.cases import DRAFTS, LawBroken, random_decoder
 from fastdecode_lib.laws.running import tally
 
-FUNCTIONAL = ("marian", "mbart", "m2m_100")
-KINDS = (*FUNCTIONAL, "t5", "bart")
+KINDS = (*FAMILIES, "bart")
+FUNCTIONAL = tuple(kind for kind in FAMILIES if not (kind in T5 and private.t5_rounds_scores()))
+"""Those that run on our engine in float64, too."""
 VOCABULARY, PADDING, END = 13, 1, 2
 
 
@@ -42,9 +48,10 @@ def random_module(kind: str, seed: int, **changes: Any) -> Any:
     }  # fmt: skip
     ids = {"pad_token_id": PADDING, "eos_token_id": END, "decoder_start_token_id": END, "bos_token_id": 0}
     plain = {"forced_eos_token_id": None, "scale_embedding": kind != "bart"}
-    if kind == "t5":
+    if kind in T5:
         sizes = {
-            "vocab_size": VOCABULARY, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2,
+            "vocab_size": VOCABULARY, "d_model": 8, "d_kv": 3, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2,
+            "relative_attention_num_buckets": 8, "relative_attention_max_distance": 7,
         }  # fmt: skip
         plain = {}
     config, model = {
@@ -52,6 +59,7 @@ def random_module(kind: str, seed: int, **changes: Any) -> Any:
         "mbart": (MBartConfig, MBartForConditionalGeneration),
         "m2m_100": (M2M100Config, M2M100ForConditionalGeneration),
         "t5": (T5Config, T5ForConditionalGeneration),
+        "mt5": (MT5Config, MT5ForConditionalGeneration),
         "bart": (BartConfig, BartForConditionalGeneration),
     }[kind]
     module = model(config(**(sizes | ids | plain | changes))).double().eval()

@@ -272,7 +272,7 @@ def random_model(model: TranslationModel, seed: int = 0) -> TranslationModel:
     if model.checkpoint.family not in FAMILIES or model.engine not in ("torch", "compiled"):
         raise ValueError(
             f"Random weights need a model on an engine of ours: got {model.name!r} on the engine {model.engine}. Load a "
-            "Marian, mBART or M2M-100 model."
+            "Marian, mBART, M2M-100 or T5 model."
         )
     random = np.random.default_rng(seed)
     tensors = model.checkpoint.arrays()

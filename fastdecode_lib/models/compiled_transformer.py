@@ -18,7 +18,7 @@ from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.elementwise import ACTIVATIONS
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import FIELDS, Matrix, Precision, padded, scratch
-from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
 
 
@@ -28,7 +28,7 @@ class CompiledMemory:
 
     Attributes
     ----------
-    keys, values : float32 arrays (decoder layers, B, heads, S, D / heads)
+    keys, values : float32 arrays (decoder layers, B, heads, S, size)
     lengths : int64 array (B,)
     mean : float32 array (B, D) or None
         Of a masked model, the mean of the encoder's hidden vectors, which tells the target's length.
@@ -76,7 +76,7 @@ class _Room(threading.local):
 
 @dataclass
 class CompiledState(Slots):
-    """Self-attention caches (layers, B, heads, C, D / heads) and the length of each row; see `core.State`.
+    """Self-attention caches (layers, B, heads, C, size) and the length of each row; see `core.State`.
 
     C grows as slots are fed, up to `most`: caches that are copied whenever a row ends are better small.
     """
@@ -144,19 +144,22 @@ class _Side:
         decoder = side == "decoder"
         layers = architecture.decoder_layers if decoder else architecture.encoder_layers
         inner = architecture.decoder_feed_forward if decoder else architecture.encoder_feed_forward
-        heads = architecture.decoder_heads if decoder else architecture.encoder_heads
+        self.heads, self.head_size = architecture.heads(side)
+        attention = self.heads * self.head_size
         self.packed: dict[tuple[int, int], Matrix] = {}
         """By layer and place."""
-        self.normed: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.normed: dict[tuple[int, int], tuple[np.ndarray, np.ndarray | None]] = {}
         """Weight and bias, by row and place."""
+        self.epsilon = np.float32(architecture.epsilon)
 
         def matrix(layer: int, place: int, *names: str) -> None:
             weight = np.concatenate([tensors[f"{name}.weight"] for name in names])
-            bias = np.concatenate([tensors[f"{name}.bias"] for name in names])
+            bias = np.concatenate([tensors[f"{name}.bias"] for name in names]) if architecture.biases else None
             self.packed[layer, place] = Matrix.of(weight, bias, precision, name=names[0])
 
-        def norm(row: int, place: int, name: str) -> None:
-            weight, bias = (np.array(tensors[f"{name}.{part}"], dtype=np.float32) for part in ("weight", "bias"))
+        def norm(row: int, place: int, name: str, scale: float = 1.0) -> None:
+            weight = np.array(tensors[f"{name}.weight"] * scale, dtype=np.float32)
+            bias = np.array(tensors[f"{name}.bias"], dtype=np.float32) if architecture.biases else None
             self.normed[row, place] = weight, bias
 
         for layer in range(layers):
@@ -164,7 +167,7 @@ class _Side:
             own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
             matrix(layer, kernels.SELF_INPUTS, *(f"{own}.{part}_proj" for part in "qkv"))
             matrix(layer, kernels.SELF_OUT, f"{own}.out_proj")
-            matrix(layer, kernels.INNER, f"{name}.fc1")
+            matrix(layer, kernels.INNER, *(f"{name}.{part}" for part in architecture.inner_parts))
             matrix(layer, kernels.OUTER, f"{name}.fc2")
             norm(layer, kernels.SELF_NORM, f"{own}_layer_norm")
             norm(layer, kernels.FINAL_NORM, f"{name}.final_layer_norm")
@@ -176,20 +179,19 @@ class _Side:
         if architecture.normed_embeddings:
             norm(layers, 0, f"{prefix}.layernorm_embedding")
         if architecture.pre_norm:
-            norm(layers + 1, 0, f"{prefix}.layer_norm")
+            norm(layers + 1, 0, f"{prefix}.layer_norm", architecture.output_scale if decoder else 1.0)
         self.matrices = np.zeros((layers, kernels.MATRICES, FIELDS), dtype=np.int64)
-        self.norms = np.zeros((layers + 2, kernels.NORMS, 2), dtype=np.int64)
+        self.norms = np.zeros((layers + 2, kernels.NORMS, kernels.NORM_FIELDS), dtype=np.int64)
         self._point()
         self.embedding = np.ascontiguousarray(tensors[f"{prefix}.embed_tokens.weight"], dtype=np.float32)
-        first = architecture.first_position(side)
-        table = tensors.get(f"{prefix}.embed_positions.rows")
-        if table is None:
-            table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
-        self.positions = np.ascontiguousarray(table, dtype=np.float32)
-        self.heads, self.widest = heads, max(3 * width, inner)
+        self.positions, self.biases = _positions(architecture, side, tensors)
+        self.narrow = max(width, attention)
+        self.widest = max(3 * attention, width, inner * len(architecture.inner_parts))
         self.settings = np.zeros(kernels.SETTINGS, dtype=np.int64)
-        self.settings[kernels.WIDTH], self.settings[kernels.FEED_FORWARD] = width, inner
+        self.settings[kernels.WIDTH], self.settings[kernels.ATTENTION] = width, attention
+        self.settings[kernels.FEED_FORWARD], self.settings[kernels.GATED] = inner, architecture.gated
         self.settings[kernels.ACTIVATION] = ACTIVATIONS[architecture.activation]
+        self.settings[kernels.UNSCALED] = architecture.score_scale is not None
         self.settings[kernels.PRE_NORM] = architecture.pre_norm
         self.settings[kernels.PADDING] = architecture.padding if architecture.positions_from_padding else -1
         self.settings[kernels.SIGHT] = (
@@ -200,8 +202,9 @@ class _Side:
         """Note where the arrays are."""
         for place, matrix in self.packed.items():
             self.matrices[place] = matrix.record
-        for place, pair in self.normed.items():
-            self.norms[place] = [array.ctypes.data for array in pair]
+        for place, (weight, bias) in self.normed.items():
+            addresses = weight.ctypes.data, 0 if bias is None else bias.ctypes.data
+            self.norms[place] = [*addresses, int(self.epsilon.view(np.int32))]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has arrays of its own."""
@@ -209,8 +212,22 @@ class _Side:
         self._point()
 
 
+def _positions(
+    architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """A side's table of positions (P, D), and its biases of distances (heads, 2 * farthest + 1); one of them is empty."""
+    prefix, first = f"model.{side}", architecture.first_position(side)
+    if architecture.relative_positions:
+        biases = tensors[f"{prefix}.relative_positions.weight"][relative_rows(architecture, side)].T
+        return np.zeros((0, architecture.width), dtype=np.float32), np.ascontiguousarray(biases, dtype=np.float32)
+    table = tensors.get(f"{prefix}.embed_positions.rows")
+    if table is None:
+        table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
+    return np.ascontiguousarray(table, dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
+
+
 class CompiledTransformer:
-    """A Marian, mBART, M2M-100 / NLLB model or one of our own on compiled kernels.
+    """A Marian, mBART, M2M-100 / NLLB, T5 or own model on compiled kernels.
 
     Parameters
     ----------
@@ -257,7 +274,7 @@ class CompiledTransformer:
         """What cross-attention reads of an encoder's hidden vectors (B, S, D), of which those count that are `real` (B, S)."""
         heads, layers, lengths = self.decoder.heads, len(self.decoder.matrices), real.sum(1)
         rows, places = np.nonzero(np.arange(int(lengths.max())) < lengths[:, None])
-        shape = (2, layers, len(hidden), heads, int(lengths.max()), hidden.shape[2] // heads)
+        shape = (2, layers, len(hidden), heads, int(lengths.max()), self.decoder.head_size)
         memory = np.zeros(shape, dtype=np.float32)
         for layer in range(layers):
             both = self.decoder.packed[layer, kernels.CROSS_MEMORY](hidden[real])
@@ -271,20 +288,19 @@ class CompiledTransformer:
         ids = source.ids[:, :longest][np.arange(longest) < lengths[:, None]]
         ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        width, heads = self.architecture.width, self.encoder.heads
-        own = np.empty((2, heads, len(ids), width // heads), dtype=np.float32)
-        heads = self.decoder.heads
-        memory = np.zeros(
-            (2, len(self.decoder.matrices), len(lengths), heads, longest, width // heads), dtype=np.float32
-        )
-        arrays = _Room(width, self.encoder.widest, longest).arrays(len(ids), longest)
+        encoder, decoder = self.encoder, self.decoder
+        own = np.empty((2, encoder.heads, len(ids), encoder.head_size), dtype=np.float32)
+        shape = (2, len(decoder.matrices), len(lengths), decoder.heads, longest, decoder.head_size)
+        memory = np.zeros(shape, dtype=np.float32)
+        widest = max(encoder.widest, 2 * decoder.heads * decoder.head_size)
+        arrays = _Room(encoder.narrow, widest, longest).arrays(len(ids), longest)
         kernels.encode(
-            ids, starts, self.encoder.settings, self.encoder.matrices, self.encoder.norms, self.decoder.matrices,
-            self.encoder.embedding, self.encoder.positions, self.scale, *arrays, own[0], own[1], memory[0], memory[1],
+            ids, starts, encoder.settings, encoder.matrices, encoder.norms, decoder.matrices, encoder.embedding,
+            encoder.positions, encoder.biases, self.scale, *arrays, own[0], own[1], memory[0], memory[1],
         )  # fmt: skip
         mean = None
         if self.kind == "masked":  # each row alone, so that it does not depend on the others
-            hidden = arrays[0][:, :width]
+            hidden = arrays[0][:, : self.architecture.width]
             mean = np.stack([hidden[a:b].mean(0) for a, b in pairwise(starts)])
         return CompiledMemory(memory[0], memory[1], lengths, mean)
 
@@ -292,8 +308,8 @@ class CompiledTransformer:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
-        width, heads = self.architecture.width, self.decoder.heads
-        shape = (len(self.decoder.matrices), len(prefix), heads, min(slots, SLOTS), width // heads)
+        decoder = self.decoder
+        shape = (len(decoder.matrices), len(prefix), decoder.heads, min(slots, SLOTS), decoder.head_size)
         lengths = np.zeros(len(prefix), dtype=np.int64)
         longest = max(slots, int(encoded.lengths.max(initial=0)))
         state = CompiledState(
@@ -304,7 +320,7 @@ class CompiledTransformer:
             np.arange(len(prefix)),
             lengths,
             lengths.copy(),
-            _Room(width, self.decoder.widest, longest),
+            _Room(decoder.narrow, decoder.widest, longest),
         )
         before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
@@ -313,7 +329,8 @@ class CompiledTransformer:
 
     def source_vectors(self, encoded: CompiledMemory) -> list[np.ndarray]:
         """See `core.Vectors`: the values of the last decoder layer's cross-attention."""
-        values = encoded.values[-1].transpose(0, 2, 1, 3).reshape(encoded.rows, -1, self.architecture.width)
+        width = self.decoder.heads * self.decoder.head_size
+        values = encoded.values[-1].transpose(0, 2, 1, 3).reshape(encoded.rows, -1, width)
         return [row[:length] for row, length in zip(values, encoded.lengths, strict=True)]
 
     def length_log_probs(self, encoded: CompiledMemory) -> np.ndarray:
@@ -343,7 +360,7 @@ class CompiledTransformer:
         side, memory = self.decoder, state.memory
         kernels.decode(
             tokens, seen, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
-            self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
+            side.biases, self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
             memory.keys, memory.values, memory.lengths, hidden,
         )  # fmt: skip
         state.advance(counts)

@@ -1,4 +1,4 @@
-"""Any encoder-decoder of transformers (T5, BART, Pegasus, ...) through its own forward, one row at a time."""
+"""Any encoder-decoder of transformers (BART, Pegasus, UMT5, ...) through its own forward, one row at a time."""
 
 import threading
 from collections.abc import Callable
@@ -42,8 +42,8 @@ class HuggingFaceState(SlotsInOrder):
 
         if list(rows) != [0]:
             raise ValueError(
-                f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART "
-                "or M2M-100 model."
+                f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART, "
+                "M2M-100 or T5 model."
             )
         return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.most, self.filled, self.before_step)
 
@@ -133,7 +133,7 @@ class HuggingFaceModel:
         """Feed tokens (1, W) and return hidden vectors (1, W, D)."""
         if visible is not None or (tokens < 0).any():
             raise ValueError(
-                "This model runs without candidate trees and ragged rows. Use a Marian, mBART or M2M-100 model."
+                "This model runs without candidate trees and ragged rows. Use a Marian, mBART, M2M-100 or T5 model."
             )
         counts = state.feeding(tokens).sum(1)
         places = tokens.shape[1]

@@ -1,4 +1,4 @@
-"""Position tables that are computed: those of Marian, M2M-100 and our own transformers."""
+"""Positions that are computed: sinusoids of Marian, M2M-100 and our own transformers, and the relative ones of T5."""
 
 import math
 
@@ -23,3 +23,26 @@ def sinusoids(architecture: Architecture) -> np.ndarray:
     first = architecture.position_offset
     angles = np.arange(first, first + number, dtype=np.float32)[:, None] * rates
     return np.pad(np.concatenate([np.sin(angles), np.cos(angles)], 1), ((0, 0), (0, width % 2)))
+
+
+def relative_rows(architecture: Architecture, side: str) -> np.ndarray:
+    """The row of a side's table of relative positions for each distance from one token to another.
+
+    int64 (2 D + 1,) for distances from -D to D, D being `Architecture.relative_distance`; those beyond have the last row of
+    their direction. Near distances have a row each, farther ones share them on a logarithmic scale, computed in float32. The
+    encoder has half of the rows for tokens behind; the decoder, which sees none, takes all for those in front.
+    """
+    distances = np.arange(-architecture.relative_distance, architecture.relative_distance + 1)
+    if side == "encoder":
+        half = architecture.relative_buckets // 2
+        return _scale(np.abs(distances), half, architecture.relative_distance) + half * (distances > 0)
+    return _scale(np.maximum(-distances, 0), architecture.relative_buckets, architecture.relative_distance)
+
+
+def _scale(distances: np.ndarray, rows: int, farthest: int) -> np.ndarray:
+    """Rows of distances from 0 on: half of them one by one, the others on a logarithmic scale."""
+    near = rows // 2
+    times = np.maximum(distances, 1).astype(np.float32) / np.float32(near)
+    share = np.log(times.astype(np.float64)).astype(np.float32) / np.float32(math.log(farthest / near))
+    far = near + (share * np.float32(rows - near)).astype(np.int64)
+    return np.where(distances < near, distances, np.minimum(far, rows - 1))

@@ -131,6 +131,6 @@ class SlotsInOrder(Slots):
         if ((slots >= 0) & (slots != np.arange(slots.shape[1]))).any():
             raise ValueError(
                 f"This model keeps the first slots of a step, in their order: got {slots.tolist()}. Trees of candidates need a "
-                "Marian, mBART or M2M-100 model."
+                "Marian, mBART, M2M-100 or T5 model."
             )
         self.truncate(self.before_step + counts)

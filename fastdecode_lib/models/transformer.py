@@ -17,8 +17,11 @@ from torch.nn import functional
 from fastdecode_lib.checkpoints.transformer import Architecture, tensors_of_module
 from fastdecode_lib.core import Kind, Output, Source
 from fastdecode_lib.kernels.products import Product
-from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
+
+SLOTS = 1024
+"""Slots of a row that a cache has room for at first, at most."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -53,14 +56,18 @@ class Separate:
 
 @dataclass(frozen=True)
 class Norm:
-    """Layer normalisation over the last dimension."""
+    """Layer normalisation over the last dimension; without a bias, division by the root mean square alone."""
 
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None
+    epsilon: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalise (..., D)."""
-        return functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, 1e-5)
+        """Normalise (..., D); mean squares are float32 in every precision, as in transformers' T5."""
+        if self.bias is not None:
+            return functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.epsilon)
+        share = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + self.epsilon)
+        return self.weight * (x * share).to(self.weight.dtype)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Attention:
     heads: int
 
     def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(B, W, parts * D) -> `parts` tensors (B, heads, W, D / heads)."""
+        """(B, W, parts * heads * size) -> `parts` tensors (B, heads, W, size)."""
         rows, slots, _ = x.shape
         return x.view(rows, slots, parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
@@ -85,9 +92,26 @@ class Layer:
 
     self_attention: Attention
     cross_attention: Attention | None
-    inner: Linear
+    inner: Linear | Separate
     outer: Linear
     norm: Norm
+
+
+@dataclass(frozen=True)
+class RelativePositions:
+    """Biases of attention scores for the distance of two tokens."""
+
+    table: Tensor
+    """(rows, heads)."""
+    rows: Tensor
+    """The row of each distance, int64 (2 D + 1,); see `positions.relative_rows`."""
+
+    def mask(self, queries: Tensor, keys: Tensor, seen: Tensor | None) -> Tensor:
+        """Biases (..., heads, W, C) for the positions of queries (..., W) and keys (..., C), -inf for what is not `seen`."""
+        farthest = len(self.rows) // 2
+        distances = (keys[..., None, :] - queries[..., None]).clamp(-farthest, farthest)
+        biases = self.table[self.rows[distances + farthest]].movedim(-1, -3)
+        return biases if seen is None else torch.where(seen, biases, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -95,7 +119,7 @@ class Side:
     """Encoder or decoder: embeddings, layers and norms."""
 
     embedding: Tensor
-    positions: Tensor
+    positions: Tensor | RelativePositions
     embedding_norm: Norm | None
     layers: tuple[Layer, ...]
     norm: Norm | None
@@ -103,7 +127,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of cross-attention: per layer keys and values (B, H, S, D / H), and which source positions are real."""
+    """Memory of cross-attention: per layer keys and values (B, heads, S, size), and which source positions are real."""
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
@@ -128,10 +152,14 @@ class Memory:
 
 @dataclass
 class TransformerState(Slots):
-    """Self-attention caches (layers x (B, H, C, D / H)) and the length of each row; see `core.State`."""
+    """Self-attention caches (layers x (B, heads, C, size)) and the length of each row; see `core.State`.
+
+    C is one more than the slots there is room for: slots that feed nothing are written there. It grows, up to `most` slots.
+    """
 
     keys: list[Tensor]
     values: list[Tensor]
+    most: int
     memory: Memory
     inverse: np.ndarray
     """Row of the memory that each row of the state reads, (B,)."""
@@ -141,8 +169,21 @@ class TransformerState(Slots):
 
     @property
     def capacity(self) -> int:
-        """Most slots of a row; one more is allocated, where slots that feed nothing are written."""
+        """Most slots of a row."""
+        return self.most
+
+    @property
+    def spare(self) -> int:
+        """The entry of the caches where slots that feed nothing are written."""
         return int(self.keys[0].shape[2]) - 1
+
+    def reach(self, slots: int) -> None:
+        """Make the caches hold so many slots of a row."""
+        if slots > self.spare:
+            more = min(max(slots, 2 * self.spare), self.most) - self.spare
+            self.keys, self.values = (
+                [functional.pad(cache, (0, 0, 0, more)) for cache in caches] for caches in (self.keys, self.values)
+            )
 
     @torch.inference_mode()
     def keep(self, slots: np.ndarray) -> None:
@@ -151,8 +192,8 @@ class TransformerState(Slots):
         if not ((slots == np.arange(slots.shape[1])) | (slots < 0)).all():
             device = self.keys[0].device
             rows = torch.arange(len(slots), device=device)[:, None]
-            source = np.where(slots >= 0, self.before_step[:, None] + slots, self.capacity)
-            target = np.where(slots >= 0, self.before_step[:, None] + np.arange(slots.shape[1]), self.capacity)
+            source = np.where(slots >= 0, self.before_step[:, None] + slots, self.spare)
+            target = np.where(slots >= 0, self.before_step[:, None] + np.arange(slots.shape[1]), self.spare)
             source_at, target_at = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
             for cache in (*self.keys, *self.values):
                 cache[rows, :, target_at] = cache[rows, :, source_at]
@@ -176,6 +217,7 @@ class TransformerState(Slots):
         return TransformerState(
             copies(self.keys),
             copies(self.values),
+            self.most,
             self.memory,
             self.inverse[rows],
             self.filled[rows].copy(),
@@ -199,7 +241,7 @@ class TransformerState(Slots):
 
 
 class Transformer:
-    """A Marian, mBART, M2M-100 / NLLB model or one of our own in torch; satisfies `core.Model`, masked `core.MaskedModel`.
+    """A Marian, mBART, M2M-100 / NLLB, T5 or own model in torch; satisfies `core.Model`, masked `core.MaskedModel`.
 
     Parameters
     ----------
@@ -230,8 +272,8 @@ class Transformer:
         tensors = {name: tensor.to(self.device, dtype) for name, tensor in tensors.items()}
         self.scale = math.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0
         self.activation = ACTIVATIONS[architecture.activation]
-        self.encoder = self._side("encoder", tensors, architecture.encoder_layers, architecture.encoder_heads)
-        self.decoder = self._side("decoder", tensors, architecture.decoder_layers, architecture.decoder_heads)
+        self.encoder = self._side("encoder", tensors, architecture.encoder_layers)
+        self.decoder = self._side("decoder", tensors, architecture.decoder_layers)
         self.max_source = self.max_target = architecture.max_positions
         self.kind: Kind = "masked" if architecture.masked else "causal"
         self.tokens_per_step, self.both_ends = architecture.tokens_per_step, architecture.both_ends
@@ -240,8 +282,7 @@ class Transformer:
         )
         self.sight = self.max_target if architecture.masked else self.tokens_per_step
         """Slots that see each other: those of a group, or all."""
-        groups = torch.arange(self.max_target, device=self.device) // self.sight
-        self.causal = groups[:, None] >= groups
+        self.causal = self._seen_of(min(self.max_target, SLOTS))
         self.lengths = tensors.get("length.weight")
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
 
@@ -251,7 +292,7 @@ class Transformer:
 
         Parameters
         ----------
-        module : MarianMTModel, MBartForConditionalGeneration or M2M100ForConditionalGeneration
+        module : MarianMTModel, or MBart, M2M100, T5 or MT5ForConditionalGeneration
 
         Returns
         -------
@@ -268,30 +309,37 @@ class Transformer:
 
     # -- reading the weights
 
-    def _side(self, side: str, tensors: Mapping[str, Tensor], layers: int, heads: int) -> Side:
-        prefix = f"model.{side}"
+    def _side(self, side: str, tensors: Mapping[str, Tensor], layers: int) -> Side:
+        prefix, (heads, _) = f"model.{side}", self.architecture.heads(side)
 
         def norm(name: str) -> Norm:
-            return Norm(tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+            return Norm(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), self.architecture.epsilon)
 
-        def linear(*names: str) -> Linear:
+        def linear(name: str) -> Linear:
+            return Linear(Product.of(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), copy=self.copy))
+
+        def together(*names: str) -> Linear | Separate:
             if not self.copy:
-                return Linear(Product.of(tensors[f"{names[0]}.weight"], tensors[f"{names[0]}.bias"], copy=False))
+                return Separate(tuple(map(linear, names)))
             weight = torch.cat([tensors[f"{name}.weight"] for name in names])
-            return Linear(Product.of(weight, torch.cat([tensors[f"{name}.bias"] for name in names])))
+            biases = [tensors[f"{name}.bias"] for name in names] if self.architecture.biases else []
+            return Linear(Product.of(weight, torch.cat(biases) if biases else None))
 
         def attention(name: str, cross: bool) -> Attention:
             parts = [f"{name}.{part}" for part in ("q_proj", "k_proj", "v_proj")]
-            together = parts[1:] if cross else parts
-            inputs = linear(*together) if self.copy else Separate(tuple(map(linear, together)))
+            inputs = together(*(parts[1:] if cross else parts))
             queries = linear(parts[0]) if cross else None
             return Attention(queries, inputs, linear(f"{name}.out_proj"), norm(f"{name}_layer_norm"), heads)
+
+        def inner(name: str) -> Linear | Separate:
+            parts = [f"{name}.{part}" for part in self.architecture.inner_parts]
+            return together(*parts) if self.architecture.gated else linear(*parts)
 
         def layer(name: str) -> Layer:
             return Layer(
                 attention(f"{name}.self_attn", cross=False),
                 attention(f"{name}.encoder_attn", cross=True) if side == "decoder" else None,
-                linear(f"{name}.fc1"),
+                inner(name),
                 linear(f"{name}.fc2"),
                 norm(f"{name}.final_layer_norm"),
             )
@@ -305,9 +353,12 @@ class Transformer:
             norm=norm(f"{prefix}.layer_norm") if architecture.pre_norm else None,
         )
 
-    def _positions(self, tensors: Mapping[str, Tensor], side: str) -> Tensor:
-        """Position table (max_positions, D), row 0 for the first token."""
+    def _positions(self, tensors: Mapping[str, Tensor], side: str) -> Tensor | RelativePositions:
+        """Position table (max_positions, D), row 0 for the first token; or the relative ones."""
         architecture = self.architecture
+        if architecture.relative_positions:
+            rows = torch.from_numpy(relative_rows(architecture, side)).to(self.device)
+            return RelativePositions(tensors[f"model.{side}.relative_positions.weight"], rows)
         if f"model.{side}.embed_positions.rows" in tensors:
             return tensors[f"model.{side}.embed_positions.rows"]
         first = architecture.first_position(side)
@@ -324,7 +375,19 @@ class Transformer:
 
     # -- the network
 
+    def seen(self, first: int, end: int) -> Tensor:
+        """Which of the slots up to `end` each one from `first` on sees, bool (end - first, end)."""
+        if end > len(self.causal):
+            self.causal = self._seen_of(min(2 * end, self.max_target))
+        return self.causal[first:end, :end]
+
+    def _seen_of(self, slots: int) -> Tensor:
+        groups = torch.arange(slots, device=self.device) // self.sight
+        return groups[:, None] >= groups
+
     def _embed(self, side: Side, ids: Tensor, places: Tensor) -> Tensor:
+        if isinstance(side.positions, RelativePositions):
+            return side.embedding[ids]
         positions = side.positions[places]
         if self.architecture.positions_from_padding:
             positions = positions * (ids != self.architecture.padding).unsqueeze(-1)
@@ -332,11 +395,21 @@ class Transformer:
         return side.embedding_norm(x) if side.embedding_norm else x
 
     def _around(self, x: Tensor, norm: Norm, block: Any) -> Tensor:
-        """A residual block with its norm before (mBART, M2M) or after (Marian)."""
+        """A residual block with its norm before (mBART, M2M, T5) or after (Marian)."""
         return x + block(norm(x)) if self.architecture.pre_norm else norm(x + block(x))
 
     def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
-        return self._around(x, layer.norm, lambda y: layer.outer(self.activation(layer.inner(y))))
+        return self._around(x, layer.norm, lambda y: layer.outer(self._activated(layer.inner(y))))
+
+    def _activated(self, inner: Tensor) -> Tensor:
+        if not self.architecture.gated:
+            return self.activation(inner)
+        gate, linear = inner.chunk(2, -1)
+        return self.activation(gate) * linear
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        scale = self.architecture.score_scale
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
 
     @torch.inference_mode()
     def encode(self, source: Source) -> Memory:
@@ -347,13 +420,14 @@ class Transformer:
         mask = None
         if (source.lengths < longest).any():
             mask = (places < torch.from_numpy(source.lengths).to(self.device)[:, None])[:, None, None]
-        x = self._embed(self.encoder, ids, places)
+        x, positions = self._embed(self.encoder, ids, places), self.encoder.positions
+        biased = positions.mask(places, places, mask) if isinstance(positions, RelativePositions) else mask
         for layer in self.encoder.layers:
             attention = layer.self_attention
 
             def attend(y: Tensor, attention: Attention = attention) -> Tensor:
                 q, k, v = attention.split(attention.inputs(y), 3)
-                return attention.out(_merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+                return attention.out(_merge(self._attend(q, k, v, biased)))
 
             x = self._feed_forward(layer, self._around(x, attention.norm, attend))
         memory = self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
@@ -372,15 +446,15 @@ class Transformer:
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> TransformerState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         check_prefix(prefix, encoded.rows)
-        architecture = self.architecture
-        slots = min(capacity or self.max_target, self.max_target) + 1
-        shape = (len(prefix), architecture.decoder_heads, slots, architecture.width // architecture.decoder_heads)
+        heads, size = self.architecture.heads("decoder")
+        most = min(capacity or self.max_target, self.max_target)
+        shape = (len(prefix), heads, min(most, SLOTS) + 1, size)
 
         def caches() -> list[Tensor]:
             return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
 
         lengths = np.zeros(len(prefix), dtype=np.int64)
-        state = TransformerState(caches(), caches(), encoded, np.arange(len(prefix)), lengths, lengths.copy())
+        state = TransformerState(caches(), caches(), most, encoded, np.arange(len(prefix)), lengths, lengths.copy())
         before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
             self.step(state, before)
@@ -424,9 +498,7 @@ class Transformer:
                 q, k, v = attention.split(attention.inputs(y), 3)
                 place.write(keys, k)
                 place.write(values, v)
-                seen = functional.scaled_dot_product_attention(
-                    q, keys[:, :, : place.end], values[:, :, : place.end], attn_mask=place.mask
-                )
+                seen = self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask)
                 return attention.out(_merge(seen))
 
             def look_up(
@@ -438,18 +510,19 @@ class Transformer:
             ) -> Tensor:
                 grouped = queries(y).view(y.shape[0] // group, group * y.shape[1], -1)
                 (q,) = cross.split(grouped, 1)
-                seen = functional.scaled_dot_product_attention(q, keys, values, attn_mask=memory.mask)
-                return cross.out(_merge(seen).view(y.shape))
+                seen = self._attend(q, keys, values, memory.mask)
+                return cross.out(_merge(seen).view(*y.shape[:2], -1))
 
             x = self._around(x, attention.norm, attend)
             x = self._around(x, cross.norm, look_up)
             x = self._feed_forward(layer, x)
         state.advance(place.counts)
-        return self.decoder.norm(x) if self.decoder.norm else x
+        x = self.decoder.norm(x) if self.decoder.norm else x
+        return x * self.architecture.output_scale if self.architecture.scaled_output else x
 
 
 def _merge(heads: Tensor) -> Tensor:
-    """(B, H, W, D / H) -> (B, W, D)."""
+    """(B, heads, W, size) -> (B, W, heads * size)."""
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -468,7 +541,7 @@ class _Placing:
     entries: Tensor | None = None
 
     def write(self, cache: Tensor, new: Tensor) -> None:
-        """Put keys or values (B, H, W, D / H) into their cache entries."""
+        """Put keys or values (B, heads, W, size) into their cache entries."""
         if self.rows is None:
             cache[:, :, self.start : self.end] = new
         else:
@@ -482,12 +555,15 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
     check_groups(state.filled, feeding, model.tokens_per_step)
     longest = int((state.filled + counts).max())
     first = int(state.filled[0])
-    everywhere = bool(feeding.all())
+    everywhere, device, relative = bool(feeding.all()), model.device, model.decoder.positions
+    state.reach(longest)
     if visible is None and everywhere and bool((state.filled == first).all()):
         end = first + width
-        mask = model.causal[first:end, :end] if width > model.sight else None
-        return _Placing(torch.arange(first, end, device=model.device), end, counts, False, mask, start=first)
-    entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.capacity)
+        mask, places = model.seen(first, end) if width > model.sight else None, torch.arange(end, device=device)
+        if isinstance(relative, RelativePositions):
+            mask = relative.mask(places[first:], places, mask)
+        return _Placing(places[first:], end, counts, False, mask, start=first)
+    entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.spare)
     # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
     reads = np.arange(longest) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
     if visible is None:
@@ -498,13 +574,17 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
         row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])
         reads[row, query, entries[row, slot]] = True
         positions = np.where(feeding, reads.sum(2) - 1, 0)
-    device = model.device
+    mask, places = (torch.from_numpy(array).to(device) for array in (reads[:, None], positions))
+    if isinstance(relative, RelativePositions):
+        keys = np.tile(np.arange(max(longest, state.spare + 1)), (rows, 1))
+        np.put_along_axis(keys, entries, positions, 1)
+        mask = relative.mask(places, torch.from_numpy(keys[:, :longest]).to(device), mask)
     return _Placing(
-        torch.from_numpy(positions).to(device),
+        places,
         longest,
         counts,
         not everywhere,
-        torch.from_numpy(reads[:, None]).to(device),
+        mask,
         rows=torch.arange(rows, device=device)[:, None],
         entries=torch.from_numpy(entries).to(device),
     )

@@ -15,7 +15,10 @@ from safetensors.torch import load_file, save_file
 from fastdecode_lib import load
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.checkpoints.shape import CheckpointError
+from fastdecode_lib.checkpoints.t5 import T5
 from fastdecode_lib.checkpoints.transformer import FAMILIES, Architecture
+from fastdecode_lib.checkpoints.transformers_private import WITHOUT_LIMIT
+from fastdecode_lib.laws.cases import tiny_architecture
 
 
 def refused(folder: Path | str, *parts: str, **options: str) -> str:
@@ -237,7 +240,7 @@ class _Trap:
         return (open, (str(self.marker), "w"))
 
 
-@pytest.mark.parametrize("family", ["marian", "t5"])
+@pytest.mark.parametrize("family", ["marian", "umt5"])
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.pt"])
 def test_pickled_weights_are_never_read(broken_marian: Path, tmp_path: Path, weights: str, family: str) -> None:
     marker = tmp_path / "ran"
@@ -373,8 +376,13 @@ def test_huggingface_tokenizer_larger_than_the_weights(multilingual: Callable[[s
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_architecture_is_what_its_config_says(family: str) -> None:
-    shape = fakes.architecture(family, 30, 3)
-    for other in (shape, replace(shape, vocabulary=40, shared_embeddings=False), replace(shape, tied_output=False)):
+    if family in T5:
+        shape = replace(tiny_architecture(family), max_positions=WITHOUT_LIMIT)
+        another = replace(shape, decoder_layers=3, gated=True, activation="silu", epsilon=1e-3)
+    else:
+        shape = fakes.architecture(family, 30, 3)
+        another = replace(shape, vocabulary=40, shared_embeddings=False)
+    for other in (shape, another, replace(shape, tied_output=not shape.tied_output)):
         assert Architecture.from_config(other.config) == other
 
 

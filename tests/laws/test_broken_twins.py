@@ -345,12 +345,53 @@ def test_mask_law_catches_a_leak(monkeypatch):
     """A soft mask: what should not be seen is seen a little."""
     original = torch.nn.functional.scaled_dot_product_attention
 
-    def leaky(q, k, v, attn_mask=None):
-        soft = None if attn_mask is None else torch.where(attn_mask, 0.0, -30.0).to(q.dtype)
-        return original(q, k, v, attn_mask=soft)
+    def leaky(q, k, v, attn_mask=None, scale=None):
+        biases = attn_mask is not None and attn_mask.dtype != torch.bool  # T5's, -inf for what is not seen
+        soft = attn_mask.clamp(min=-30.0) if biases else attn_mask
+        soft = torch.where(attn_mask, 0.0, -30.0).to(q.dtype) if attn_mask is not None and not biases else soft
+        return original(q, k, v, attn_mask=soft, scale=scale)
 
     monkeypatch.setattr(transformer.functional, "scaled_dot_product_attention", leaky)
     assert caught(models.masked_slot_changes_nothing)
+
+
+def of_t5(seed, numbers="float64"):
+    return laws_cases.random_case(seed, "t5", numbers)
+
+
+@pytest.mark.parametrize(
+    ("law", "wrong"),
+    [
+        (models.wide_pass_equals_steps, lambda queries, keys: (queries - queries[..., :1], keys)),
+        (models.kept_candidate_equals_stepped, lambda queries, keys: (queries, torch.arange(keys.shape[-1]))),
+    ],
+    ids=["counted from the start of a pass", "candidates one behind the other"],
+)
+def test_laws_catch_distances_counted_wrong(law, wrong, monkeypatch):
+    original = transformer.RelativePositions.mask
+    monkeypatch.setattr(
+        transformer.RelativePositions,
+        "mask",
+        lambda self, queries, keys, seen: original(self, *wrong(queries, keys), seen),
+    )
+    assert caught(law, cases=4, draw=of_t5)
+
+
+@pytest.mark.parametrize("law", [models.wide_pass_equals_steps, models.ragged_equals_single])
+def test_laws_catch_distances_counted_wrong_by_the_compiled_engine(law, monkeypatch):
+    """The nearest token counts as one further in a pass of several slots."""
+    original = compiled_transformer.CompiledTransformer.step
+
+    def step(self, state, tokens, visible=None):
+        right = self.decoder.biases
+        self.decoder.biases = np.roll(right, tokens.shape[1] > 1, axis=1)
+        try:
+            return original(self, state, tokens, visible)
+        finally:
+            self.decoder.biases = right
+
+    monkeypatch.setattr(compiled_transformer.CompiledTransformer, "step", step)
+    assert caught(law, cases=4, numbers="float32", draw=of_t5)
 
 
 def test_ragged_law_catches_rows_at_the_wrong_place(monkeypatch):

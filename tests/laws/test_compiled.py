@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 import fastdecode_lib
 from fastdecode_lib import registry
+from fastdecode_lib.checkpoints.t5 import T5
 from fastdecode_lib.checkpoints.transformer import ACTIVATIONS, FAMILIES
 from fastdecode_lib.core import Source
+from fastdecode_lib.kernels import transformer as kernels
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.laws import cases, decoders
 from fastdecode_lib.laws import models as laws_models
@@ -155,6 +157,39 @@ def test_a_source_longer_than_the_state_and_a_state_longer_than_the_source() -> 
         assert np.abs(wanted - found).max() < TOLERANCE * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_size": 3, "encoder_heads": 3},
+        {"head_size": 7},
+        {"epsilon": 0.5},
+        {"gated": True},
+        {"scaled_output": False},
+    ],
+    ids=str,
+)
+def test_heads_gates_and_norms_of_t5(changes: dict[str, Any]) -> None:
+    for family in T5:
+        both = Both(6, family, **changes)
+        both.step(both.tokens(5))
+        both.step(both.tokens(4, ragged=True), both.tree(4))
+        vectors = [m.source_vectors(s.memory) for m, s in zip(both.models, both.states, strict=True)]
+        for wanted, found in zip(*vectors, strict=True):
+            assert wanted.shape == found.shape and np.abs(wanted - found).max() < TOLERANCE * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("family", T5)
+def test_distances_beyond_the_farthest_and_as_many_slots_as_asked_for(family: str) -> None:
+    """T5 has no last position: caches and masks grow."""
+    models, random = engines(7, family, max_positions=10**6), np.random.default_rng(7)
+    source, tokens = sources(7, rows=2, longest=60), random.integers(0, 13, size=(2, 1100))
+    states = [model.start(model.encode(source), tokens[:, :1]) for model in models]
+    for part in np.split(tokens, [1, 1020, 1023, 1030], axis=1):
+        wanted, found = (np.asarray(m.step(s, part)) for m, s in zip(models, states, strict=True))
+        assert np.abs(wanted - found).max() < TOLERANCE * np.abs(wanted).max()
+    assert [state.capacity for state in states] == [10**6, 10**6]
+
+
 def test_the_padding_token_of_an_m2m_model_has_no_position() -> None:
     both = Both(3, "m2m_100", rows=2)
     both.step(np.array([[1, 5, 1, 1], [4, 1, 1, 7]]))
@@ -250,13 +285,14 @@ def test_what_a_kernel_must_not_be_told(call: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
 )
-@pytest.mark.parametrize("family", ["marian", "mbart"])
+@pytest.mark.parametrize("family", ["marian", "mbart", "t5"])
 def test_a_copy_has_weights_of_its_own(family: str, again: Any) -> None:
     """The kernels read addresses; a copy must not read those of the first."""
     model = engines(0, family)[1]
     copied = again(model)
     assert not set(copied.decoder.matrices[:, 0, 0]) & set(model.decoder.matrices[:, 0, 0])
-    assert not (copied.decoder.norms == model.decoder.norms)[model.decoder.norms != 0].any()
+    addresses, others = (m.decoder.norms[..., [kernels.NORM_WEIGHT, kernels.NORM_BIAS]] for m in (model, copied))
+    assert not (others == addresses)[addresses != 0].any()
     tokens = np.array([[2, 5, 7]])
     states = [m.start(m.encode(sources(0, rows=1)), tokens[:, :1]) for m in (model, copied)]
     expected = model.step(states[0], tokens)

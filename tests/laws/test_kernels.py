@@ -18,7 +18,7 @@ from numba.core.dispatcher import Dispatcher
 
 from fastdecode_lib import kernels
 from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurrent
-from fastdecode_lib.kernels.attention import attend
+from fastdecode_lib.kernels.attention import attend, attend_from
 from fastdecode_lib.kernels.matrices import (
     INT8_LIMIT,
     INT16_LIMIT,
@@ -371,13 +371,17 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     count, width = rows.shape
     normalised, attended, sums, powers = np.empty_like(rows), np.empty_like(rows), np.empty(count), rows.copy()
     keys = rows[None]
-    elementwise.normalise(rows, count, width, rows[0], rows[1], normalised)
+    elementwise.normalise(rows, count, width, rows[0], rows[1], np.float32(1e-5), normalised)
+    divided, biased, places = np.empty_like(rows), np.empty_like(rows), np.arange(count)
+    elementwise.divide_by_root_mean_square(rows, count, width, rows[0], np.float32(1e-6), divided)
     scores, nothing = np.empty(count, np.float32), np.empty(0, dtype=bool)
     for row in range(count):
         attend(rows[row], keys, keys, count, nothing, scores, attended[row])
+        attend_from(rows[row], keys, keys, count, nothing, np.float32(0.3), rows[:1], row, places, scores, biased[row])
         sums[row] = elementwise.log_sum(rows, row, width)
         recurrent.tangent(powers[row], recurrent.POLYNOMIAL)
-    return {"normalised": normalised, "attended": attended, "log_sums": sums, "tangents": powers}
+    found = {"normalised": normalised, "attended": attended, "log_sums": sums, "tangents": powers}
+    return found | {"divided": divided, "biased": biased}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -513,11 +517,33 @@ def test_layer_norm_is_that_of_float64(width: int) -> None:
     deviations = wide - wide.mean(1, keepdims=True)
     expected = deviations / np.sqrt((deviations**2).mean(1, keepdims=True) + 1e-5) * weight + bias
     out = np.empty_like(x)
-    elementwise.normalise(x, 5, width, weight, bias, out)
+    elementwise.normalise(x, 5, width, weight, bias, np.float32(1e-5), out)
     assert np.abs(out[:, :width] - expected).max() < 1e-3  # the mean of entries near 4 that differ by 0.001
     assert np.abs(out[3:, :width] - expected[3:]).max() < 1e-5
-    elementwise.normalise(x, 5, width, weight, bias, x)
+    elementwise.normalise(x, 5, width, weight, bias, np.float32(1e-5), x)
     assert (x[:, :width] == out[:, :width]).all(), "in place"
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 16, 33, 512])
+def test_division_by_the_root_mean_square_is_that_of_float64(width: int) -> None:
+    random = np.random.default_rng(width)
+    x = (random.normal(size=(5, width + 3)) * 10.0 ** np.arange(-3, 2)[:, None] + 4).astype(np.float32)
+    weight, epsilon = random.normal(size=width).astype(np.float32), np.float32(0.01)
+    wide = x[:, :width].astype(np.float64)
+    expected = wide / np.sqrt((wide**2).mean(1, keepdims=True) + float(epsilon)) * weight
+    out = np.empty_like(x)
+    elementwise.divide_by_root_mean_square(x, 5, width, weight, epsilon, out)
+    assert np.abs(out[:, :width] - expected).max() < 2e-6 * np.abs(expected).max()
+    elementwise.divide_by_root_mean_square(x, 5, width, weight, epsilon, x)
+    assert (x[:, :width] == out[:, :width]).all(), "in place"
+
+
+def test_halves_are_multiplied_and_what_is_behind_them_left() -> None:
+    x = np.arange(1, 15, dtype=np.float32).reshape(2, 7)
+    wanted = x.copy()
+    wanted[:, :3] *= x[:, 3:6]
+    elementwise.multiply_halves(x, 2, 3)
+    assert (x == wanted).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 200])
@@ -557,6 +583,27 @@ def attended(query, keys, values, count, further):  # type: ignore[no-untyped-de
     attend(query, keys, values, count, further, np.empty(keys.shape[1], np.float32), out)
     assert out[-1] == 5
     return out[:-1]
+
+
+@pytest.mark.parametrize(("farthest", "count", "place"), [(3, 20, 19), (3, 20, 4), (30, 20, 11), (1, 1, 5)])
+def test_biases_of_distances_are_added_to_scores(farthest: int, count: int, place: int) -> None:
+    """In float64, one slot after the other; further slots stand where they say."""
+    random = np.random.default_rng(count)
+    heads, size, slots = 2, 5, count + 6
+    query = random.normal(size=heads * size).astype(np.float32)
+    keys, values = random.normal(size=(2, heads, slots, size)).astype(np.float32)
+    biases = random.normal(size=(heads, 2 * farthest + 1)).astype(np.float32) * 3
+    further, places = np.array([True, False, True, True, False, True]), count + random.integers(0, 4, size=6)
+    out, factor = np.empty(heads * size, np.float32), np.float32(0.7)
+    attend_from(query, keys, values, count, further, factor, biases, place, places, np.empty(slots, np.float32), out)
+    seen = np.flatnonzero(np.concatenate([np.ones(count, bool), further]))
+    distances = np.concatenate([np.arange(count), places])[seen] - place
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        scores = keys[head, seen].astype(np.float64) @ query[part] * 0.7
+        scores += biases[head, np.clip(distances, -farthest, farthest) + farthest]
+        shares = np.exp(scores - scores.max())
+        assert np.abs(out[part] - shares @ values[head, seen] / shares.sum()).max() < 1e-5
 
 
 @pytest.mark.parametrize("size", [1, 4, 19, 64])

@@ -145,10 +145,19 @@ def test_a_long_source_of_a_model_without_a_limit(own_pieces: Path, tmp_path: Pa
 # ------------------------------------------------------------------------------------------- weights and vocabularies
 
 
-def test_an_output_matrix_that_is_missing_is_not_replaced(own_pieces: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("t5", "lacks the tensor 'lm_head.weight' .*save the whole model again"),
+        ("umt5", "lack the output matrix lm_head.weight: .*Save the whole model again"),
+    ],
+)
+def test_an_output_matrix_that_is_missing_is_not_replaced(
+    kind: str, message: str, own_pieces: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(3)
     vocabulary = len(fakes.t5_tokenizer(own_pieces))
-    folder = saved(module_of("t5", vocabulary), tmp_path / "t5", own_pieces)
+    folder = saved(module_of(kind, vocabulary), tmp_path / kind, own_pieces)
     fakes.change_json(folder / "config.json", tie_word_embeddings=False)
     tensors = load_file(folder / "model.safetensors")
     head = torch.randn(vocabulary, 16, dtype=torch.float64)
@@ -156,7 +165,7 @@ def test_an_output_matrix_that_is_missing_is_not_replaced(own_pieces: Path, tmp_
     (output,) = load(str(folder), device="cpu", dtype="float64").network.outputs
     assert torch.equal(output.weight, head)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lack the output matrix lm_head.weight: .*Save the whole model again"):
+    with pytest.raises(CheckpointError, match=message):
         load(str(folder), device="cpu")
 
 

@@ -18,7 +18,7 @@ from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.registry import decoder
 from fastdecode_lib.translation import Session
 
-FAMILIES = ("t5", "t5-gated", "bart", "pegasus")
+FAMILIES = ("t5", "t5-gated", "umt5", "bart", "pegasus")
 VOCABULARY, LIMIT = 40, 18
 
 
@@ -31,16 +31,21 @@ def module_of(family: str, vocabulary: int = VOCABULARY, seed: int = 3) -> Any:
         PegasusForConditionalGeneration,
         T5Config,
         T5ForConditionalGeneration,
+        UMT5Config,
+        UMT5ForConditionalGeneration,
     )
 
     torch.manual_seed(seed)
-    if family.startswith("t5"):
+    if "t5" in family:
         gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if family == "t5-gated" else {}
-        config = T5Config(
+        kind, model = (
+            (UMT5Config, UMT5ForConditionalGeneration) if family == "umt5" else (T5Config, T5ForConditionalGeneration)
+        )
+        config = kind(
             vocab_size=vocabulary, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
             decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, initializer_factor=6.0, **gated,
         )  # fmt: skip
-        module = T5ForConditionalGeneration(config)
+        module = model(config)
     else:
         kind, model = (
             (BartConfig, BartForConditionalGeneration)
@@ -218,10 +223,10 @@ def test_refusals(module: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def t5_folder(tmp_path_factory: pytest.TempPathFactory, own_pieces: Path) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny-t5"
+def umt5_folder(tmp_path_factory: pytest.TempPathFactory, own_pieces: Path) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny-umt5"
     tokenizer = fakes.t5_tokenizer(own_pieces)
-    module = module_of("t5", vocabulary=len(tokenizer))
+    module = module_of("umt5", vocabulary=len(tokenizer))
     module.generation_config.max_length = LIMIT + 1
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -230,12 +235,12 @@ def t5_folder(tmp_path_factory: pytest.TempPathFactory, own_pieces: Path) -> Pat
     return folder
 
 
-def test_a_folder_is_translated_as_transformers_does(t5_folder: Path) -> None:
+def test_a_folder_is_translated_as_transformers_does(umt5_folder: Path) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    module = AutoModelForSeq2SeqLM.from_pretrained(t5_folder, dtype=torch.float64)
-    tokenizer = AutoTokenizer.from_pretrained(t5_folder)
-    model = load(str(t5_folder), device="cpu", dtype="float64")
+    module = AutoModelForSeq2SeqLM.from_pretrained(umt5_folder, dtype=torch.float64)
+    tokenizer = AutoTokenizer.from_pretrained(umt5_folder)
+    model = load(str(umt5_folder), device="cpu", dtype="float64")
     assert model.engine == "huggingface" and model.directions == (("en", "de"),)
     for text in fakes.own_sentences()["en"][:4]:
         inputs = tokenizer(f"translate English to German: {text}", return_tensors="pt")
@@ -249,10 +254,10 @@ def test_a_folder_is_translated_as_transformers_does(t5_folder: Path) -> None:
     assert [h.tokens for h in session.decode(["The door is open.", "", "A window."])][1] == ()
 
 
-def test_it_gets_a_draft_head_row_by_row(t5_folder: Path, tmp_path: Path) -> None:
+def test_it_gets_a_draft_head_row_by_row(umt5_folder: Path, tmp_path: Path) -> None:
     from fastdecode_lib.training.draft_heads import HeadRecipe, make_head
 
-    model = load(str(t5_folder), device="cpu")
+    model = load(str(umt5_folder), device="cpu")
     assert "ragged" not in model.network.supports
     texts = fakes.own_sentences()["en"][:12]
     recipe = HeadRecipe(name="tiny", updates=2, evaluate_every=1, tokens_per_update=60, held_out=2, vocabulary=200)
@@ -284,28 +289,28 @@ NAME = "decoder.block.1.layer.0.SelfAttention.q.weight"
     [
         (lambda tensors: tensors.pop(NAME), rf"do not fit its config.json: missing keys {NAME}. Save the whole model"),
         (lambda tensors: tensors.update(extra=torch.ones(2)), "do not fit its config.json: unexpected keys extra. Save"),
-        (lambda tensors: tensors.update({NAME: torch.ones(2, 2)}), "(?s)could not load .*t5.*Check that it is a"),
+        (lambda tensors: tensors.update({NAME: torch.ones(2, 2)}), "(?s)could not load .*umt5.*Check that it is a"),
         (lambda tensors: tensors[NAME].view(-1)[:1].fill_(torch.nan), rf"'{NAME}' holds values that are not finite"),
     ],
 )  # fmt: skip
 def test_weights_that_do_not_fit(
-    t5_folder: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str
+    umt5_folder: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str
 ) -> None:
-    folder = break_weights(t5_folder, tmp_path / "t5", change)
+    folder = break_weights(umt5_folder, tmp_path / "umt5", change)
     with pytest.raises(CheckpointError, match=message):
         load(str(folder), device="cpu")
 
 
-def test_cut_short_weights(t5_folder: Path, tmp_path: Path) -> None:
-    folder = break_weights(t5_folder, tmp_path / "t5", lambda tensors: None)
+def test_cut_short_weights(umt5_folder: Path, tmp_path: Path) -> None:
+    folder = break_weights(umt5_folder, tmp_path / "umt5", lambda tensors: None)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-50])
     with pytest.raises(CheckpointError, match="could not load|not a readable safetensors"):
         load(str(folder), device="cpu")
 
 
-def test_an_unknown_family(t5_folder: Path, tmp_path: Path) -> None:
-    folder = break_weights(t5_folder, tmp_path / "odd", lambda tensors: None)
+def test_an_unknown_family(umt5_folder: Path, tmp_path: Path) -> None:
+    folder = break_weights(umt5_folder, tmp_path / "odd", lambda tensors: None)
     fakes.change_json(folder / "config.json", model_type="no_such_model", architectures=["Nothing"])
     with pytest.raises(CheckpointError, match=r"(?s)could not load '.*odd' \(no_such_model\).*Check that it is a"):
         load(str(folder), device="cpu")

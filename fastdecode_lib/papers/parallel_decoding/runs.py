@@ -5,6 +5,7 @@ length of the target, and HGJ's blocks reach as far as any output may, as in the
 also ran first on every sentence, cold and once; that is not repeated, all systems taking turns after a warm-up.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -285,20 +286,23 @@ def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
 def multiply_adds(architecture: Architecture, source_length: Any, positions: Any, attended: Any) -> Any:
     """Multiply-adds of translating a sentence: products of matrices and attention; one is two FLOPs.
 
-    With S source tokens, P target positions computed and A cache entries read by them in sum, width d, feed-forward f,
-    vocabulary V, and L layers of encoder (e) and decoder (d)::
+    With S source tokens, P target positions computed and A cache entries read by them in sum, width d, all heads together h
+    wide, feed-forward f in g products (3 where it is gated, else 2), vocabulary V, and L layers of encoder (e) and decoder (d)::
 
-        encoder    Le S (4 d^2 + 2 d fe) + 2 Le S^2 d    queries, keys, values, output; feed-forward; attention
-        memory     2 Ld S d^2                            keys and values of cross-attention
-        decoder    Ld P (6 d^2 + 2 d fd)                 the four of self-attention, two of cross-attention; feed-forward
-        attention  2 Ld d (A + P S)
+        encoder    Le S (4 d he + g d fe) + 2 Le S^2 he    queries, keys, values, output; feed-forward; attention
+        memory     2 Ld S d hd                             keys and values of cross-attention
+        decoder    Ld P (6 d hd + g d fd)                  the four of self-attention, two of cross-attention; feed-forward
+        attention  2 Ld hd (A + P S)
         output     P d V
 
     Numbers or arrays, one entry a sentence.
     """
     a = architecture
     d, layers, s, p = a.width, a.decoder_layers, source_length, positions
-    encoder = a.encoder_layers * s * (4 * d * d + 2 * d * a.encoder_feed_forward + 2 * d * s)
-    memory = 2 * layers * s * d * d
-    decoder = layers * p * (6 * d * d + 2 * d * a.decoder_feed_forward)
-    return encoder + memory + decoder + 2 * layers * d * (attended + p * s) + p * d * a.vocabulary
+    products, source_heads, heads = 1 + len(a.inner_parts), math.prod(a.heads("encoder")), math.prod(a.heads("decoder"))
+    encoder = (
+        a.encoder_layers * s * (4 * d * source_heads + products * d * a.encoder_feed_forward + 2 * source_heads * s)
+    )
+    memory = 2 * layers * s * d * heads
+    decoder = layers * p * (6 * d * heads + products * d * a.decoder_feed_forward)
+    return encoder + memory + decoder + 2 * layers * heads * (attended + p * s) + p * d * a.vocabulary

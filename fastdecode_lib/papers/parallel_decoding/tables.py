@@ -113,7 +113,7 @@ def _flops(run: ThreadedRun) -> pd.DataFrame:
     if "flops_per_sentence" not in frame:
         raise ValueError(
             f"FLOPs are known for {', '.join(FAMILIES)} models only: got another model. Use tatoeba-small, or an OPUS-MT, "
-            "mBART, M2M-100 or NLLB checkpoint."
+            "mBART, M2M-100, NLLB or T5 checkpoint."
         )
     here = (frame["direction"] == frame["direction"].iloc[0]) & frame["name"].isin([m.name for m in METHODS])
     frame = frame[here].assign(kind="measured", train_flops=0.0)

@@ -352,7 +352,9 @@ def test_options_that_contradict_each_other(
 @pytest.mark.parametrize("options", [{"engine": "compiled"}, {"precision": "int8"}], ids=str)
 def test_the_compiled_engine_does_not_run_every_model(options: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(UMT5, encoding="utf-8")
-    with pytest.raises(ValueError, match="engine runs marian, mbart, m2m_100, t5, mt5.* got a umt5 model. Use engine='torch'"):
+    with pytest.raises(
+        ValueError, match="engine runs marian, mbart, m2m_100, t5, mt5.* got a umt5 model. Use engine='torch'"
+    ):
         fastdecode_lib.load(str(tmp_path), **options)
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -16,6 +16,7 @@ from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Iteration, Pas
 from fastdecode_lib.decoding.auto import Auto
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of, resolve
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
@@ -276,8 +277,8 @@ class Session:
         constraints = model.constraints(target, **limits)
         files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
         scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
-        if (draft := getattr(decoder, "drafts", None)) is not None:
-            decoder = replace(decoder, draft=resolve(draft, model.network, files))  # type: ignore[type-var]
+        if isinstance(decoder, Window):
+            decoder = decoder.with_draft(resolve(decoder.drafts, model.network, files))
         if isinstance(decoder, Beam):
             decoder = decoder.completed(model.checkpoint.rules)
         check_fits(decoder, model.network)

@@ -47,7 +47,7 @@ def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     translate.add_argument(
         "--decoder",
         metavar="NAME:key=value,...",
-        help="default: the choice of speedup, else greedy, or the plainest for the model",
+        help="default: the choice of speedup, else auto on the compiled engine, or the plainest for the model",
     )
     translate.add_argument("--projection", metavar="NAME:key=value", help="default: exact")
     translate.add_argument("--batch", type=int, help="lines of FILE decoded together (default: up to 64)")

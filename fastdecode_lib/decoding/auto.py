@@ -8,7 +8,7 @@ decoding's whatever the widths were.
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar
@@ -20,19 +20,22 @@ from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import Accepted, Feed
 from fastdecode_lib.decoding.window import Window
-from fastdecode_lib.drafts.sources import LateDrafter
+from fastdecode_lib.drafts.sources import Draft, LateDrafter
+from fastdecode_lib.drafts.table import DraftTable
 
-WIDTHS = (1, 2, 3, 4, 5, 6, 8)
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 GAIN = 1.03
 """Least expected speedup for which anything is drafted."""
 LATEST, ENOUGH = 12, 3
 """Passes of like size whose seconds count, and how many are enough to know what one takes."""
 SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: doubled as long as probes change nothing."""
+SPREAD = 8
+"""Passes of a sentence among which probes are spread: drafts for its first slots are not like later ones."""
 STEADY = 16
 """Passes for which a choice stands."""
 MEMORY, FADING = 400, 0.99
-"""Passes after which what drafts were right counts half; weight of an output's length against the next one's."""
+"""Drafts after which earlier ones count half; weight of an output's length against the next one's."""
 
 
 class Times:
@@ -53,7 +56,8 @@ class Times:
     @property
     def value(self) -> float:
         """What it takes while nothing disturbs it: the lower quartile of the latest times; 0 where there are none."""
-        return sorted(self.latest)[len(self.latest) // 4] if self.latest else 0.0
+        latest = sorted(self.latest)
+        return latest[len(latest) // 4] if latest else 0.0
 
 
 class PassTimes:
@@ -88,6 +92,28 @@ def _rounded(positions: int) -> int:
     return -(-positions // step) * step
 
 
+class Probes:
+    """When batches of like size try another width."""
+
+    def __init__(self) -> None:
+        self.passes, self.last, self.number, self.period = 0, 0, 0, SHORTEST
+        self.pairs, self.before = 0, 0
+        """Passes in which a second slot was asked for before anything was known, and the width that paid at the last probe."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for one."""
+        return self.passes - self.last >= self.period
+
+    def width(self, best: int, most: int) -> int:
+        """Another width than the best: by turns a single pass, the next smaller and the next larger one."""
+        self.period = min(LONGEST, 2 * self.period) if best == self.before else SHORTEST
+        self.last, self.number, self.before = self.passes, self.number + 1, best
+        place = WIDTHS.index(best)
+        others = [width for width in (1, *WIDTHS[max(1, place - 1) : place + 2]) if width != best and width <= most]
+        return others[self.number % len(others)] if others else best
+
+
 class Experience:
     """What drafting brought and cost so far, for one model and text; threads may share it."""
 
@@ -99,14 +125,13 @@ class Experience:
         """Seconds to draft a token, and to prepare the drafts of a sentence."""
         self.tokens, self.outputs = 0.0, 0.0
         """Tokens of outputs that ended and their number, earlier ones counting less."""
-        self.chosen: dict[int, int] = {}
-        """Widths that pay, by rows, for the next passes."""
-        self.before: dict[int, int] = {}
-        """Widths that paid at the last probe, by rows."""
-        self.passes, self.probed, self.probes, self.period = 0, 0, 0, SHORTEST
+        self.chosen: dict[int, tuple[int, int]] = {}
+        """Widths that pay, by rows, and the pass up to which they stand."""
+        self.sizes: defaultdict[int, Probes] = defaultdict(Probes)
+        self.passes = 0
 
     def learn(self, drafted: int, right: int) -> None:
-        """Count the drafts of one row of a pass."""
+        """Count the drafts of one row of a pass; those asked for that no source had are wrong ones."""
         self.reached[: min(drafted, right + 1)] += 1
         self.right[:right] += 1
         if self.reached[0] > MEMORY:
@@ -134,51 +159,58 @@ class Experience:
         prepared = rows * self.preparing.value * self.outputs / max(1.0, self.tokens)
         return single / (wide / self.settled(width) + prepared)
 
-    def width(self, rows: int) -> int:
-        """The width of the next pass over so many rows: what pays, or now and then another one to learn from."""
+    def width(self, rows: int, place: int = SPREAD, most: int = WIDTHS[-1]) -> int:
+        """The width of a batch's next pass, the one at `place`: what pays, or now and then another one to learn from."""
+        probes = self.sizes[rows.bit_length()]
         self.passes += 1
-        if self.passes % STEADY == 0:
-            self.chosen = {}
-        if not self.seconds.known(rows):
+        probes.passes += 1
+        if most == 1 or not self.seconds.known(rows):
             return 1
-        if not self.seconds.known(2 * rows):
+        if self._wants_pairs(rows, probes):
+            probes.pairs += 1
             return 2
-        return self.best(rows) if self.passes - self.probed < self.period else self._probe(self.best(rows), rows)
+        best = self.best(rows, most)
+        return probes.width(best, most) if probes.due and place >= probes.number % SPREAD else best
 
-    def best(self, rows: int) -> int:
+    def _wants_pairs(self, rows: int, probes: Probes) -> bool:
+        """Whether passes of two slots are to be tried first; where no source has drafts, they are never known."""
+        return not self.seconds.known(2 * rows) and probes.pairs < 3 * ENOUGH
+
+    def best(self, rows: int, most: int = WIDTHS[-1]) -> int:
         """The width that pays, by what is known; it stands for some passes."""
-        width = self.chosen.get(rows)
-        if width is None:
-            speedups = {w: self.speedup(rows, w) for w in WIDTHS if self.seconds.known(rows * max(1, w - 1))}
-            best = max(speedups, key=speedups.__getitem__)
-            width = self.chosen[rows] = best if speedups[best] >= GAIN else 1
+        width, until = self.chosen.get(rows, (0, 0))
+        if width == 0 or self.passes >= until:
+            known = [w for w in WIDTHS if w <= most and self.seconds.known(rows * max(1, w - 1))]
+            speedups = {w: self.speedup(rows, w) for w in known}
+            width = max(speedups, key=speedups.__getitem__, default=1)
+            width = width if speedups and speedups[width] >= GAIN else 1
+            self.chosen[rows] = width, self.passes + STEADY
         return width
 
-    def greedy(self, rows: int) -> bool:
+    def greedy(self, rows: int, most: int = WIDTHS[-1]) -> bool:
         """Whether nothing is worth drafting, nor worth trying, for a batch of so many rows."""
-        known = self.seconds.known(rows) and self.seconds.known(2 * rows)
-        return known and self.passes - self.probed < self.period and self.best(rows) == 1
+        probes = self.sizes[rows.bit_length()]
+        if not self.seconds.known(rows) or self._wants_pairs(rows, probes):
+            return most == 1
+        return not probes.due and self.best(rows, most) == 1
 
-    def _probe(self, best: int, rows: int) -> int:
-        """Another width than the best: by turns a single pass, the next smaller and the next larger one."""
-        self.period = min(LONGEST, 2 * self.period) if self.before.get(rows, best) == best else SHORTEST
-        self.before[rows] = best
-        self.probed, self.probes = self.passes, self.probes + 1
-        place = WIDTHS.index(best)
-        others = [width for width in (1, *WIDTHS[max(1, place - 1) : place + 2]) if width != best]
-        return others[self.probes % len(others)]
+    def decoded(self, rows: int, passes: int) -> None:
+        """Count passes of greedy decoding's own loop."""
+        self.passes += passes
+        self.sizes[rows.bit_length()].passes += passes
 
 
 class Pace:
     """The width of every pass of one batch, by experience; satisfies `passes.Pace`."""
 
     def __init__(self, experience: Experience, most: int):
-        self.experience, self.most = experience, most
+        self.experience, self.most, self.place = experience, most, 0
 
     def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
         """What these sentences feed in the next pass."""
         known, self.sentences = self.experience, sentences
-        width = self.width = min(self.most, known.width(len(sentences)))
+        width = self.width = known.width(len(sentences), self.place, self.most)
+        self.place += 1
         clock = perf_counter()
         if prepared := sum([sentence.widen(width) for sentence in sentences]):
             known.preparing.add((perf_counter() - clock) / prepared)
@@ -209,7 +241,7 @@ class Auto(Window):
     Parameters
     ----------
     width : int
-        Most slots computed for each candidate in a pass.
+        Most slots computed for each candidate in a pass, at most 32.
     draft, candidates
         As of a `Window`.
     experience : Experience
@@ -224,12 +256,21 @@ class Auto(Window):
         self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
     ) -> Passes:
         """One pass of all sentences together, by greedy decoding's own loop where nothing pays; see `core.Decoder.iterate`."""
-        if not self.experience.greedy(len(source)):
+        if not self.experience.greedy(len(source), self.width):
             return (yield from super().iterate(model, projection, source, constraints, observe=observe))
         check_fits(self, model, source)
         hypotheses = yield from Greedy().iterate(model, projection, source, constraints, observe=observe)
-        self.experience.passes += max(len(hypothesis.tokens) for hypothesis in hypotheses)
+        self.experience.decoded(len(source), max(len(hypothesis.tokens) for hypothesis in hypotheses))
         return hypotheses
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width > WIDTHS[-1]:
+            raise ValueError(f"auto needs width <= {WIDTHS[-1]}, got {self.width}. Use a window for wider passes.")
+
+    def with_draft(self, draft: Draft) -> "Auto":
+        """The same with a draft resolved for a model, and no experience: another model's would mislead."""
+        return replace(self, draft=draft, experience=Experience())
 
     def pace(self) -> Pace:
         """The widths of one batch."""
@@ -237,6 +278,8 @@ class Auto(Window):
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Any]:
         """The drafts of each sentence, prepared when a pass first asks for them."""
+        if isinstance(self.drafts.table, DraftTable) and self.drafts.needs_lexicon:
+            self.drafts.table.check_sources(np.concatenate([source.row(row).ids[0] for row in range(len(source))]))
         return [
             LateDrafter(partial(self.drafts.bind, source.row(row), constraints, vocabulary, self.candidates))
             for row in range(len(source))

@@ -6,7 +6,7 @@ greedy decoding would settle, and never more passes are needed. Unlike a block o
 (`fastdecode_lib.decoding.jacobi`), the window moves with every settled token and ends without a confirming pass.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -101,6 +101,10 @@ class Window:
         watchers = [row.drafter for row in rows] if self.drafts.needs_head else []
         return (yield from decode_rows(rows, model, projection, source, constraints, observe, watchers, self.pace()))
 
+    def with_draft(self, draft: Draft) -> "Window":
+        """The same with a draft resolved for a model."""
+        return replace(self, draft=draft)
+
     def pace(self) -> Pace | None:
         """What chooses the width of every pass of a batch; None where it is the same for all."""
         return None
@@ -116,7 +120,7 @@ class Window:
         if self.drafts.branches(self.candidates) > 0 and "tree" not in model.supports:
             raise ValueError(
                 f"The draft {self.drafts.written!r} verifies several candidates in one pass, which this model cannot: it runs row "
-                "by row. Use a single candidate, as in draft=recycled, or a Marian, mBART, M2M-100 or T5 model."
+                "by row. Use a single candidate, as in draft=recycled/pad, or a Marian, mBART, M2M-100 or T5 model."
             )
         if not self.drafts.resolved:
             self.drafts.check(model)
@@ -244,3 +248,5 @@ class WindowRow:
 
 
 _FIRST, _NO_DRAFT = np.zeros(1, dtype=np.int64), np.full(1, -1)
+for _shared in (_FIRST, _NO_DRAFT):
+    _shared.setflags(write=False)

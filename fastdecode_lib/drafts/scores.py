@@ -7,7 +7,7 @@ import numpy as np
 
 from fastdecode_lib.core import Output
 from fastdecode_lib.drafts.head import HEADS, DraftHead, DraftHeadError
-from fastdecode_lib.drafts.table import DraftTable, DraftTableError
+from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.kernels.matrices import Matrix, padded, scratch
 
 NGRAM, LEXICON, HEAD = "ngram", "lexicon", "head"
@@ -45,12 +45,7 @@ class Scores:
 
         scores = name.split("+")
         if table is not None and LEXICON in scores:
-            outside = source[(source < 0) | (source >= table.lexicon.source_vocabulary)]
-            if len(outside):
-                raise DraftTableError(
-                    f"The draft table is of another vocabulary: it knows {table.lexicon.source_vocabulary} source tokens, got "
-                    f"the id {outside[0]}. Make one for this model with `fastdecode draft-table`."
-                )
+            table.check_sources(source)
         self.name, self.start, self.source = name, start, source
         self.align, self.best_token = drafts.align, drafts.best_token
         self.weights = np.array([

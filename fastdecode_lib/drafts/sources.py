@@ -325,6 +325,11 @@ class Draft:
         return not self.parts.isdisjoint((NGRAM, LEXICON))
 
     @property
+    def needs_lexicon(self) -> bool:
+        """Whether a draft table's lexicon is asked."""
+        return LEXICON in self.parts
+
+    @property
     def needs_head(self) -> bool:
         """Whether a draft head is used."""
         return HEAD in self.parts
@@ -358,7 +363,7 @@ class Draft:
         if not isinstance(self.table, DraftTable):
             raise ValueError(
                 f"The draft {self.written!r} needs a draft table, got none for this model and direction. Make one with "
-                "`fastdecode draft-table`, or use draft=recycled."
+                "`fastdecode draft-table`, or use draft=recycled/pad."
             )
         self.table.check_vocabulary(model.outputs[0].vocabulary)
 
@@ -371,7 +376,7 @@ class Draft:
         if not isinstance(self.head, BoundHead):
             raise ValueError(
                 f"The draft {self.written!r} needs a draft head, got none for this model. Train one with `fastdecode "
-                "draft-head`, or use draft=recycled."
+                "draft-head`, or use draft=recycled/pad."
             )
         self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
 

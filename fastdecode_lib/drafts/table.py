@@ -175,6 +175,20 @@ class DraftTable:
                 f"{vocabulary}. Make one for this model with `fastdecode draft-table`."
             )
 
+    def check_sources(self, ids: np.ndarray) -> None:
+        """Refuse source tokens (N,) that the lexicon does not know.
+
+        Raises
+        ------
+        DraftTableError
+        """
+        outside = ids[(ids < 0) | (ids >= self.lexicon.source_vocabulary)]
+        if len(outside):
+            raise DraftTableError(
+                f"The draft table is of another vocabulary: it knows {self.lexicon.source_vocabulary} source tokens, got the id "
+                f"{outside[0]}. Make one for this model with `fastdecode draft-table`."
+            )
+
     # -- on disk
 
     def save(self, path: str | Path) -> None:

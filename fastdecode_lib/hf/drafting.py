@@ -134,7 +134,7 @@ class Drafting:
             if draft.table is not None:
                 given, draft = draft.table, replace(draft, table=None)
                 files = replace(files, table=lambda: given)
-            self.found[key] = replace(chosen, draft=resolve(draft, self.network, files))
+            self.found[key] = chosen.with_draft(resolve(draft, self.network, files))
         return self.found[key]
 
     def watchers(self, chosen: Any, rows: Sequence[Row], memory: Any) -> list[Any]:

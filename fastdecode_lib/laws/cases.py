@@ -235,11 +235,11 @@ class RandomExperience(Experience):
         self.seed = seed
         self.random = np.random.default_rng(seed)
 
-    def width(self, rows: int) -> int:
+    def width(self, rows: int, place: int = 0, most: int = 8) -> int:
         """Any width."""
-        return int(self.random.integers(1, 9))
+        return int(self.random.integers(1, most + 1))
 
-    def greedy(self, rows: int) -> bool:
+    def greedy(self, rows: int, most: int = 8) -> bool:
         """Yes or no, at the beginning of a batch."""
         self.random = np.random.default_rng(self.seed)
         return bool(self.random.random() < 0.1)

@@ -55,6 +55,12 @@ def text_system(session: Session, name: str | None = None, *, batch: int = 1, th
     return System(name or session.decoder_name, decode)
 
 
+def outputs_of(tokens: Sequence[int]) -> list[tuple[int, ...]]:
+    """The outputs of all rows, from the one output of a `text_system`."""
+    ends = np.flatnonzero(np.array(tokens) == -1)
+    return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
+
+
 def compare(
     model: TranslationModel,
     sentences: Sequence[str],

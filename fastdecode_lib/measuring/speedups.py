@@ -9,7 +9,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
-from fastdecode_lib.measuring.comparing import text_system
+from fastdecode_lib.measuring.comparing import outputs_of, text_system
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch, synchroniser
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def fastest(
 def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plain: str) -> "pd.DataFrame":
     import pandas as pd
 
-    outputs = {name: _sentences(m.outputs[0]) for name, m in looks.items()}
+    outputs = {name: outputs_of(m.outputs[0]) for name, m in looks.items()}
     rows = []
     for c in running:
         name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
@@ -123,12 +123,6 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
             }
         )
     return pd.DataFrame(rows).sort_values("speedup", ascending=False, ignore_index=True)
-
-
-def _sentences(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """Split the concatenated outputs of `text_system`."""
-    ends = np.flatnonzero(np.array(tokens) == -1)
-    return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
 
 
 def _put(table: "pd.DataFrame", name: str, plain: Measurement, measurement: Measurement, seed: int) -> None:

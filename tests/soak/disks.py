@@ -28,6 +28,11 @@ def make_small(folder: Path, room: int) -> None:
     _mount("tmpfs", folder, "tmpfs", REMOUNT, f"size={(disk.f_blocks - disk.f_bfree) * disk.f_frsize + room}")
 
 
+def grow(folder: Path) -> None:
+    """Give a small file system room."""
+    _mount("tmpfs", folder, "tmpfs", REMOUNT, "size=64m")
+
+
 @cache
 def available() -> bool:
     """Whether a process may have file systems of its own here."""

@@ -66,16 +66,29 @@ def without_room(chosen: Command, place: Path, how: str, size: int = 0) -> Outco
     """Run a command that can write files of so many bytes, on a disk of so many, or none at all."""
     if how == "full":
         child = begin(place, chosen.work, largest_file=size)
+    elif how == "read-only":
+        child = begin(place, partial(_watched, chosen, place, how), disk=disks.make_read_only)
     else:
-        child = begin(
-            place,
-            chosen.work,
-            disk=disks.make_read_only if how == "read-only" else partial(disks.make_small, room=size),
-        )
+        child = begin(place, partial(_watched, chosen, place, how), disk=partial(disks.make_small, room=size))
     outcome = finish(child)
     # What the system says comes from wherever the file was written.
     told = any(reason in outcome.message for reason in ("File too large", "No space left", "Read-only file system"))
     return Outcome("refused") if told and outcome.kind in ("foreign", "refused") else outcome
+
+
+def _watched(chosen: Command, place: Path, how: str) -> int:
+    """Run a command on a disk that only this process sees, and look at what it left there: the exit status."""
+    before = contents(place, (".",))
+    status = chosen.work()
+    if how == "read-only" and contents(place, (".",)) != before:
+        raise AssertionError("a file that cannot be written has changed")
+    if left := [path.name for path in place.rglob(".*") if path.suffix in (".part", ".old")]:
+        raise AssertionError(f"left behind: {', '.join(left)}")
+    if how == "small disk" and status:
+        disks.grow(place)
+        if chosen.work():
+            raise AssertionError("it fails with room, too, after it failed without")
+    return status
 
 
 def _again(chosen: Command, place: Path, ready: Path) -> Outcome:

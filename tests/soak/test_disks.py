@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from soak import disks, disturbed, workshop
-from soak.workshop import COMMANDS, Command, begin, contents, finish
+from soak.workshop import COMMANDS, Command, begin, finish
 
 needs_disks = pytest.mark.skipif(not disks.available(), reason="no file systems of one's own here")
 
@@ -41,7 +41,13 @@ def test_one_sentence_and_nothing_lost(
     made: tuple[Path, dict[str, Path], dict[str, float]], command: Command, how: str
 ) -> None:
     _, before, _ = made
-    place = before[command.name]
-    held = contents(place, (".",))
-    assert disturbed.without_room(command, place, how).kind == "refused"
-    assert contents(place, (".",)) == held
+    assert disturbed.without_room(command, before[command.name], how).kind == "refused"
+
+
+@needs_disks
+@pytest.mark.parametrize("how", ["read-only", "small disk"])
+def test_what_is_left_behind_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    (tmp_path / ".a.part").write_bytes(b"1")
+    monkeypatch.setattr(Command, "work", lambda _: 1)
+    outcome = disturbed.without_room(COMMANDS[0], tmp_path, how)
+    assert outcome.kind == "traceback" and "left behind: .a.part" in outcome.message

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.combinations import auto, cube, drafts
+from fastdecode_lib.papers.combinations import cube, drafts, never_slower
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
@@ -88,7 +88,7 @@ EXPERIMENTS = (
         counted=True,
     ),
     Experiment(
-        auto.auto,
+        never_slower.auto,
         "Never slower: drafting what pays",
         columns(
             Column("precision", "number format"),

@@ -76,7 +76,10 @@ def _counts(session: Any, pairs: Sequence[Pair], progress: bool) -> np.ndarray:
         middle([token for token in ids if token not in end], reference)
         for ids, reference in zip(table["ids"], references, strict=True)
     ]
-    losses = [half_losses(session.model, a, reference) for (a, _), reference in zip(pairs, references, strict=True)]
+    weight = session.model.network.outputs[0].weight.unpacked()
+    losses = [
+        half_losses(session.model, weight, a, reference) for (a, _), reference in zip(pairs, references, strict=True)
+    ]
     return np.concatenate([np.array(middles), np.array(losses)], 1).transpose(1, 0, 2)
 
 
@@ -100,8 +103,13 @@ def middle(tokens: Sequence[int], reference: Sequence[int]) -> list[tuple[int, i
     return [(int(across in known), 1), (sum(pair in known for pair in pairs), len(pairs)), (int(repeated), 1)]
 
 
-def half_losses(model: TranslationModel, text: str, reference: Sequence[int]) -> list[tuple[float, int]]:
-    """Negative log-likelihood of a reference's left and right half, each with its number of tokens."""
+def half_losses(
+    model: TranslationModel, weight: np.ndarray, text: str, reference: Sequence[int]
+) -> list[tuple[float, int]]:
+    """Negative log-likelihood of a reference's left and right half, each with its number of tokens.
+
+    `weight` is the model's output matrix, unpacked (V, D).
+    """
     network: Any = model.network
     constraints = model.constraints(DIRECTION[1])
     group = network.tokens_per_step
@@ -109,8 +117,7 @@ def half_losses(model: TranslationModel, text: str, reference: Sequence[int]) ->
     prefix = np.array([constraints.prefix])
     state = network.start(network.encode(model.encode([text], *DIRECTION)), prefix, prefix.shape[1] + len(slots))
     fed = np.array([[*constraints.prefix[-group:], *slots[:-group]]])
-    packed = network.outputs[0].weight
-    scores = network.step(state, fed)[0] @ packed.unpacked().T + packed.bias[: packed.shape[0]]
+    scores = network.step(state, fed)[0] @ weight.T + network.outputs[0].weight.bias[: len(weight)]
     losses = np.logaddexp.reduce(scores.astype(np.float64), 1) - scores[np.arange(len(slots)), slots]
     half = (len(reference) + 1) // 2
     sides: tuple[list[int], list[int]] = ([], [])

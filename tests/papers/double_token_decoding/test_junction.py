@@ -1,5 +1,7 @@
 """Where both halves meet: pairs across the middle, repetitions, and the loss of each half."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,8 @@ def test_the_middle_of_an_output(tokens: list[int], reference: list[int], counts
 @pytest.mark.parametrize("number", [1, 4, 5])
 def test_losses_are_those_of_step_after_step(preset: str, number: int) -> None:
     model = model_of(preset, Scale.TINY)
-    network, projection = model.network, registry.projection("exact", model.network)
+    network: Any = model.network
+    projection = registry.projection("exact", network)
     text, reference = "The train is late.", list(range(5, 5 + number))
     rules = model.constraints(DIRECTION[1])
     group = network.tokens_per_step
@@ -50,7 +53,7 @@ def test_losses_are_those_of_step_after_step(preset: str, number: int) -> None:
                 at = where if where >= 0 else number + 1 + where
                 expected["left" if at < (number + 1) // 2 else "right"] += loss
         fed = slots[first : first + group]
-    (left, in_left), (right, in_right) = half_losses(model, text, reference)
+    (left, in_left), (right, in_right) = half_losses(model, network.outputs[0].weight.unpacked(), text, reference)
     assert (in_left, in_right) == ((number + 1) // 2, number // 2)
     assert (left, right) == (
         pytest.approx(expected["left"], rel=1e-4),

@@ -7,7 +7,7 @@ import pandas as pd
 
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.loading import load
-from fastdecode_lib.measuring.comparing import text_system
+from fastdecode_lib.measuring.comparing import outputs_of, text_system
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
@@ -27,7 +27,7 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     """Speed of `auto` and of a fixed window over greedy decoding, by number format, kind of text and batch size.
 
     What `auto` learns while it decodes, it keeps for the next batch; in the measured rounds it goes on learning. ``identical`` is
-    the share of its outputs that are greedy decoding's: 1 by law, and every one is compared. ``width`` is the one that it ended
+    the share of its outputs that are greedy decoding's, those of the last round: 1 by law. ``width`` is the one that it ended
     with for so many rows, 1 being greedy decoding.
     """
     from tqdm.auto import tqdm
@@ -52,7 +52,14 @@ def auto(run: CorpusRun) -> pd.DataFrame:
                 "sentences": len(texts[which]),
                 **ratio_of("speedup", greedy.seconds, chosen.seconds, run.seed),
                 **ratio_of("window", greedy.seconds, fixed.seconds, run.seed),
-                "identical": float(np.mean([a == b for a, b in zip(_rows(greedy), _rows(chosen), strict=True)])),
+                "identical": float(
+                    np.mean(
+                        [
+                            a == b
+                            for a, b in zip(outputs_of(greedy.outputs[0]), outputs_of(chosen.outputs[0]), strict=True)
+                        ]
+                    )
+                ),
                 "width": experience.experience.best(min(batch, len(texts[which]))),
                 "noisy": noisy(greedy, chosen),
             }
@@ -73,12 +80,3 @@ def _texts(run: CorpusRun) -> dict[str, list[str]]:
         "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
         "technical": list(TECHNICAL),
     }
-
-
-def _rows(measurement: Any) -> list[tuple[int, ...]]:
-    """Outputs of a measurement whose one source has many rows, each ended by -1."""
-    rows: list[tuple[int, ...]] = []
-    for output in measurement.outputs:
-        ends = np.flatnonzero(np.array(output) == -1)
-        rows += [tuple(output[a:b]) for a, b in zip([0, *(ends[:-1] + 1)], ends, strict=True)]
-    return rows

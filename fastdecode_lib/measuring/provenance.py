@@ -2,7 +2,11 @@
 
 import os
 import platform
+import subprocess
 import sys
+from datetime import date
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.kernels.cpu import info, processor
@@ -12,8 +16,10 @@ from fastdecode_lib.loading import TranslationModel
 def provenance(
     model: TranslationModel | None = None, *, threads: int | None = None, seed: int | None = None
 ) -> dict[str, Any]:
-    """Origin of a number: machine, versions, command, and the model if there is one."""
+    """Origin of a number: date, commit, machine, versions, command, and the model if there is one."""
     about: dict[str, Any] = {
+        "date": date.today().isoformat(),
+        "commit": commit(),
         "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
         "cpu": processor(),
         "cpu_flags": cpu_features(),
@@ -32,6 +38,19 @@ def provenance(
             "dtype": model.dtype,
         }
     return about
+
+
+@cache
+def commit() -> str | None:
+    """The checkout's commit, with ``-dirty`` where files have changed since; None for an installed library."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,29 @@
+"""Where a number comes from: the day, the commit, the machine."""
+
+import subprocess
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from fastdecode_lib.measuring import provenance as module
+from fastdecode_lib.measuring.provenance import commit, provenance
+
+
+def test_a_result_says_when_and_from_which_commit_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fastdecode_lib" / "measuring" / "provenance.py"))
+    commit.cache_clear()
+    try:
+        assert provenance()["date"] == date.today().isoformat() and provenance()["commit"] is None
+        git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        (tmp_path / "a").write_text("1")
+        subprocess.run([*git, "add", "a"], check=True)
+        subprocess.run([*git, "commit", "-qm", "a"], check=True)
+        commit.cache_clear()
+        clean = commit()
+        (tmp_path / "a").write_text("2")
+        commit.cache_clear()
+        assert clean and len(clean) >= 7 and commit() == f"{clean}-dirty"
+    finally:
+        commit.cache_clear()

@@ -628,7 +628,7 @@ def test_a_headline_names_one_row():
     wrong = dataclasses.replace(headlines.HEADLINES[0], where={"decoder": "greedy"})
     with pytest.raises(ValueError, match=r"'clusters' needs one row of vocabulary_clusters.end_to_end: got 15"):
         headlines.measured((wrong,))
-    systems = committed("double_token_decoding.table2").query("set == 'single'").set_index("system").bleu
+    systems = committed("double_token_decoding.trained_on").query("set == 'single'").set_index("system").bleu
     lost = f"{systems['single_token_l2r'] - systems['bidirectional']:.1f} BLEU less"
     assert any(lost in headline.instead for headline in headlines.HEADLINES)
     steps = committed("sharp_models.steps").set_index("name")

@@ -120,8 +120,9 @@ def write_shared(site: Path, first: str) -> None:
     """Write what all pages share: plotly, the page for one picture, raw results, and the way from the folder to the first page."""
     from plotly.offline import get_plotlyjs
 
-    for unused in (site / "_static").rglob("*.map"):
-        unused.unlink()
+    for pattern in ("*.map", "fa-brands-*"):
+        for unused in (site / "_static").rglob(pattern):
+            unused.unlink()
     (site / "_static" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
     (site / "_static" / "picture.js").write_text(f"window.picturePage = {json.dumps(shell())};\n", encoding="utf-8")
     (site / "_static" / RAW).mkdir(exist_ok=True)

@@ -101,6 +101,8 @@ class Shard:
             files = {f"{name}.npy": dict(note["files"][f"{name}.npy"]) for name in ARRAYS}
             shard = cls(folder, int(note["rows"]), int(note["left_out"]), files)
             sizes = {name: int(about["bytes"]) for name, about in files.items()}
+            if without := [name for name, about in files.items() if not isinstance(about["sha256"], str)]:
+                raise ValueError(f"{without[0]} has no checksum")
             actual = {name: (folder / name).stat().st_size for name in files}
             of = note["recording"]
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -201,6 +201,12 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str]] = [
     ("shard.json", lambda file: file.write_text('{"rows": 3}'), "it cannot be read"),
     ("shard.json", lambda file: file.write_text("[]"), "it cannot be read"),
     ("shard.json", lambda file: file.write_text(file.read_text().replace("recording", "x", 1)), "it cannot be read"),
+    ("shard.json", lambda file: file.write_text(file.read_text().replace("sha256", "x", 1)), "it cannot be read"),
+    (
+        "shard.json",
+        lambda file: file.write_text(file.read_text().replace('"sha256": "', '"sha256": null, "x": "', 1)),
+        "it cannot be read.*no checksum",
+    ),
     (".", shutil.rmtree, "it cannot be read"),
 ]
 

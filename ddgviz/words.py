@@ -24,7 +24,7 @@ _DECODERS = {
     "gauss_seidel": "Gauss-Seidel",
     "hybrid": "hybrid Gauss-Seidel",
     "window": "sliding window",
-    "auto": "drafting what pays",
+    "auto": "automatic width",
     "double_token": "double-token",
     "mask_predict": "mask-predict",
     "prompt_lookup": "prompt lookup",

@@ -319,7 +319,8 @@ def test_an_interrupted_file_says_how_much_is_missing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Greedy, "iterate", interrupt)
-    status, out, err = run(capsys, "translate", "--file", file, "--model", marian_folder, "--device", "cpu")
+    options = ("--model", marian_folder, "--device", "cpu", "--decoder", "greedy")
+    status, out, err = run(capsys, "translate", "--file", file, *options)
     assert (status, out) == (130, "\n\n\n") and err == "fastdecode: interrupted, 2 of 3 lines not translated\n"
 
 

@@ -279,7 +279,7 @@ def test_training_makes_a_window_faster_and_changes_nothing(engine: str, tmp_pat
     history = json.loads(next(tmp_path.glob("*/history.json")).read_text())
     assert history[-1]["tokens_per_pass"] > 1.15, "eighty updates should already save a pass in seven"
     head.save(tmp_path / "head.safetensors")
-    greedy = [translate(other, text, source="en", target="de") for text in TEXTS[20:40]]
+    greedy = [translate(other, text, source="en", target="de", decoder="greedy") for text in TEXTS[20:40]]
     spec = f"window:width=4,draft=head,head={tmp_path / 'head.safetensors'}"
     windows = translate(other, TEXTS[20:40], source="en", target="de", decoder=spec, verify=True)
     assert [w.tokens for w in windows] == [g.tokens for g in greedy]

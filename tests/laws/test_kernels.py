@@ -375,9 +375,10 @@ def not_products(rows: np.ndarray) -> dict[str, np.ndarray]:
     divided, biased, places = np.empty_like(rows), np.empty_like(rows), np.arange(count)
     elementwise.divide_by_root_mean_square(rows, count, width, rows[0], np.float32(1e-6), divided)
     scores, nothing = np.empty(count, np.float32), np.empty(0, dtype=bool)
+    biases = rows[:1, : width - 1 + width % 2]  # an odd number of them: as many on both sides of the position itself
     for row in range(count):
         attend(rows[row], keys, keys, count, nothing, scores, attended[row])
-        attend_from(rows[row], keys, keys, count, nothing, np.float32(0.3), rows[:1], row, places, scores, biased[row])
+        attend_from(rows[row], keys, keys, count, nothing, np.float32(0.3), biases, row, places, scores, biased[row])
         sums[row] = elementwise.log_sum(rows, row, width)
         recurrent.tangent(powers[row], recurrent.POLYNOMIAL)
     found = {"normalised": normalised, "attended": attended, "log_sums": sums, "tangents": powers}

@@ -3,6 +3,7 @@
 Each leaves what it leaves undisturbed. Nothing else stays, and what an interrupted or a refused command says is one sentence.
 """
 
+import json
 import shutil
 import signal
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from soak import disks
-from soak.workshop import COMMANDS, Command, Outcome, begin, command, contents, finish
+from soak.workshop import COMMANDS, Command, Outcome, begin, command, contents, finish, prepare
 
 
 def cases(
@@ -74,6 +75,18 @@ def without_room(chosen: Command, place: Path, how: str, size: int = 0) -> Outco
     # What the system says comes from wherever the file was written.
     told = any(reason in outcome.message for reason in ("File too large", "No space left", "Read-only file system"))
     return Outcome("refused") if told and outcome.kind in ("foreign", "refused") else outcome
+
+
+def all_without_room(folder: str) -> None:
+    """Run every command in a folder that cannot be written and on a disk without a byte left; print what came of each as JSON."""
+    prepare(Path(folder) / "ready")
+    _, before, _ = made(Path(folder))
+    outcomes = {
+        f"{each.name}, {how}": without_room(each, before[each.name], how)
+        for each in COMMANDS
+        for how in ("read-only", "small disk")
+    }
+    print(json.dumps({name: f"{o.kind} {o.message}".strip() if o.message else o.kind for name, o in outcomes.items()}))
 
 
 def _watched(chosen: Command, place: Path, how: str) -> int:

@@ -115,8 +115,8 @@ def translate(
     decoder, projection : str or object
         Specs as on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
         greedy, or what a model of several tokens a step or a masked one needs. In place of greedy decoding on the compiled engine
-        it is ``auto``, whose output is the same; where `speedup` has measured what decodes this model fastest here without
-        changing an output, that.
+        it is ``auto``, whose output is the same, and for outputs alone in float32 the projection ``quantised``, whose tokens are
+        the same; where `speedup` has measured what decodes this model fastest here without changing an output, that.
     verify : bool
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree. It needs a model
         that greedy decoding can drive: a causal one of one token a step.
@@ -146,7 +146,7 @@ def translate(
     if target is None and isinstance(model, TranslationModel):
         target = typed_target(model, [text] if isinstance(text, str) else text)
     single = isinstance(text, str) or batch == 1
-    session = Session.usual(model, source, target, decoder, projection, single=single, **limits)
+    session = Session.usual(model, source, target, decoder, projection, single=single, observe=observe, **limits)
     if verify and not session.has_greedy:
         raise ValueError(
             f"verify compares with greedy decoding, which cannot drive this model: got verify=True for {model.name}, a model for "
@@ -234,9 +234,10 @@ class Session:
         projection: str | Projection | None = None,
         *,
         single: bool,
+        observe: bool = True,
         **limits: Any,
     ) -> "Session":
-        """Check and complete the choices as `of` does; by default what `speedup` chose, or else `auto` on the compiled engine."""
+        """Check and complete the choices as `of` does; by default what pays: see `translate`."""
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
@@ -246,9 +247,12 @@ class Session:
                     return cls.of(model, *direction, *choice, **limits)
                 except ValueError as error:
                     warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=3)
+        compiled = isinstance(model, TranslationModel) and model.engine == "compiled"
         exact = projection is None or projection in registry.EXACT
-        if decoder is None and exact and isinstance(model, TranslationModel) and model.engine == "compiled":
-            decoder = Auto.name if registry.usual(model.network) == Greedy.name else None
+        if decoder is None and exact and compiled and registry.usual(model.network) == Greedy.name:
+            decoder = Auto.name
+            if projection is None and not observe and model.dtype == "float32":
+                projection = "quantised"
         return cls.of(model, source, target, decoder, "exact" if projection is None else projection, **limits)
 
     def cut_short(self, outputs: Iterable[Sequence[int]]) -> str:

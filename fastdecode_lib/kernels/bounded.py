@@ -16,6 +16,7 @@ from numba import njit
 from fastdecode_lib.kernels.compiling import kernel
 from fastdecode_lib.kernels.elementwise import largest_of, log_sum
 from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, WEIGHT, bytes_at, floats_at, multiply, shorts_at
+from fastdecode_lib.kernels.reductions import highest_bound
 from fastdecode_lib.kernels.tiles import FLOAT32, LANES, tile
 from fastdecode_lib.kernels.top_k import SPAN
 
@@ -56,16 +57,43 @@ def _lengths(x, columns, rounded, bytes_each):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops):  # type: ignore[no-untyped-def]
-    """Upper bounds of a row's scores, and the highest of each span."""
-    for span in range((count + SPAN - 1) // SPAN):
-        for i in range(span * SPAN, min(span * SPAN + SPAN, count)):
-            radius = length * losses[i] + lost * lengths[i] + rest[i]
-            upper = scores[row, i] + radius
-            uppers[0, i] = (
-                upper if upper == upper else np.float32(np.inf)
-            )  # beyond what float32 holds: nothing is known
-        tops[span] = largest_of(uppers, 0, span * SPAN, min(span * SPAN + SPAN, count))
+def _raise(scores, row, outputs, length, lost, lengths, losses, rest, uppers, tops):  # type: ignore[no-untyped-def]
+    """Upper bounds of a row's scores, and the highest of each span; beyond what float32 holds nothing is known."""
+    at, sizes, lost_by, more, bounds = (
+        scores[row].ctypes.data, lengths.ctypes.data, losses.ctypes.data, rest.ctypes.data, uppers.ctypes.data
+    )  # fmt: skip
+    for span in range((outputs + SPAN - 1) // SPAN):
+        first = 4 * SPAN * span
+        groups = (min(SPAN * span + SPAN, outputs) - SPAN * span) // LANES
+        tops[span] = highest_bound(
+            at + first, sizes + first, lost_by + first, more + first, bounds + first, length, lost, groups
+        )  # fmt: skip
+
+
+@kernel
+def rounding(whole, small, scale, found):  # type: ignore[no-untyped-def]
+    """Of every output, what its bounds are made of, summed in float64.
+
+    Parameters
+    ----------
+    whole, small : float32 (B, K, 16, 1) and int8 (B, G, 16, group) arrays
+        The packed weight w, and its rounded form v over `scale`.
+    scale : float32 array (16 * B,)
+    found : float64 array (4, 16 * B)
+        The squared lengths of w, of v and of w - v, and the sum of the magnitudes of w.
+    """
+    group = small.shape[3]
+    found[:] = 0.0
+    for block in range(len(whole)):
+        for column in range(whole.shape[1]):
+            for lane in range(LANES):
+                output = block * LANES + lane
+                true = np.float64(whole[block, column, lane, 0])
+                near = np.float64(scale[output]) * np.float64(small[block, column // group, lane, column % group])
+                found[0, output] += true * true
+                found[1, output] += near * near
+                found[2, output] += (true - near) * (true - near)
+                found[3, output] += abs(true)
 
 
 @kernel
@@ -84,8 +112,8 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
         The output matrix in float32, and in int8.
     bytes_each : int
         Bytes of a rounded entry of a row.
-    lengths, losses, rest : float32 arrays (V,)
-        Of each output: |v|, what is multiplied by |h|, and what is added.
+    lengths, losses, rest : float32 arrays (padded V,)
+        Of each output: |v|, what is multiplied by |h|, and what is added: minus infinity to the padding.
     ids, values : arrays (N, k)
     rescored : int64 array (N,)
         Tokens scored exactly.
@@ -98,7 +126,7 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
         for row in range(rows):
             at, x = first + row, hidden[first + row]
             length, lost = _lengths(x, whole[COLUMNS], rounded[row].ctypes.data, bytes_each)
-            _raise(scores, row, count, length, lost, lengths, losses, rest, uppers, tops)
+            _raise(scores, row, len(rest), length, lost, lengths, losses, rest, uppers, tops)
             for token in banned[0 if len(banned) == 1 else at]:
                 if token >= 0 and uppers[0, token] > -np.inf:
                     uppers[0, token] = -np.inf

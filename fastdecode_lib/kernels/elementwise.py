@@ -98,6 +98,10 @@ def normalise(x, rows, width, weight, bias, epsilon, out):  # type: ignore[no-un
             out[row, i] = (x[row, i] - mean) * factor * weight[i] + bias[i]
 
 
+FAINT = np.float32(-60.0)
+"""Scores so far below the best have a share of 0: e^-60 is lost in any sum, and products with subnormal shares are slow."""
+
+
 @njit(nogil=True, error_model="numpy")
 def softmax(scores, count):  # type: ignore[no-untyped-def]
     """Turn the first `count` scores into shares of 1, in place."""
@@ -105,7 +109,8 @@ def softmax(scores, count):  # type: ignore[no-untyped-def]
     for i in range(count):
         top = max(top, scores[i])
     for i in range(count):
-        scores[i] = exponential(scores[i] - top)
+        below = scores[i] - top
+        scores[i] = np.float32(0.0) if below < FAINT else exponential(below)
     total = np.float32(0.0)
     for i in range(count):
         total += scores[i]

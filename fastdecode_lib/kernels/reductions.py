@@ -90,21 +90,54 @@ def largest(typing, address, groups):  # type: ignore[no-untyped-def]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         b, (address, groups) = Builder(builder), arguments
-        lowest = ir.Constant(_float, float("-inf"))
-
-        def larger(value: Any, than: Any) -> Any:
-            return b.ir.select(b.ir.fcmp_ordered(">", value, than), value, than)
 
         def step(index: Any, running: list[Any]) -> list[Any]:
-            return [larger(b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
+            return [_larger(b, b.load(b.at(address, index, 4 * LANES), _floats), running[0])]
 
-        [top] = _loop(b, ir.Constant(_int64, 0), groups, [b.everywhere(lowest)], step)
-        found = lowest
-        for lane in range(LANES):
-            found = larger(b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
-        return found
+        lowest = b.everywhere(ir.Constant(_float, float("-inf")))
+        return _largest_lane(b, _loop(b, ir.Constant(_int64, 0), groups, [lowest], step)[0])
 
     return types.float32(types.intp, types.intp), generate
+
+
+@intrinsic
+def highest_bound(typing, scores, sizes, losses, rest, bounds, length, lost, groups):  # type: ignore[no-untyped-def]
+    """The largest of the bounds ``score + (length * loss + lost * size + rest)`` of so many times 16 scores.
+
+    The first five are addresses of float32 numbers; the bounds are written to the last of them, infinity for NaN.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b = Builder(builder)
+        *addresses, at_bounds, length, lost, groups = arguments
+        length, lost = b.everywhere(length), b.everywhere(lost)
+        unknown = ir.Constant(_floats, [float("inf")] * LANES)
+
+        def step(index: Any, running: list[Any]) -> list[Any]:
+            score, size, loss, rest = (b.load(b.at(address, index, 4 * LANES), _floats) for address in addresses)
+            radius = b.ir.fadd(b.ir.fadd(b.ir.fmul(length, loss), b.ir.fmul(lost, size)), rest)
+            bound = b.ir.fadd(score, radius)
+            bound = b.ir.select(b.ir.fcmp_unordered("uno", bound, bound), unknown, bound)
+            b.store(bound, b.at(at_bounds, index, 4 * LANES))
+            return [_larger(b, bound, running[0])]
+
+        lowest = b.everywhere(ir.Constant(_float, float("-inf")))
+        return _largest_lane(b, _loop(b, ir.Constant(_int64, 0), groups, [lowest], step)[0])
+
+    floats = types.float32
+    return floats(*[types.intp] * 5, floats, floats, types.intp), generate
+
+
+def _larger(b: Builder, value: Any, than: Any) -> Any:
+    return b.ir.select(b.ir.fcmp_ordered(">", value, than), value, than)
+
+
+def _largest_lane(b: Builder, top: Any) -> Any:
+    """The largest of 16 lanes."""
+    found = ir.Constant(_float, float("-inf"))
+    for lane in range(LANES):
+        found = _larger(b, b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
+    return found
 
 
 def _exponential(b: Builder, x: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers
+from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers, rounding
 from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
@@ -42,20 +42,22 @@ class Quantised:
             raise ValueError(
                 f"quantised gives what float32 gives: got an output matrix in {whole.precision}. Load the model in float32."
             )
-        weight, (outputs, columns) = whole.unpacked(), whole.shape
-        if not np.isfinite(weight).all():
+        if not np.isfinite(whole.weight).all():
             raise ValueError("quantised needs finite weights: got NaN or infinity. Load another checkpoint.")
+        outputs, columns = whole.shape
         self.whole, self.exact = whole, CompiledExact(whole)
-        biases = whole.bias[:outputs]
-        self.small = Matrix.of(weight, biases, "int8", name="the output matrix")
-        rounded = _integers(self.small) * self.small.scale[:outputs, None].astype(np.float64)
-        lengths, true = np.linalg.norm(rounded, axis=1), np.linalg.norm(weight.astype(np.float64), axis=1)
+        self.small = Matrix.of(whole.unpacked(), whole.bias[:outputs], "int8", name="the output matrix")
+        found = np.empty((4, whole.outputs))
+        rounding(whole.weight, self.small.weight, self.small.scale, found)
+        true, lengths, lost = np.sqrt(found[:3])
         steps = 1.01 * (columns + 8) * UNIT
-        losses = np.linalg.norm(weight - rounded, axis=1) + steps * (true + lengths)
-        self._lengths, self._losses = (np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), losses))
-        self._rest = _up(steps * np.abs(biases.astype(np.float64)) + (columns + 8) * 2.0**-149)
+        self._lengths, self._losses = (
+            np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), lost + steps * (true + lengths))
+        )
+        self._rest = _up(steps * np.abs(whole.bias.astype(np.float64)) + (columns + 8) * 2.0**-149)
+        self._rest[outputs:] = -np.inf
         with np.errstate(divide="ignore"):
-            self._most = 1e38 / np.abs(weight.astype(np.float64)).sum(1).max(initial=0)
+            self._most = 1e38 / found[3].max()
         self._bytes = 1 if self.small.format is INT8_FOURS else 2
         self._rooms = threading.local()
 
@@ -137,14 +139,6 @@ class Quantised:
             )
             self._rooms.made = made
         return made
-
-
-def _integers(small: Matrix) -> np.ndarray:
-    """The integers (N, K) of a matrix in int8, float64."""
-    rows, columns = small.shape
-    blocks, groups, lanes, group = small.weight.shape
-    whole = small.weight.transpose(0, 2, 1, 3).reshape(blocks * lanes, groups * group)
-    return whole[:rows, :columns].astype(np.float64)
 
 
 def _up(values: np.ndarray) -> np.ndarray:

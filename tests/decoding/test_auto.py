@@ -1,6 +1,7 @@
 """Decoding that drafts what pays: what it learns, what it chooses, and that its output is greedy decoding's."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError
 from fastdecode_lib.laws import cases
+from fastdecode_lib.loading import load
+from fastdecode_lib.translation import Session, translate
 
 
 def experienced(seconds=lambda positions: 1.0 + 0.05 * positions, right=3, drafted=7, rows=(1, 8)):
@@ -196,3 +199,22 @@ def test_it_can_be_typed():
     assert auto.experience is not registry.decoder("auto").experience
     with pytest.raises(ValueError, match="auto needs width >= 1, got 0"):
         registry.decoder("auto:width=0")
+
+
+def test_outputs_alone_are_decoded_with_quantised_in_float32() -> None:
+    cases_of_choice: list[tuple[dict[str, Any], tuple[str, str]]] = [
+        ({"observe": False}, ("auto", "quantised")),
+        ({"observe": True}, ("auto", "exact")),
+        ({"observe": False, "projection": "exact"}, ("auto", "exact")),
+        ({"observe": False, "decoder": "greedy"}, ("greedy", "exact")),
+    ]
+    model, small = (load("tatoeba-small", precision=precision) for precision in ("float32", "int8"))
+    for options, chosen in cases_of_choice:
+        session = Session.usual(model, "en", "de", single=True, **options)
+        assert (session.decoder_name, session.projection_name) == chosen
+    assert Session.usual(small, "en", "de", single=True, observe=False).projection_name == "exact"
+    texts = ["The train is late.", "My sister has been learning to play the piano for two years."]
+    plain = translate(model, texts, source="en", target="de", decoder="greedy")
+    assert [t.tokens for t in translate(model, texts, source="en", target="de", observe=False)] == [
+        t.tokens for t in plain
+    ]

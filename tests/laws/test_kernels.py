@@ -489,6 +489,18 @@ def test_tangent_and_logistic_are_within_their_bounds() -> None:
     assert np.abs(everywhere(elementwise.logistic, x) - 1 / (1 + np.exp(-np.clip(wide, -700, 700)))).max() < 1e-7
 
 
+def test_shares_are_those_of_softmax_and_never_subnormal() -> None:
+    scores = np.random.default_rng(0).normal(size=(200, 23)).astype(np.float32) * np.float32(40)
+    for row in scores:
+        wide = np.exp(row.astype(np.float64) - row.max())
+        elementwise.softmax(row, len(row))
+        assert np.abs(row - wide / wide.sum()).max() < 1e-6
+    assert (scores == 0).any() and scores[scores > 0].min() > 1e-30
+    unknown = np.float32([0, np.nan, -100])
+    elementwise.softmax(unknown, 3)
+    assert np.isnan(unknown).all()
+
+
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x / (1 + np.exp(-np.clip(x, -700, 700))),

@@ -21,8 +21,6 @@ from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder, spread_ov
 from fastdecode_lib.text.sentences import own_pairs
 
 FOLDER = Path("build") / "contexts"
-MOST = 1_000_000
-"""Contexts of a recording at most."""
 TOP = 5
 """Labels of a context (Chen et al., 2019)."""
 MODELS = {
@@ -51,7 +49,7 @@ class Amount:
 
 AMOUNTS = {
     Scale.TINY: Amount(10_000, 10_000, 200),
-    Scale.LAPTOP: Amount(300_000, 20_000, 60_000),
+    Scale.LAPTOP: Amount(1_000_000, 20_000, 400_000),
     Scale.PAPER: Amount(1_000_000, 100_000, 400_000),
 }
 
@@ -133,9 +131,8 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         inputs: Mapping[str, Sequence[Any]] = {
             direction: text.encode(some) if model.startswith("novels") else some for direction, some in texts.items()
         }
-        held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, MOST))
-        amount = AMOUNTS[scale].fit if number == 0 else held_out
-        most = min(amount * len(inputs), MOST)
+        held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, AMOUNTS[scale].held_out))
+        most = len(inputs) * (AMOUNTS[scale].fit if number == 0 else held_out)
         name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (temporary_folder() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))

@@ -73,7 +73,6 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
         "training.recurrent",
         "training.language",
         "training.draft_heads",
-        "training.for_drafting",
     )
 }
 TRANSFORMERS_MODULES = {"fastdecode_lib.laws.generate"}  # as above, for transformers: it derives from its classes

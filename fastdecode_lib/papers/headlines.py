@@ -64,9 +64,12 @@ def _cube(method: str, stem: str, command: str = "", readme: bool = False, when:
     return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
 
-def _drafted(method: str, shape: str, draft: str, command: str, **shown: Any) -> Headline:
-    """A window of three, joined sentences, in float32."""
-    where = {"model": "untouched", "shape": shape, "precision": "float32", "set": "joined", "draft": draft, "width": 3}
+def _drafted(
+    method: str, shape: str, draft: str, command: str, projection: str = "exact", width: int = 3, **shown: Any
+) -> Headline:
+    """A window, joined sentences, in float32."""
+    where = {"shape": shape, "precision": "float32", "projection": projection, "set": "joined", "draft": draft}
+    where |= {"width": width}  # type: ignore[dict-item]
     return Headline("parallel_decoding", method, "combinations.draft_time", where, command, **shown)
 
 

@@ -69,8 +69,6 @@ def bundle(
         "language": (_copy_quantised, _language_scores, cards.language_card),
         "group": (_copy_own, _translation_scores, cards.group_card),
     }
-    if preset.kind not in kinds:
-        raise ValueError(f"{name} is trained to be measured, not to be bundled. Load it from its folder: {best}")
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
     history = read_json(best.parent / "history.json", list)

@@ -113,54 +113,6 @@ class Preset(Recipe):
 
 
 @dataclass(frozen=True)
-class DraftingPreset(Preset):
-    """A trained Marian-shaped model that is trained on for parallel decoding, in one direction.
-
-    Attributes
-    ----------
-    base : str
-        The bundled model it begins as.
-    objective : str
-        Beside the ordinary loss on references: ``"head"``, a draft head's loss with the trunk's gradient;
-        ``"consistency"``, from states of Jacobi iteration to its solution; ``"none"``, a control.
-    weight : float
-        Of the objective, the ordinary loss having 1.
-    own_sentences : int
-        Translations by the base that the objective is computed on.
-    drafts, decay, draft_vocabulary : int, float, int
-        As a draft head's; for consistency, states have gone through fewer iterations than `drafts`.
-    block : int
-        Slots of a Jacobi block.
-    """
-
-    kind = "drafting"
-
-    base: str = "tatoeba-small"
-    objective: str = "head"
-    weight: float = 1.0
-    own_sentences: int = 12_000
-    drafts: int = 4
-    decay: float = 0.8
-    draft_vocabulary: int = 2_000
-    block: int = 6
-    directions: tuple[tuple[str, str], ...] = (("en", "de"),)
-    tokens_per_update: int = 1_500
-    matrix_rate: float = 2e-3
-    peak_rate: float = 2e-4
-    warm_up: int = 50
-    average: float = 0.98
-    evaluate_every: int = 100
-    updates: int = 500
-    dev_single: int = 250
-    dev_joined: int = 50
-
-    @property
-    def measure(self) -> str:  # type: ignore[override]
-        """A head is chosen by what it drafts; the others by chrF, as always."""
-        return "tokens_per_pass" if self.objective == "head" else "dev_chrf"
-
-
-@dataclass(frozen=True)
 class GroupPreset(Recipe):
     """A system of Imamura and Sumita (2020), table 2, and its training recipe: Marian's shape, positions of the decoder learned.
 
@@ -335,9 +287,6 @@ PRESETS: dict[str, Recipe] = {
     preset.name: preset
     for preset in (
         Preset(name="tatoeba-small"),
-        DraftingPreset(name="tatoeba-drafting"),
-        DraftingPreset(name="tatoeba-consistent", objective="consistency"),
-        DraftingPreset(name="tatoeba-continued", objective="none"),
         *SYSTEMS_002.values(),
         *RECIPES.values(),
         *map(_sharp, SYSTEMS),

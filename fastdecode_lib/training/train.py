@@ -21,7 +21,6 @@ from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
 VOCABULARY_PLACE = {
     "marian": "tokenizer",
-    "drafting": "tokenizer",
     "group": ".",
     "recurrent": "words",
     "language": "words",
@@ -115,10 +114,6 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
         from fastdecode_lib.training.multi_token import GroupLearner
 
         return GroupLearner(preset, Tatoeba(corpus), work, device, seed)
-    if preset.kind == "drafting":
-        from fastdecode_lib.training.for_drafting import DraftingLearner
-
-        return DraftingLearner(preset, Tatoeba(corpus), work, device, seed)
     from fastdecode_lib.training.marian import MarianLearner
 
     return MarianLearner(preset, Tatoeba(corpus), work, device, seed)

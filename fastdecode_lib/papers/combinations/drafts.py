@@ -1,4 +1,4 @@
-"""Gains of draft heads and of models trained for drafting; one file because its tables count and time the same models."""
+"""Gains of drafts, in passes and in time; one file because its tables count and time the same model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,32 +17,21 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, costs
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
-from fastdecode_lib.measuring.quality import paired_quality, signatures
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
-from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.random_models import OPUS
-from fastdecode_lib.papers.shared.rows import gap, speedup_of, table_of
+from fastdecode_lib.papers.shared.rows import speedup_of, table_of
+from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
 from fastdecode_lib.translation import Session
 
 BASE = "tatoeba-small"
-MODELS = {
-    "untouched": BASE,
-    "tuned together": "tatoeba-drafting",
-    "consistency": "tatoeba-consistent",
-    "continued": "tatoeba-continued",
-}
-"""The bundled model; trained on with its head's loss; with Jacobi iteration's; and as long without either, as a control."""
 DIRECTION = ("en", "de")
 DRAFTS = ("recycled/pad", "ngram+lexicon", "head", "ngram+lexicon+head")
 WIDTHS_OF_DRAFTS = {Scale.TINY: (2, 4), Scale.LAPTOP: (2, 3, 4, 5, 8), Scale.PAPER: (2, 3, 4, 5, 6, 8, 12)}
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 200, Scale.PAPER: 1_000}
-SCORED = {Scale.TINY: 3, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
-SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 
 
 # ------------------------------------------------------------------------------------------------- tokens a pass
@@ -50,45 +39,36 @@ SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 
 @experiment
 def drafts(run: CorpusRun) -> pd.DataFrame:
-    """Tokens a pass of every draft and width, for the bundled model as it is and for those trained on for parallel decoding.
+    """Tokens a pass of every draft and width.
 
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
-    of outputs that are the same model's greedy ones: 1 by law, and every one is compared. Intervals are over sentences.
+    of outputs that are greedy decoding's: 1 by law, and every one is compared. Intervals are over sentences.
     """
     from tqdm.auto import tqdm
 
-    texts = _texts(run)
+    texts, model = _texts(run), _model()
     rows: list[dict[str, Any]] = []
-    fingerprints: dict[str, str] = {}
-    for name in MODELS:
-        try:
-            model = _model(name)
-        except NoResult as missing:
-            rows.append({"name": name, "model": name, **gap(missing)})
-            continue
-        fingerprints[name] = model.checkpoint.fingerprint
-        table, head = _parts(model)
-        greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
-        chosen = [(d, w) for d in DRAFTS if "head" not in d or head for w in WIDTHS_OF_DRAFTS[run.scale]]
-        for draft, width in tqdm(chosen, desc=name, unit="draft", disable=not run.progress):
-            session = _session(model, Window(width, draft), table, head)
-            for which, some in texts.items():
-                counts, base = count(session, some), greedy[which]
-                rows.append(
-                    {
-                        "name": f"{name}, {draft}, {width}, {which}",
-                        "model": name,
-                        "draft": draft,
-                        "width": width,
-                        "set": which,
-                        "kind": "measured",
-                        "sentences": len(some),
-                        "identical": float((counts["ids"] == base["ids"]).mean()),
-                        "passes": int(counts["passes"].sum()),
-                        "positions": int(counts["positions"].sum()),
-                        **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), run.seed),
-                    }
-                )
+    table, head = _parts(model)
+    greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
+    for draft, width in tqdm([*product(DRAFTS, WIDTHS_OF_DRAFTS[run.scale])], unit="draft", disable=not run.progress):
+        session = _session(model, Window(width, draft), table, head)
+        for which, some in texts.items():
+            counts, base = count(session, some), greedy[which]
+            rows.append(
+                {
+                    "name": f"{draft}, {width}, {which}",
+                    "draft": draft,
+                    "width": width,
+                    "set": which,
+                    "kind": "measured",
+                    "sentences": len(some),
+                    "identical": float((counts["ids"] == base["ids"]).mean()),
+                    "passes": int(counts["passes"].sum()),
+                    "positions": int(counts["positions"].sum()),
+                    **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), run.seed),
+                }
+            )
+    fingerprints = {BASE: model.checkpoint.fingerprint}
     return table_of(
         rows, run, engine="compiled", precision="float32", direction="-".join(DIRECTION), fingerprints=fingerprints
     )
@@ -107,22 +87,23 @@ def _texts(run: CorpusRun) -> dict[str, list[str]]:
     }
 
 
-def _model(name: str) -> TranslationModel:
-    return load(trained(MODELS[name]), device="cpu", engine="compiled")
+def _model(precision: str = "float32") -> TranslationModel:
+    return load(BASE, device="cpu", engine="compiled", precision=precision)
 
 
-def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead | None]:
-    """The bundled model's draft table, which serves those trained on from it too, and a model's own head."""
-    session = Session.of(load(BASE, device="cpu"), *DIRECTION, "window:draft=ngram+lexicon")
+def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead]:
+    """The model's draft table and head."""
+    session = Session.of(model, *DIRECTION, "window:draft=ngram+lexicon")
     table = session.decoder.drafts.table  # type: ignore[attr-defined]
     path = find_head(model.checkpoint.folder, model.checkpoint.fingerprint)
-    return table, None if path is None else DraftHead.load(path)
+    assert path is not None, "it comes with the model"
+    return table, DraftHead.load(path)
 
 
-def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead | None) -> Session:
+def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead) -> Session:
     """A session with a window whose table and head are given, not searched for."""
     draft = window.drafts
-    bound = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head and head is not None else None
+    bound = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head else None
     ready = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound)
     return Session.of(model, *DIRECTION, replace(window, draft=ready))
 
@@ -136,50 +117,6 @@ def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000)
         "tokens_per_pass_low": float(low),
         "tokens_per_pass_high": float(high),
     }
-
-
-# ------------------------------------------------------------------------------------------------------- quality
-
-
-@experiment
-def tuned(run: CorpusRun) -> pd.DataFrame:
-    """Quality of the models trained on for parallel decoding against the bundled one, greedy, on the whole test split.
-
-    ``bleu_p`` says how likely the distance to the untouched model is by chance (paired bootstrap).
-    """
-    rows: list[dict[str, Any]] = []
-    models: dict[str, TranslationModel] = {}
-    for name in MODELS:
-        try:
-            models[name] = _model(name)
-        except NoResult as missing:
-            rows.append({"name": name, "model": name, **gap(missing)})
-    for which in ("single", "joined"):
-        pairs = run.pairs(*DIRECTION)
-        pairs = (join_pairs(pairs, seed=0) if which == "joined" else pairs)[: SCORED[run.scale]]
-        found = {
-            name: count(Session.of(model, *DIRECTION, "greedy"), [a for a, _ in pairs], progress=run.progress)
-            for name, model in models.items()
-        }
-        outputs = {name: list(counted["text"]) for name, counted in found.items()}
-        scores = paired_quality(outputs, [b for _, b in pairs], "untouched", run.seed, SAMPLES[run.scale])
-        for name, model in models.items():
-            limit = model.constraints(DIRECTION[1]).limit
-            rows.append(
-                {
-                    "name": f"{name}, {which}",
-                    "model": name,
-                    "set": which,
-                    "kind": "measured",
-                    "sentences": len(pairs),
-                    "not_ended": int((found[name]["tokens"] >= limit).sum()),
-                    **scores[name],
-                }
-            )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(threads=1, seed=run.seed) | signatures()
-    frame.attrs["provenance"] |= {name: model.checkpoint.fingerprint for name, model in models.items()}
-    return frame
 
 
 # ---------------------------------------------------------------------------------------------------------- time
@@ -198,73 +135,68 @@ class Timed:
 
 
 TIMED = {
-    Scale.TINY: Timed(2, 2, (3,), ("int8",), (4, 3), 16_500),
-    Scale.LAPTOP: Timed(8, 5, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary),
+    Scale.TINY: Timed(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
+    Scale.LAPTOP: Timed(8, 7, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary),
     Scale.PAPER: Timed(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
-TIMED_DRAFTS = {"untouched": DRAFTS[1:], "tuned together": DRAFTS[-1:], "consistency": DRAFTS[:1]}
-"""Drafts that each model is trained for."""
 TIMED_SETS = ("joined", "technical")
 LARGE = "grown to opus-mt's shape"
 
 
 @experiment
 def draft_time(run: CorpusRun) -> pd.DataFrame:
-    """Windows of each model in time over the same model's greedy decoding, predicted from measured costs and then run.
+    """Windows over the same model's greedy decoding, in float32 with the lossless projection too.
 
-    On joined test sentences and on technical English. On the models as they are, and grown to opus-mt's shape (`grown`): each
-    feature twice, layers that add nothing and tokens that never win, so that a model says the same at the cost of the large
-    shape. ``predicted`` is from counted passes and positions and measured costs of passes, and leaves the time of drafting out;
-    outputs are compared, one by one, in the timed run.
+    On joined test sentences and on technical English. On the model as it is, and grown to opus-mt's shape (`grown`): each
+    feature twice, layers that add nothing and tokens that never win, so that it says the same at the cost of the large shape.
+    ``predicted`` is from counted passes and positions and measured costs of passes with the exact projection, and leaves the time
+    of drafting out; outputs are compared, one by one, in the timed run.
     """
-    amount = TIMED[run.scale]
-    texts = {which: spread_over(_texts(run)[which], amount.sentences) for which in TIMED_SETS}
+    amount, texts = TIMED[run.scale], _texts(run)
     rows: list[dict[str, Any]] = []
-    fingerprints: dict[str, str] = {}
-    for name, drafts in TIMED_DRAFTS.items():
-        try:
-            trained_one = trained(MODELS[name])
-        except NoResult as missing:
-            rows.append({"name": name, "model": name, **gap(missing)})
-            continue
-        for shape, precision in product((BASE, LARGE), amount.precisions):
-            model = load(trained_one, device="cpu", engine="compiled", precision=precision)
-            fingerprints[name] = model.checkpoint.fingerprint
-            table, head = _parts(model)
-            if shape == LARGE:
-                model = grown(model, amount.layers, amount.vocabulary, precision, run.seed)
-                table, head = grown_table(table, amount.vocabulary), head and grown_head(head, amount.vocabulary)
-            sessions = {("greedy", 1): Session.of(model, *DIRECTION, "greedy")}
-            for draft, width in product((d for d in drafts if "head" not in d or head), amount.widths):
-                sessions[draft, width] = _session(model, Window(width, draft), table, head)
-            for which, some in texts.items():
-                about = {"model": name, "shape": shape, "precision": precision, "set": which}
-                for row in _timed(sessions, some, amount, run):
-                    named = ", ".join((*about.values(), row["draft"], str(row["width"])))
-                    rows.append({"name": named} | about | row)
+    for shape, precision in product((BASE, LARGE), amount.precisions):
+        model = _model(precision)
+        fingerprint = model.checkpoint.fingerprint
+        table, head = _parts(model)
+        if shape == LARGE:
+            model = grown(model, amount.layers, amount.vocabulary, precision, run.seed)
+            table, head = grown_table(table, amount.vocabulary), grown_head(head, amount.vocabulary)
+        sessions = {("greedy", 1, "exact"): Session.of(model, *DIRECTION, "greedy")}
+        for draft, width in product(DRAFTS[1:], amount.widths):
+            sessions[draft, width, "exact"] = _session(model, Window(width, draft), table, head)
+        if precision == "float32":
+            lossless = Quantised(model.network.outputs[0].weight)
+            for (draft, width, _), session in [*sessions.items()]:
+                sessions[draft, width, "quantised"] = replace(session, projection=lossless, projection_name="quantised")
+        for which in TIMED_SETS:
+            about = {"shape": shape, "precision": precision, "set": which}
+            for row in _timed(sessions, spread_over(texts[which], amount.sentences), amount, run):
+                named = ", ".join((*about.values(), row["draft"], str(row["width"]), row["projection"]))
+                rows.append({"name": named} | about | row)
     return table_of(
         rows,
         run,
         engine="compiled",
         large={"layers": amount.layers, "vocabulary": amount.vocabulary},
-        fingerprints=fingerprints,
+        fingerprints={BASE: fingerprint},
     )
 
 
 def as_predicted(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `draft_time` at the width predicted to be fastest, for each model, shape, precision, draft and set."""
-    rows = frame[(frame["kind"] == "measured") & (frame["width"] > 1)]
-    return rows.loc[rows.groupby(["model", "shape", "precision", "draft", "set"], sort=False)["predicted"].idxmax()]
+    """The rows of `draft_time` at the width predicted to be fastest, for each shape, precision, projection, draft and set."""
+    rows = frame[(frame["kind"] == "measured") & ((frame["width"] > 1) | (frame["projection"] != "exact"))]
+    place = ["shape", "precision", "projection", "draft", "set"]
+    return rows.loc[rows.groupby(place, sort=False)["predicted"].idxmax()]
 
 
 def _timed(
-    sessions: Mapping[tuple[str, int], Session], texts: Sequence[str], amount: Timed, run: Run
+    sessions: Mapping[tuple[str, int, str], Session], texts: Sequence[str], amount: Timed, run: Run
 ) -> list[dict[str, Any]]:
     """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
     sources = [greedy.model.encode([text], *DIRECTION) for text in texts]
     timings = measure(
-        [decoder_system(session, f"{draft}, {width}") for (draft, width), session in sessions.items()],
+        [decoder_system(session, ", ".join(map(str, name))) for name, session in sessions.items()],
         sources,
         runs=amount.rounds,
         progress=run.progress,
@@ -273,11 +205,12 @@ def _timed(
     price = _price(greedy, texts, amount, run)
     base, plain = timings[0], counts[0]
     rows = []
-    for (draft, width), m, own in zip(sessions, timings, counts, strict=True):
+    for (draft, width, projection), m, own in zip(sessions, timings, counts, strict=True):
         rows.append(
             {
                 "draft": draft,
                 "width": width,
+                "projection": projection,
                 "kind": "measured",
                 "sentences": len(texts),
                 "identical": m.agreement(base),

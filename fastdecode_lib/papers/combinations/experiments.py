@@ -7,8 +7,8 @@ from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experime
 from fastdecode_lib.papers.reading import pivoted
 
 SETUP = """\
-Every decoder with every projection that comes with three of the bundled translation models, in every precision. And what is trained
-for it: drafts and models tuned for parallel decoding, English to German. One thread, one sentence at a time, all systems of a table
+Every decoder with every projection that comes with three of the bundled translation models, in every precision. And drafts, English
+to German. One thread, one sentence at a time, all systems of a table
 in turns in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test
 sentences. Every output marked the same was compared token for token."""
 CONCLUSION = Conclusion(
@@ -45,14 +45,14 @@ def fastest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def drafts_by_shape(frame: pd.DataFrame) -> pd.DataFrame:
-    """The width that is predicted to be fastest, by model, shape and precision, and draft."""
+    """The width that is predicted to be fastest, by shape, precision and projection, and draft."""
     rows = drafts.as_predicted(frame)
-    return rows.assign(where=rows["shape"] + ", " + rows["precision"])
+    return rows.assign(where=rows["shape"] + ", " + rows["precision"] + ", " + rows["projection"])
 
 
 def window_of_five(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tokens a pass at a width of 5, by model and draft."""
-    return pivoted(["model", "draft"], "set", "tokens_per_pass")(frame[frame["width"] == 5])
+    """Tokens a pass at a width of 5, by draft."""
+    return pivoted(["draft"], "set", "tokens_per_pass")(frame[frame["width"] == 5])
 
 
 EXPERIMENTS = (
@@ -73,14 +73,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         drafts.drafts,
-        "Tokens a pass of draft heads and of models trained for parallel decoding",
+        "Tokens a pass of every draft",
         arrange=window_of_five,
-        note="A window of 5. All outputs of every width are the same model's greedy ones.",
+        note="A window of 5. All outputs of every width are greedy decoding's.",
         chart=Chart(
             "width",
             "tokens_per_pass",
             "draft",
-            {"model": "untouched", "set": "joined"},
+            {"set": "joined"},
             1.0,
             x_title="width of the window",
             y_title="tokens a pass",
@@ -104,18 +104,10 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        drafts.tuned,
-        "What training for parallel decoding does to quality",
-        columns("model set bleu", Column("bleu_p", "p"), "chrf", Column("not_ended", "not ended")),
-        note="p: how likely the distance in BLEU to the untouched model is by chance (paired bootstrap).",
-        counted=True,
-    ),
-    Experiment(
         drafts.draft_time,
-        "Learned drafts in time, on the models as they are and grown to opus-mt's shape",
+        "Drafts and the lossless projection in time, on the model as it is and grown to opus-mt's shape",
         columns(
-            "model",
-            Column("where", "shape, precision"),
+            Column("where", "shape, precision, projection"),
             "set draft width",
             Column("predicted", "predicted", 2),
             "speedup",
@@ -124,12 +116,12 @@ EXPERIMENTS = (
         note="Eight sentences of each kind, over the same model's greedy decoding in the same shape and precision. The width is "
         "the one predicted to be fastest from counted passes and measured costs of passes, without the time of drafting. Grown: "
         "the model with every feature twice, layers that add nothing and tokens that never win, which says the same at the cost "
-        "of opus-mt's shape. The model tuned together is an earlier checkpoint than the one of the two tables above.",
+        "of opus-mt's shape.",
         chart=Chart(
             "width",
             "speedup",
             "draft",
-            {"model": "untouched", "shape": drafts.LARGE, "precision": "int8", "set": "joined"},
+            {"shape": drafts.LARGE, "precision": "float32", "projection": "quantised", "set": "joined"},
             1.0,
             x_title="width of the window",
         ),

@@ -68,8 +68,8 @@ def _add_fit(commands: Any) -> None:
         help="default: a screen for each direction",
     )
     fit.add_argument("--model", default="tatoeba-small", help="model of the contexts (default: tatoeba-small)")
-    fit.add_argument("--clusters", type=int, help="default: 400, learned: 100")
-    fit.add_argument("--top", type=int, help="best tokens of a context that become active (default: 1, learned: 5)")
+    fit.add_argument("--clusters", type=int, help="default: 50, learned: 100")
+    fit.add_argument("--top", type=int, help="best tokens of a context that become active (default: 5)")
     fit.add_argument("--budget", type=float, help="learned: tokens scored on average (default: 300)")
     fit.add_argument("--rounds", type=int, help="learned: rounds of algorithm 1")
     fit.add_argument(
@@ -89,6 +89,13 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument("--always", default="end", help="tokens in every set: end, none, or ids as in 0,5 (default: end)")
     fit.add_argument(
         "--at-least", type=int, default=0, help="smallest size of a set; smaller ones are filled up (default: 0)"
+    )
+    fit.add_argument(
+        "--hold-out",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="sentences to measure precision on, not to fit on; 0 for none (default: 0.05)",
     )
     fit.add_argument("--seed", type=int, default=0, help="default: 0")
     fit.set_defaults(run=_fit)
@@ -200,7 +207,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import loading
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
-    from fastdecode_lib.contexts.fitting import fit_screens, groups, screens_beside
+    from fastdecode_lib.contexts.fitting import Precision, fit_screens, groups, screens_beside
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
     from fastdecode_lib.projections.learning_to_screen import Learning
@@ -224,17 +231,25 @@ def _fit(options: argparse.Namespace) -> int:
         knobs |= {
             "budget": 300.0 if options.budget is None else options.budget,
             "learning": Learning(**given),
-            "progress": True,
+            "progress": sys.stderr.isatty(),
         }
     else:
         knobs |= given
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
     kept = screens_beside(folder, options.method, model.checkpoint.fingerprint, names)
-    screens = fit_screens(contexts, options.method, per=options.per, **knobs)
+    fitted, held_out = contexts, None
+    if options.hold_out and len(contexts) >= MEASURABLE:
+        fitted, held_out = contexts.split(options.hold_out, options.seed)
+    screens = fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
     save_screens(kept | screens, folder)
+    members = groups(contexts.directions, options.per)
     for name, screen in screens.items():
         print(f"{name}: {_described(screen)}")
+        if held_out is not None and len(own := held_out.where(direction=members[name])):
+            print(f"  {_measured(Precision.of(screen, own), screen)}")
+    if options.hold_out and held_out is None:
+        print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")
     if kept:
         print(f"kept as they were: {', '.join(kept)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
@@ -280,6 +295,24 @@ def _described(screen: Any) -> str:
     elif budget is not None and scored < 0.9 * budget:
         said += f"; there is nothing more to fill the budget of {budget:g} with"
     return said
+
+
+MEASURABLE = 5_000
+"""Fewest contexts of which some are held out."""
+ENOUGH = 0.98
+"""Share of best tokens in the sets below which outputs change too often to be of use."""
+
+
+def _measured(found: Any, screen: Any) -> str:
+    """Precision on contexts that were held out, with a warning where it is low."""
+    said = (
+        f"on {found.contexts:,} held-out contexts: the best token is in the set of {found.p_at_1:.2%}, of the five best "
+        f"{found.p_at_5:.2%}; {found.scored:,.0f} tokens scored"
+    )
+    if found.p_at_1 >= ENOUGH:
+        return said
+    helps = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
+    return f"{said}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {helps}."
 
 
 def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:

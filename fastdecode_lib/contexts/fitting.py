@@ -1,8 +1,11 @@
 """Fit screens on recorded contexts, one for each direction, for each target language, or one for all."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.projections.clustering import fit_clustered
@@ -12,7 +15,9 @@ from fastdecode_lib.projections.screens import Method, Screen, load_screens
 Per = Literal["direction", "target", "all"]
 
 
-def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", **knobs: Any) -> dict[str, Screen]:
+def fit_screens(
+    contexts: Contexts, method: Method, *, per: Per = "direction", bar: bool = False, **knobs: Any
+) -> dict[str, Screen]:
     """Screens by the name of what each was fitted on.
 
     Parameters
@@ -23,6 +28,8 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
     per : "direction", "target" or "all"
         Amer et al., section 4.1: a screen for each language pair (``"en-de"``), or for each target language (``"de"``), with the
         contexts of all its pairs together.
+    bar : bool
+        Show a progress bar over the screens.
     **knobs
         Of `fit_clustered` or `fit_screened`.
 
@@ -43,7 +50,43 @@ def fit_screens(contexts: Contexts, method: Method, *, per: Per = "direction", *
             f"There are no contexts to fit {', '.join(empty)} on: got {len(contexts):,}, of "
             f"{', '.join(name for name in parts if name not in empty) or 'no direction'}. Record more of them."
         )
-    return {name: fits[method](part, **knobs) for name, part in parts.items()}
+    from tqdm.auto import tqdm
+
+    return {name: fits[method](part, **knobs) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How often a screen's sets hold the best tokens of contexts that it was not fitted on.
+
+    Attributes
+    ----------
+    contexts : int
+        N.
+    p_at_1, p_at_5 : float
+        Shares of the best tokens, and of the five best (of all labels, where fewer were recorded), that are in the context's set.
+    scored : float
+        Tokens scored on average.
+    """
+
+    contexts: int
+    p_at_1: float
+    p_at_5: float
+    scored: float
+
+    @classmethod
+    def of(cls, screen: Screen, contexts: Contexts) -> "Precision":
+        """The precision of a screen on some contexts; a cluster without a set scores the whole vocabulary."""
+        sets, top = screen.sets, min(5, contexts.top)
+        sizes = np.diff(sets.offsets)
+        keys = np.repeat(np.arange(len(sizes)), sizes) * sets.vocabulary + sets.ids
+        found, scored = np.zeros(top), 0.0
+        for block in contexts.blocks():
+            cluster = screen.assign(block.hidden)
+            inside = np.isin(cluster[:, None] * sets.vocabulary + block.labels[:, :top], keys)
+            found += (inside | (sizes[cluster] == 0)[:, None]).sum(0)
+            scored += float(sets.sizes[cluster].sum())
+        return cls(len(contexts), *(float(found[:n].mean() / len(contexts)) for n in (1, top)), scored / len(contexts))
 
 
 def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:

@@ -14,8 +14,8 @@ from fastdecode_lib.projections.screens import Screen
 def fit_clustered(
     contexts: Recorded,
     *,
-    clusters: int = 400,
-    top: int = 1,
+    clusters: int = 50,
+    top: int = 5,
     iterations: int = 20,
     seed: int = 0,
     most: int = 500_000,
@@ -29,7 +29,8 @@ def fit_clustered(
     ----------
     contexts : Recorded
     clusters : int
-        r; 100 to 2,000 in the paper, 1,300 for its Italian to English.
+        r; 100 to 2,000 in the paper, 1,300 for its Italian to English, on contexts of 20 million sentences. With fewer contexts a
+        cluster's set misses tokens that it needs, and fewer clusters lose less.
     top : int
         K, how many of the best tokens of a context count; 1, 3 or 5 in the paper, finally 1.
     iterations : int

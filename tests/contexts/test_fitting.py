@@ -14,7 +14,7 @@ import pytest
 
 from fastdecode_lib import cli, load, registry, translate
 from fastdecode_lib.contexts.feeding import Translations
-from fastdecode_lib.contexts.fitting import fit_screens, groups, screens_beside
+from fastdecode_lib.contexts.fitting import Precision, fit_screens, groups, screens_beside
 from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.language_model import load_language
@@ -458,3 +458,33 @@ def test_a_language_model_is_recorded_and_fitted_by_command(tmp_path: Path, caps
     assert "is a language model, which reads one text: give --source FILE alone" in capsys.readouterr().err
     assert cli.main([*fit[:3], "tatoeba-small", *fit[4:]]) == 2
     assert "another model" in capsys.readouterr().err
+
+
+def test_precision_counts_labels_in_sets(contexts: Contexts) -> None:
+    screen = fit_screens(contexts, "clustered", per="all", clusters=8, top=2, always=())["all"]
+    found, block = Precision.of(screen, contexts), next(contexts.blocks(len(contexts)))
+    inside = [
+        [label in screen.sets[cluster] for label in labels]
+        for cluster, labels in zip(screen.assign(block.hidden), block.labels, strict=True)
+    ]
+    assert found.p_at_1 == 1, "the best tokens of what it was fitted on"
+    assert found.p_at_5 == pytest.approx(np.mean(inside)) and found.p_at_5 < 1
+    assert (found.contexts, found.scored) == (len(contexts), pytest.approx(screen.about["scored"]))
+
+
+def test_fit_measures_on_what_it_holds_out(
+    contexts: Contexts, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = ["fit", "clustered", "--contexts", str(contexts.folder), "--out", str(tmp_path), "--clusters", "8"]
+    assert cli.main(told) == 0
+    assert "fewer than 5,000 contexts: none were held out" in capsys.readouterr().out
+    monkeypatch.setattr("fastdecode_lib.cli.contexts.MEASURABLE", 10)
+    assert cli.main([*told, "--hold-out", "0.3"]) == 0
+    said = capsys.readouterr().out
+    name, screen = next(iter(load_screens(tmp_path).items()))
+    _, held_out = contexts.split(0.3, 0)
+    own = held_out.where(direction=name)
+    found = Precision.of(screen, own)
+    assert f"on {len(own):,} held-out contexts: the best token is in the set of {found.p_at_1:.2%}" in said
+    assert found.p_at_1 < 0.98 and "Low: many outputs will change. More contexts help" in said
+    assert screen.about["contexts"] == len(contexts.where(direction=name)) - len(own)

@@ -173,8 +173,8 @@ class View {
     teach(this.model, words);
     this.words = { ...this.words, ...words, passes: { ...this.words.passes, ...words.passes } };
     this.share();
-    this.follow();
     this.draw(true);
+    this.follow();
   }
 
   follow() {
@@ -193,6 +193,12 @@ class View {
   }
 
   setPlaying(playing) {
+    if (playing && !this.clock && !this.model.finished) {
+      // The first pass of a run that is under way is shown as soon as it comes.
+      this.playing = true;
+      this.tick();
+      return;
+    }
     if (playing && !this.timer) this.timer = setTimeout(() => this.tick(), Math.min(this.interval, 120));
     if (!playing) this.halt();
     this.playing = playing;

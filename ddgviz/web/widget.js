@@ -61,12 +61,12 @@ class View {
     return this.group ? Math.max(200, Math.min(TALLEST, innerHeight / 2 - 210)) : TALLEST;
   }
 
-  // The source word that the draft of the token under the cursor came from, -1 for none.
+  // The token under the cursor, in whose draft's source word the title is lit.
   get lit() {
     const { over, focus, model, shown } = this;
     const { row, column } = over || focus || {};
-    if (column === undefined || !shown || model.beam || column >= columnCount(model)) return -1;
-    return cell(model, Math.min(row ?? shown - 1, shown - 1), column).word;
+    if (column === undefined || !shown || model.beam || column >= columnCount(model)) return null;
+    return cell(model, Math.min(row ?? shown - 1, shown - 1), column);
   }
 
   get total() {

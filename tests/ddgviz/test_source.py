@@ -140,7 +140,11 @@ def test_a_recorded_run_tells_its_words_and_hostile_ones_are_text(opened: Opener
     for key in ("Home", "]", "]", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
     page.wait_for_selector(".ddg-source")
-    assert page.locator(".ddg-source").inner_text() == "grandmother"
+    assert page.locator(".ddg-source").inner_text() == "grandmother" and page.locator(".ddg-astray").count() == 0
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    page.wait_for_selector(".ddg-astray")
+    assert page.locator(".ddg-astray").inner_text() == "to", "“beigebracht” replaced the draft “,”"
     trace = copy.deepcopy(sourced())
     trace["source"] = {"text": " ".join(TOKENS), "language": "en", "pieces": ["▁" + token for token in TOKENS]}
     attacked = opened(trace, reduced_motion="reduce")

@@ -43,6 +43,7 @@ help: ## list the targets
 lab: install ## open the first notebook in JupyterLab
 	$(call say,JupyterLab: stop it with Ctrl-C)
 	$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
+		--LabApp.app_settings_dir="$(CURDIR)/notebooks/lab" \
 		$$([ $$(id -u) -ne 0 ] || echo --allow-root) $(LAB_ARGS)
 
 app: install ## serve the live panel as a web page

@@ -57,6 +57,22 @@ for event in bench.events(bench.grid({positions}, {passes})):
     time.sleep(0.05)
 open("sent-{name}.json", "w").write(json.dumps(sent))
 """
+PANEL = """
+import ddgviz, fastdecode_lib
+ddgviz.explore(fastdecode_lib.runner(fastdecode_lib.load("tatoeba-small")))
+"""
+ENTERED = """
+window.first = {};
+addEventListener("keydown", (event) => { if (event.key === "Enter") window.entered = performance.now(); }, true);
+new MutationObserver((changes) => {
+  for (const { target } of changes) {
+    const text = target.querySelector(".ddg-title").textContent;
+    if (Number(target.dataset.pass) && !(text in window.first)) window.first[text] = performance.now() - window.entered;
+  }
+}).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-pass"] });
+"""
+WARM = 2
+"""Sentences that a panel answers before it is timed."""
 
 
 def events(trace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -175,25 +191,46 @@ def lab(folder: Path) -> Iterator[str]:
             server.wait(timeout=20)
 
 
-def latencies(browser: Any) -> dict[str, list[float]]:
-    """Milliseconds from `append` in a kernel to the drawn frame in JupyterLab, rows coming at 20 a second."""
+def run_notebook(browser: Any, address: str, path: Path, code: str, watch: str) -> Any:
+    """The page of a JupyterLab whose one cell runs, watched by a script."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+    page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+    page.add_init_script(watch)
+    page.goto(f"{address}/lab/tree/{path.name}?reset")
+    ready = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+    page.wait_for_function(ready, timeout=90_000)
+    page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    return page
+
+
+def answers(page: Any, sentences: int) -> list[float]:
+    """Milliseconds from Enter in a panel to the first row of the picture, once it is warm."""
+    page.wait_for_selector(".ddg-panel .ddgviz[data-pass]", timeout=90_000)
+    times = []
+    for number in range(WARM + sentences):
+        text = f"The old man has {number + 2} books in his house."
+        time.sleep(2)  # for the run before to have ended
+        page.locator(".ddg-sentence input").fill(text)
+        page.locator(".ddg-sentence input").press("Enter")
+        page.wait_for_function("(text) => text in window.first", arg=text, timeout=30_000)
+        times.append(page.evaluate("(text) => window.first[text]", text))
+    return times[WARM:]
+
+
+def latencies(browser: Any, sentences: int) -> dict[str, list[float]]:
+    """Milliseconds from `append` in a kernel to the drawn frame in JupyterLab, rows coming at 20 a second, and from Enter."""
     found: dict[str, list[float]] = {}
     folder = Path(tempfile.mkdtemp())
     try:
         with lab(folder) as address:
+            page = run_notebook(browser, address, folder / "panel.ipynb", PANEL, ENTERED)
+            found["panel"] = answers(page, sentences)
+            page.context.close()
             for name, (positions, passes) in SIZES.items():
-                cell = nbformat.v4.new_code_cell(STREAM.format(positions=positions, passes=passes, name=name))
-                notebook = nbformat.v4.new_notebook(cells=[cell])
-                notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-                nbformat.write(notebook, folder / f"{name}.ipynb")
-                page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
-                page.add_init_script(DRAWN)
-                page.goto(f"{address}/lab/tree/{name}.ipynb?reset")
-                ready = (
-                    "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
-                )
-                page.wait_for_function(ready, timeout=90_000)
-                page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+                code = STREAM.format(positions=positions, passes=passes, name=name)
+                page = run_notebook(browser, address, folder / f"{name}.ipynb", code, DRAWN)
                 page.wait_for_function(f"() => {passes} in window.drawn", timeout=120_000)
                 times = page.evaluate("() => window.drawn")
                 while not (folder / f"sent-{name}.json").exists():
@@ -264,12 +301,14 @@ def bytes_rows() -> Iterator[Row]:
 
 
 def browser_rows(steps: int) -> Iterator[Row]:
-    """Milliseconds of a drawn frame, and from `append` to the drawn frame in JupyterLab, rows coming at 20 a second."""
+    """Milliseconds of a drawn frame, from `append` to the drawn frame in JupyterLab, and from Enter to the first row."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        waits = latencies(browser)
+        waits = latencies(browser, max(5, steps // 4))
+        times = waits["panel"]
+        yield Row.of_samples("Enter to first row", times, "ms", f"p95 {p95(times):.1f} of {len(times)}")
         for name, size in SIZES.items():
             for part, times in (("draw", draws(browser, grid(*size), steps)), ("append to drawn", waits[name])):
                 yield Row.of_samples(f"{name}, {part}", times, "ms", f"p95 {p95(times):.1f} of {len(times)}")

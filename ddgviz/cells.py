@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from ddgviz import layout
+from ddgviz import layout, words
 from ddgviz.drawing import Page, escape, number
 from ddgviz.layout import Column
+from ddgviz.source import origin_of
 from ddgviz.text import ELLIPSIS, fit
 from ddgviz.trace import Cell
 
@@ -44,6 +45,10 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
     if cell.kind == "empty":
         page.element("circle", cx=place.middle, cy=y + high / 2, r=1.6, fill=theme.muted, fill_opacity=0.45)
         return
+    came = origin_of(page.model, words.title(page.model), cell.origin, cell.source) if cell.source >= 0 else ""
+    if came:
+        drafted = page.model.label(cell.draft).text
+        page.out.append(f"<g><title>{escape(f'draft before: {drafted}, {came}')}</title>")
     draw_box(page, cell.kind, place, y, high, 0.8 if cell.probability is None else cell.probability)
     settled = cell.kind in ("settled", "new")
     baseline = y + (high / 2 + 4.5 if cell.probability is None else 18)
@@ -60,6 +65,8 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
         page.element("path", d=line, fill="none", stroke=theme.accent, stroke_width=1.6)
     if cell.guess and place.width >= MARKED:
         draw_mark(page, cell.origin, cell.guess == "right", place.x + 4, y + high - 11)
+    if came:
+        page.out.append("</g>")
 
 
 def draw_mark(page: Page, origin: str, right: bool, x: float, y: float) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 from ddgviz.schema import Iteration, Lane, fail
 
 
-def check_row(iteration: Iteration, row: int, before: Sequence[Lane], known: Collection[int]) -> None:
+def check_row(
+    iteration: Iteration, row: int, before: Sequence[Lane], known: Collection[int], source: object = None
+) -> None:
     """Refuse a pass that no decoder can have made.
 
     Parameters
@@ -18,13 +20,19 @@ def check_row(iteration: Iteration, row: int, before: Sequence[Lane], known: Col
         The beam's hypotheses after the pass before.
     known : collection of int
         Ids of which the trace tells the text.
+    source : list of str
+        Pieces of the source.
 
     Raises
     ------
     ValueError
-        If a token has no text, a probability is none, a status contradicts its tokens, or a hypothesis has no parent.
+        If a token has no text, a probability is none, a status contradicts its tokens, a draft comes from a place that the
+        source lacks, or a hypothesis has no parent.
     """
     where = f"pass {row + 1}"
+    length = len(source) if isinstance(source, list) else 0
+    if beyond := [place for place in iteration.sources if place is not None and place >= length]:
+        raise fail(f'"sources" of {where} name places in the source, which has {length} pieces', beyond[0])
     for place, slot in enumerate(iteration.slots):
         at = f"slot {slot} of {where}"
         draft, token, status = iteration.drafts[place], iteration.tokens[place], iteration.status[place]

@@ -16,6 +16,7 @@ _OPTIONAL = (
     ("m", "margins", "f"),
     ("a", "num_active", "i"),
     ("c", "cluster", "i"),
+    ("s", "sources", "i"),
 )
 
 
@@ -35,7 +36,7 @@ def pack(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     bytes
         Columns one after the other, little-endian: slots (int32, unless they follow the first), drafts and tokens (one
         more than the id, uint16 or int32), status and origin (uint8: two bits and six), probabilities and margins
-        (float32, nan for none), num_active and cluster (one more than the number, int32).
+        (float32, nan for none), num_active, cluster and sources (one more than the number, int32).
     """
     slots, count = data["slots"], len(data["slots"])
     first = slots[0] if slots else 0

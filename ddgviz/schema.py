@@ -42,6 +42,7 @@ class Iteration:
     margins: tuple[float | None, ...]
     num_active: tuple[int | None, ...]
     cluster: tuple[int | None, ...]
+    sources: tuple[int | None, ...]
     lanes: tuple[Lane, ...]
 
 
@@ -195,6 +196,7 @@ def check_iteration(data: Any, number: int) -> Iteration:
         "margins": _numbers(data, "margins", where, len(slots)),
         "num_active": _numbers(data, "num_active", where, len(slots)),
         "cluster": _numbers(data, "cluster", where, len(slots)),
+        "sources": _numbers(data, "sources", where, len(slots)),
     }
     for key, values in lists.items():
         if len(values) != len(slots):
@@ -206,6 +208,9 @@ def check_iteration(data: Any, number: int) -> Iteration:
     for key in ("num_active", "cluster"):
         if any(value is not None and not (_is_integer(value) and 0 <= value <= LARGEST) for value in lists[key]):
             raise fail(f'"{key}" of {where} are whole numbers from 0 to {LARGEST}, or null', lists[key])
+    if any(value is not None and not (_is_integer(value) and -1 <= value <= MAX_SLOT) for value in lists["sources"]):
+        wrong = f'"sources" of {where} are places in the source from 0 to {MAX_SLOT}, or -1 for none'
+        raise fail(wrong, list(lists["sources"]))
     lanes = tuple(_lane(lane, where) for lane in _list(data.get("lanes"), f'"lanes" of {where}'))
     return Iteration(call=call, slots=slots, lanes=lanes, **lists)
 

@@ -53,6 +53,8 @@ class Cell:
         Whether the pass replaced a draft that was more than padding.
     guess : str
         ``right`` or ``wrong`` where a draft from more than the pass before met this pass, else empty.
+    source : int
+        Place of the source's piece that the draft came from, -1 for none.
     """
 
     row: int
@@ -66,6 +68,7 @@ class Cell:
     origin: str = ""
     moved: bool = False
     guess: str = ""
+    source: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class TraceModel:
         self.greedy: dict[str, Any] | None = None
         self.edges: list[dict[str, Any]] = []
         self.clusters: dict[int, dict[str, Any]] = {}
-        self.finished = self.beam = self.masks = self.grouped = False
+        self.finished = self.beam = self.masks = self.grouped = self.sourced = False
         self.origins: set[str] = set()
         self.right = 0
         self._labels: dict[int, Label] = {}
@@ -184,7 +187,8 @@ class TraceModel:
         iteration = check_iteration(body, row)
         if self.iterations and iteration.call <= self.iterations[-1].call:
             raise fail(f"Passes come in order, after {self.iterations[-1].call}", f'"call": {iteration.call}')
-        check_row(iteration, row, self.iterations[-1].lanes if self.iterations else (), pieces)
+        lanes, source = self.iterations[-1].lanes if self.iterations else (), self.header["source"].get("pieces")
+        check_row(iteration, row, lanes, pieces, source)
         found: dict[int, tuple[int, int]] = {}
         for index, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
             known = self.settled.get(slot)
@@ -203,6 +207,7 @@ class TraceModel:
         self.masks = self.masks or "masked" in iteration.status
         self.grouped = self.grouped or any(cluster is not None for cluster in iteration.cluster)
         self.origins.update(iteration.origins)
+        self.sourced = self.sourced or any(place is not None and place >= 0 for place in iteration.sources)
 
     def _finish(self, body: dict[str, Any], pieces: Collection[int]) -> None:
         hypotheses = check_hypotheses(body.get("hypotheses"))
@@ -325,6 +330,7 @@ class TraceModel:
             origin=origin,
             moved=kind == "draft" and draft >= 0 and origin != "pad" and draft != token,
             guess=("right" if draft == token else "wrong") if told else "",
+            source=-1 if (place := from_.sources[index]) is None else place,
         )
 
     def new_columns(self, row: int) -> list[int]:

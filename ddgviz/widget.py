@@ -17,6 +17,7 @@ from ddgviz import words
 from ddgviz.address import representation
 from ddgviz.assets import script, styles
 from ddgviz.browser import png
+from ddgviz.later import LATER
 from ddgviz.packing import pack
 from ddgviz.schema import fail, plain
 from ddgviz.svg import svg
@@ -92,7 +93,6 @@ class Picture(anywidget.AnyWidget):
     def __init__(self, trace: Any = None) -> None:
         super().__init__(name=uuid.uuid4().hex)
         self._lock = threading.RLock()
-        self._timer: threading.Timer | None = None
         self._flushing = False
         self._pending: list[dict[str, Any]] = []
         self._sent = self._sealed = 0.0
@@ -141,7 +141,7 @@ class Picture(anywidget.AnyWidget):
             self._seal()
 
     def append(self, event: dict[str, Any]) -> None:
-        """Take one event of docs/trace.md; views are told at most twenty times a second.
+        """Take one event of docs/trace.md; views are told of the first pass at once, then at most twenty times a second.
 
         Raises
         ------
@@ -161,9 +161,9 @@ class Picture(anywidget.AnyWidget):
             self._number += 1
             self._pending.append(event)
             wait = self._sent + SEND_EVERY - time.monotonic()
-            if self.model.finished or wait <= 0:
+            if self.model.finished or wait <= 0 or (kind == "iteration" and self.model.rows == 1):
                 self.flush()
-            elif self._timer is None or not self._flushing:
+            elif not self._flushing:
                 self._wait(wait, self.flush)
 
     def flush(self) -> None:
@@ -202,14 +202,11 @@ class Picture(anywidget.AnyWidget):
 
     def _wait(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
         """Schedule a call in place of the one that waited before; cancel it if no time is given."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if seconds is not None and act is not None:
-            self._timer = threading.Timer(seconds, act)
-            self._timer.daemon = True
-            self._timer.start()
-            self._flushing = act == self.flush
+        self._flushing = act == self.flush
+        if seconds is None or act is None:
+            LATER.cancel(self.name)
+        else:
+            LATER.call(self.name, seconds, act)
 
     def _seal(self, said: dict[str, Any] | None = None) -> None:
         """Set the whole trace, so that views opened later begin with it."""

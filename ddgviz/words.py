@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddgviz.graph import meaning, measured
+from ddgviz.source import spoken_source
 from ddgviz.text import ELLIPSIS, END, join, visible
 from ddgviz.trace import PLAIN, Cell, TraceModel
 
@@ -179,7 +180,7 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
         ``meanings``: of edges, by kind; ``shares``: by tokens scored, what part of the vocabulary they are;
         ``origins``: by name, what the legend says and what a tip says; ``labels``: by token, how it is written, and
         whether it continues a word; ``clusters``: by number, its size and words; ``edges``: source, target and strength
-        of the measured ones that are drawn.
+        of the measured ones that are drawn; where drafts come from the source, ``source``: see `ddgviz.source`.
     """
     written = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
     scored = {n for row in rows for n in model.iterations[row].num_active if n is not None} if model.grouped else set()
@@ -201,7 +202,7 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
         "clusters": {
             str(n): [share(model, known["size"]), cluster_words(model, n)] for n, known in model.clusters.items()
         },
-    }
+    } | ({"source": spoken_source(model, title(model))} if model.sourced else {})
 
 
 def _beam_caption(model: TraceModel, row: int) -> str:

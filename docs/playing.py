@@ -125,6 +125,9 @@ def write_shared(site: Path, first: str) -> None:
             unused.unlink()
     (site / "_static" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
     (site / "_static" / "picture.js").write_text(f"window.picturePage = {json.dumps(shell())};\n", encoding="utf-8")
+    for path in (site / "_downloads").rglob("*.ipynb"):
+        compact = json.dumps(json.loads(path.read_text(encoding="utf-8")), ensure_ascii=False, separators=(",", ":"))
+        path.write_text(compact, encoding="utf-8")
     (site / "_static" / RAW).mkdir(exist_ok=True)
     for path in (ROOT / "fastdecode_lib" / "results").glob("*.json"):
         compressed = gzip.compress(path.read_bytes(), mtime=0)

@@ -341,6 +341,8 @@ class Iteration:
         How many tokens the projection scored, and the cluster it picked.
     lanes : tuple of Lane or None
         Hypotheses of a beam, best first.
+    sources : int64 array (W,) or None
+        Place of the source token that each draft came from; -1 for none. Only where drafts come from the source.
     positions : int
         Target positions the pass computed for this row: W unless told, more where candidates stood side by side.
     seconds : float
@@ -359,6 +361,7 @@ class Iteration:
     num_active: np.ndarray | None = None
     cluster: np.ndarray | None = None
     lanes: tuple[Lane, ...] | None = None
+    sources: np.ndarray | None = None
     positions: int = 0
     seconds: float = 0.0
 

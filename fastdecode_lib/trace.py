@@ -157,7 +157,7 @@ def iteration_to_dict(iteration: Iteration) -> dict[str, Any]:
         "lanes": None if lanes is None else [asdict(lane) | {"tokens": list(lane.tokens)} for lane in lanes],
         "positions": iteration.positions,
         "seconds": iteration.seconds,
-    }
+    } | ({} if iteration.sources is None else {"sources": iteration.sources.tolist()})
 
 
 def iteration_from_dict(data: Mapping[str, Any]) -> Iteration:
@@ -176,6 +176,7 @@ def iteration_from_dict(data: Mapping[str, Any]) -> Iteration:
         num_active=_array(data.get("num_active"), np.int64),
         cluster=_array(data.get("cluster"), np.int64),
         lanes=None if lanes is None else tuple(Lane(**lane | {"tokens": tuple(lane["tokens"])}) for lane in lanes),
+        sources=_array(data.get("sources"), np.int64),
         positions=int(data.get("positions", 0)),
         seconds=float(data.get("seconds", 0.0)),
     )

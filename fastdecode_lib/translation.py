@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -18,6 +18,7 @@ from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import has_choices, measured_choice, places_of, resolve
+from fastdecode_lib.drafts.places import source_places
 from fastdecode_lib.drafts.sources import Outputs
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.store import times
@@ -328,6 +329,9 @@ class Session:
         """
         hypotheses: tuple[Hypothesis, ...] = ()
         passes = self.passes(source, observe=observe) if source is not None else None
+        places = (
+            [] if source is None or not isinstance(self.decoder, Window) else source_places(self.decoder.drafts, source)
+        )
         while passes is not None and not hypotheses:
             try:
                 iteration = next(passes)
@@ -335,6 +339,8 @@ class Session:
                 hypotheses = end.value
                 break
             trace = traces[iteration.row]
+            if places:
+                iteration = replace(iteration, sources=places[iteration.row].find(iteration))
             trace.iterations.append(iteration)
             self._name_pieces(trace, iteration)
             yield iteration

@@ -67,8 +67,24 @@ const put = (place, text) => {
   if (place.textContent !== text) place.textContent = text;
 };
 
-export function writeHead(part, model, words, shown, brush = null) {
-  for (const name of ["title", "headline", "subtitle", "comparison", "beyond"]) put(part[name], words[name] || "");
+// The source sentence, and lit in it the word that a token's draft came from, paler where the pass replaced the draft.
+function writeTitle(host, text, source, lit) {
+  if (!source) {
+    put(host, text);
+    return;
+  }
+  if (host.children.length !== source.parts.length || host.textContent !== source.parts.join("")) {
+    host.replaceChildren(...source.parts.map((part) => element("span", "", [part])));
+  }
+  Array.from(host.children).forEach((word, index) => {
+    word.classList.toggle("ddg-source", index === lit?.word);
+    word.classList.toggle("ddg-astray", index === lit?.word && lit.draft !== lit.token);
+  });
+}
+
+export function writeHead(part, model, words, shown, brush = null, lit = null) {
+  writeTitle(part.title, words.title || "", model.source, lit);
+  for (const name of ["headline", "subtitle", "comparison", "beyond"]) put(part[name], words[name] || "");
   const [said, progress] = (shown > 0 && words.passes[shown - 1]) || [];
   put(part.name, shown > 0 ? passName(model, shown - 1) : "");
   put(part.said, said || words.nothing || "");

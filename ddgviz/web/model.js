@@ -7,7 +7,7 @@ const NOTHING = { text: "", continues: false };
 
 export function emptyModel() {
   return {
-    header: null, labels: {}, shares: {}, origins: {}, meanings: {}, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
+    header: null, labels: {}, shares: {}, origins: {}, meanings: {}, source: null, rows: [], settled: new Map(), hypotheses: [], greedy: null, edges: [], finished: false,
     beam: false, masks: false, grouped: false, reach: 0, right: 0, known: new Map(),
   };
 }
@@ -50,7 +50,7 @@ export function teach(model, { labels, shares, edges, ...others }) {
   Object.assign(model.labels, labels);
   Object.assign(model.shares, shares);
   if (edges) model.edges = edges.map(([source, target, strength]) => ({ source, target, strength }));
-  Object.assign(model, { origins: others.origins || model.origins, meanings: others.meanings || model.meanings });
+  for (const name of ["origins", "meanings", "source"]) model[name] = others[name] || model[name];
   model.known.clear();
 }
 
@@ -91,7 +91,7 @@ export function cell(model, row, column) {
   if (index === undefined) {
     return {
       row, column, kind: "empty", token: -1, ...NOTHING, probability: null, margin: null, draft: -1, origin: "",
-      moved: false, guess: "", from,
+      moved: false, guess: "", from, word: -1,
     };
   }
   const pass = model.rows[from];
@@ -106,6 +106,7 @@ export function cell(model, row, column) {
     draft, origin: pass.origins[index],
     moved: kind === "draft" && draft >= 0 && pass.origins[index] !== "pad" && draft !== token,
     guess: told ? (draft === token ? "right" : "wrong") : "", from,
+    word: pass.sources && model.source ? (model.source.of[pass.sources[index]] ?? -1) : -1,
   };
 }
 

@@ -24,6 +24,6 @@ export function unpack({ call, n, first, origins, wide, has, lanes = null }, tak
   return {
     call, slots, drafts, tokens, lanes, status: codes.map((code) => STATUSES[code & 3]),
     origins: codes.map((code) => origins[code >> 2] ?? "other"), probabilities: given("p", floats), margins: given("m", floats),
-    num_active: given("a", counts), cluster: given("c", counts),
+    num_active: given("a", counts), cluster: given("c", counts), sources: given("s", counts),
   };
 }

@@ -37,8 +37,10 @@ async function unpackText(packed) {
 // Refuses, before anything is drawn, what is no trace of this form: a link may bring anything.
 function check({ pictures }) {
   const whole = (list, most) => Array.isArray(list) && list.length <= most;
+  const strings = (list) => whole(list, 10_000) && list.every((text) => typeof text === "string");
   const fits = ({ trace, words }) =>
     typeof words?.title === "string" &&
+    (!words.source || (strings(words.source.parts) && whole(words.source.of, 10_000) && words.source.said instanceof Object)) &&
     whole(trace?.hypotheses, 1_000) &&
     trace.hypotheses.every((hypothesis) => whole(hypothesis.tokens, 10_000)) &&
     trace.hypotheses.length > 0 &&

@@ -230,6 +230,7 @@ export function describe(model, row, column) {
   if (item.probability !== null) lines.push(`probability ${item.probability.toPrecision(3)}`);
   if (item.margin !== null) lines.push(`margin to the runner-up ${item.margin.toPrecision(3)}`);
   if (item.draft >= 0) lines.push(`draft before: ${labelOf(model, item.draft).text}${item.origin ? ` (${toldOf(model, item.origin, 1)})` : ""}`);
+  if (item.word >= 0) lines.push(`${model.source.said[item.origin] || "from"} “${model.source.parts[item.word]}”`);
   return { head: item.text || "open", lines };
 }
 

@@ -3,7 +3,7 @@
 import { createFrame, drawLine, element, passAt, setIcon, writeHead, writeLegend, writeTable, writeWords } from "./frame.js";
 import { columnAt, geometry, hit, survey } from "./layout.js";
 import { link } from "./link.js";
-import { append, cell, edgeKind, edges, emptyModel, fromTrace, lattice, newColumns, teach } from "./model.js";
+import { append, cell, columnCount, edgeKind, edges, emptyModel, fromTrace, lattice, newColumns, teach } from "./model.js";
 import { paint, useFont } from "./paint.js";
 import { createScene, describe, drawScene } from "./scene.js";
 import { calm, colorsOf, followTheme } from "./theme.js";
@@ -59,6 +59,14 @@ class View {
   // Two that are compared are both to be in view.
   get tallest() {
     return this.group ? Math.max(200, Math.min(TALLEST, innerHeight / 2 - 210)) : TALLEST;
+  }
+
+  // The token under the cursor, in whose draft's source word the title is lit.
+  get lit() {
+    const { over, focus, model, shown } = this;
+    const { row, column } = over || focus || {};
+    if (column === undefined || !shown || model.beam || column >= columnCount(model)) return null;
+    return cell(model, Math.min(row ?? shown - 1, shown - 1), column);
   }
 
   get total() {
@@ -165,8 +173,8 @@ class View {
     teach(this.model, words);
     this.words = { ...this.words, ...words, passes: { ...this.words.passes, ...words.passes } };
     this.share();
-    this.follow();
     this.draw(true);
+    this.follow();
   }
 
   follow() {
@@ -185,6 +193,12 @@ class View {
   }
 
   setPlaying(playing) {
+    if (playing && !this.clock && !this.model.finished) {
+      // The first pass of a run that is under way is shown as soon as it comes.
+      this.playing = true;
+      this.tick();
+      return;
+    }
     if (playing && !this.timer) this.timer = setTimeout(() => this.tick(), Math.min(this.interval, 120));
     if (!playing) this.halt();
     this.playing = playing;
@@ -233,7 +247,7 @@ class View {
     this.held = true;
     this.setPlaying(false);
     this.clock = Math.max(0, Math.min(this.total, pass));
-    if (this.focus && this.shown > 0 && !this.model.beam) this.focus = { ...this.focus, row: this.shown - 1 };
+    if (this.focus && this.shown > 0 && !this.model.beam) this.focus = this.over = { ...this.focus, row: this.shown - 1 };
     this.tell();
     this.share({ pass: this.clock });
     this.draw();
@@ -244,7 +258,7 @@ class View {
     if (this.shown < 1) return;
     this.followNewest();
     const { name, said } = this.part;
-    writeHead(this.part, this.model, this.words, this.shown);
+    writeHead(this.part, this.model, this.words, this.shown, this.brush, this.lit);
     this.say(`${name.textContent} ${said.textContent}`);
   }
 
@@ -399,7 +413,7 @@ class View {
       this.root.focus();
       this.set({ find: "" });
       if (searching) return;
-      Object.assign(this, { focus: null, hot: null });
+      Object.assign(this, FRESH);
       this.part.tip.hidden = true;
       this.set({ brush: null, cluster: null });
       return;
@@ -528,7 +542,7 @@ class View {
     }
     paint(this.context, state);
     drawScene(this.scene, state, this.context);
-    writeHead(part, this.model, this.words, this.shown, this.brush);
+    writeHead(part, this.model, this.words, this.shown, this.brush, this.lit);
     drawLine(part.line, this.lineWidth, this.model.rows.length, this.shown);
     this.drawControls();
     this.root.dataset.pass = this.shown;

@@ -21,6 +21,7 @@ from fastdecode_lib.cli import (
     translate,
 )
 from fastdecode_lib.cli.common import PICTURES, UsageError, check_file, one_line
+from fastdecode_lib.cli.examples import shown
 
 
 class _Parser(argparse.ArgumentParser):
@@ -81,7 +82,9 @@ def _check_options(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
 
     parser: argparse.ArgumentParser = _Parser(
-        prog="fastdecode", description="Faster decoding for neural machine translation, exact and measured."
+        prog="fastdecode",
+        description="Faster decoding for neural machine translation, exact and measured.",
+        epilog='example: fastdecode translate "Where is the station?" --from en --to de; fastdecode COMMAND --help has more',
     )
     parser.add_argument("--version", action="version", version=f"fastdecode {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -132,4 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     experiment.add_commands(commands, [numbers, table, seed])
     check.add_commands(commands, [table, seed])
     figures.add_commands(commands)
+    for name, command in commands.choices.items():
+        command.epilog, command.formatter_class = shown(name), argparse.RawDescriptionHelpFormatter
     return parser

@@ -81,10 +81,7 @@ class Scores:
         if not 0 <= previous < len(self.touched):
             return -1
         if self.knows_lexicon:
-            if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
-                self._read(self.settled, before[:settled])
-                self.ahead = self.settled.copy()
-            self._read(self.ahead, before)
+            self.reading(before, settled)
         normaliser = 0.0
         if self.weights[7]:
             assert self.head is not None
@@ -109,6 +106,14 @@ class Scores:
                 *self.arrays,
             )
         )
+
+    def reading(self, before: list[int], settled: int) -> "_Reading":
+        """Tokens `before`, the first `settled` of them settled, as the lexicon aligns them with the source."""
+        if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
+            self._read(self.settled, before[:settled])
+            self.ahead = self.settled.copy()
+        self._read(self.ahead, before)
+        return self.ahead
 
     def _read(self, reading: "_Reading", before: list[int]) -> None:
         """Find the source tokens that the output's new tokens translate."""

@@ -111,11 +111,16 @@ class PromptLookup(DraftSource):
 
     def token(self, before: list[int], settled: int) -> int:
         """The source's continuation of the longest match."""
+        place = self.place(before)
+        return self.source[place] if place >= 0 else -1
+
+    def place(self, before: list[int]) -> int:
+        """Where in the source the longest match goes on, -1 for nowhere."""
         for size in range(min(self.longest, len(before)), 0, -1):
             key = before[-size:]
             for start in range(len(self.source) - size - 1, -1, -1):
                 if self.source[start : start + size] == key:
-                    return self.source[start + size]
+                    return start + size
         return -1
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from fastdecode_lib import cli
 from fastdecode_lib.cli import check, figures
 from fastdecode_lib.cli.common import PICTURES
+from fastdecode_lib.cli.examples import EXAMPLES
+from fastdecode_lib.cli.main import _parser as parser_of_commands
 from fastdecode_lib.trace import Trace
 
 SENTENCES = fakes.own_sentences()
@@ -648,3 +651,20 @@ def test_process_fails_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no valid Unicode" in done.stderr
     done = run("--help")
     assert done.returncode == 0 and "translate" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_help_ends_with_examples_that_are_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    said = capsys.readouterr().out
+    for line in EXAMPLES[command]:
+        assert f"  {line}\n" in said
+        prog, *arguments = shlex.split(line)
+        options = parser_of_commands().parse_args(arguments)
+        assert prog == "fastdecode" and arguments[0] == command and callable(options.run)
+
+
+def test_every_command_has_examples() -> None:
+    (commands,) = (action.choices for action in parser_of_commands()._actions if action.choices)
+    assert set(commands) == set(EXAMPLES)

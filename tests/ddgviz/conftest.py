@@ -117,6 +117,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
         "-m",
         "jupyterlab",
         "--no-browser",
+        f"--LabApp.app_settings_dir={Path(__file__).parents[2] / 'notebooks' / 'lab'}",
         *options.split(" "),
         f"--ServerApp.root_dir={folder}",
     ]

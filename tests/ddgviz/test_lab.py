@@ -1,5 +1,7 @@
 """The picture in a real JupyterLab: drawn, streamed into, deaf to no key that is its own, and dark when asked."""
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,19 @@ def write_notebook(folder: Path) -> None:
 def command(page: Any, name: str, **options: Any) -> None:
     """Run a JupyterLab command."""
     page.evaluate("([name, options]) => void window.jupyterapp.commands.execute(name, options)", [name, options])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "key", "value"), [("docmanager", "autosave", False), ("apputils", "fetchNews", "false")]
+)
+def test_reading_a_notebook_changes_no_file(lab: tuple[str, Path], plugin: str, key: str, value: object) -> None:
+    """`make lab` starts JupyterLab with these settings: what runs is saved when its reader saves it."""
+    part = {"docmanager": "plugin", "apputils": "notification"}[plugin]
+    with urllib.request.urlopen(f"{lab[0]}/lab/api/settings/@jupyterlab/{plugin}-extension:{part}") as answer:
+        properties = json.load(answer)["schema"]["properties"]
+    assert properties[key]["default"] == value
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    assert '--LabApp.app_settings_dir="$(CURDIR)/notebooks/lab"' in makefile
 
 
 @pytest.fixture(scope="module")

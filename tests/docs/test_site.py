@@ -221,6 +221,12 @@ def test_a_picture_on_a_page_plays_follows_the_switch_and_opens_alone(site: Path
     whole = frame.locator(".ddgviz").get_attribute("data-pass")
     frame.get_by_label("One pass back").click()
     assert int(frame.locator(".ddgviz").get_attribute("data-pass")) == int(whole) - 1
+    frame.locator(".ddgviz").focus()
+    lit = []
+    for key in ("Home", *["]"] * 6, *["ArrowRight"] * 9):
+        frame.locator(".ddgviz").press(key)
+        lit += frame.locator(".ddg-source").all_inner_texts()
+    assert {*lit} & {*frame.locator(".ddg-title").inner_text().split()}, "no draft tells its source word"
     page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
     frame.wait_for_selector('.ddgviz[data-theme="dark"]')
     title = frame.locator(".ddg-title").first.inner_text()

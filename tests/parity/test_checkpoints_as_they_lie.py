@@ -182,7 +182,7 @@ def test_an_output_matrix_that_is_missing_is_not_replaced(
     vocabulary = len(fakes.t5_tokenizer(own_pieces))
     folder = saved(module_of(kind, vocabulary), tmp_path / kind, own_pieces)
     fakes.change_json(folder / "config.json", tie_word_embeddings=False)
-    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
     head = torch.randn(vocabulary, 16, dtype=torch.float64)
     save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
     (output,) = load(str(folder), device="cpu", dtype="float64").network.outputs

@@ -248,7 +248,8 @@ def _over_the_allowed(candidates: Candidates, banned: np.ndarray) -> Candidates:
     found = np.exp(candidates.scores - candidates.log_normaliser[:, None]).sum(1, where=candidates.ids >= 0)
     left = np.maximum(1 - np.exp(banned).sum(1), found)  # where next to nothing is left, the difference is rounding
     with np.errstate(divide="ignore"):
-        return candidates._replace(log_normaliser=candidates.log_normaliser + np.log(left))
+        normaliser = candidates.log_normaliser + np.log(left)
+    return Candidates(candidates.ids, candidates.scores, candidates.num_active, normaliser)
 
 
 class _Search:

@@ -26,7 +26,7 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests soak test-versions notebooks notebooks-save format figures site train clean install
+.PHONY: help lab app test lint types tests soak test-versions test-oldest notebooks notebooks-save format figures site train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -87,6 +87,16 @@ test-versions: install ## run the parity tests under other versions of transform
 		$(BIN)/python -m pytest -q tests/parity $(or $(TEST_ARGS),-n $(TEST_JOBS) --dist worksteal) || failed="$$failed $$version"; \
 	done; \
 	[ -z "$$failed" ] || { echo "== failed under transformers$$failed" >&2; exit 1; }
+
+test-oldest: install ## run the suite with the oldest versions that pyproject.toml allows
+	@set -e; place=build/versions/oldest; mkdir -p build/versions; \
+	grep -oE '"[A-Za-z0-9_-]+([[][a-z]+[]])?>=[0-9.]+' pyproject.toml | tr -d '"' | sed 's/>=/==/' | sort -u >$$place.txt; \
+	cmp -s $$place.txt $$place/installed || { \
+		echo "== test-oldest: installing $$(wc -l <$$place.txt) packages at their oldest"; \
+		rm -rf $$place; $(BIN)/python -m venv $$place; $$place/bin/python -m pip install -qq --no-compile \
+			$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$$(grep ^torch== $$place.txt)"; \
+		$$place/bin/python -m pip install -qq --no-compile -r $$place.txt; cp $$place.txt $$place/installed; }; \
+	$$place/bin/python -m pytest $(or $(TEST_ARGS),-q -n $(TEST_JOBS) --dist worksteal)
 
 notebooks: install ## run every notebook, small
 	$(call say,notebooks: nbval at tiny scale)

@@ -185,11 +185,12 @@ def nllb_tokenizer() -> object:
     return NllbTokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=[])
 
 
-def t5_tokenizer(sentencepiece_model: Path) -> object:
+def t5_tokenizer(sentencepiece_model: Path, tags: tuple[str, ...] = ()) -> object:
+    """T5's tokenizer; with tags, as MADLAD-400 has them, each of which is a piece."""
     from transformers import T5Tokenizer
 
-    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scored_pieces(sentencepiece_model)[3:]]
-    return T5Tokenizer(vocab=vocabulary, extra_ids=0)
+    special = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>", *tags)]
+    return T5Tokenizer(vocab=[*special, *scored_pieces(sentencepiece_model)[3:]], extra_ids=0)
 
 
 def bart_tokenizer() -> object:

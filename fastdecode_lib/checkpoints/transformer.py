@@ -293,7 +293,7 @@ class Architecture:
 
     @property
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """Tensors a checkpoint may hold besides: the output bias, and position tables that are computed anyway."""
+        """Tensors a checkpoint may hold besides: the output bias, and position tables, computed where they are missing."""
         optional: dict[str, tuple[int, ...]] = {}
         if self.output_bias:
             optional["final_logits_bias"] = (1, self.vocabulary)

@@ -181,6 +181,18 @@ def origin(module: Any) -> Path | None:
     return Path(file).parent if isinstance(file, str) else None
 
 
+def tokenizer_in(folder: Path, named: str) -> Any:
+    """The tokenizer in a folder; of the class that its settings name where that one knows of source languages.
+
+    Some versions take a general class for mBART-50 and NLLB, to which a source language says nothing.
+    """
+    import transformers
+
+    kind: Any = getattr(transformers, named.removesuffix("Fast"), None)
+    chosen = kind if hasattr(kind, "set_src_lang_special_tokens") else transformers.AutoTokenizer
+    return chosen.from_pretrained(folder, trust_remote_code=False)
+
+
 # --------------------------------------------------------------------------------------------------------------- caches
 
 

@@ -114,12 +114,16 @@ class Beam:
     early_stopping : bool, optional
         Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without
         waiting for an open one that could be better. What the checkpoint's settings say otherwise, or else False.
+    renormalised : bool, optional
+        Log-probabilities run over the tokens that may be chosen, as with Hugging Face's ``renormalize_logits``. What the
+        checkpoint's settings say otherwise, or else False.
     """
 
     size: int = 5
     length_penalty: float | None = None
     delta: float | None = None
     early_stopping: bool | None = None
+    renormalised: bool | None = None
 
     name: ClassVar[str] = "beam"
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -143,16 +147,20 @@ class Beam:
         ValueError
             If they say something that this search does not do.
         """
-        penalty, stopping = (
-            rules.get(name, usual) if (given := getattr(self, name)) is None else given
-            for name, usual in (("length_penalty", 1.0), ("early_stopping", False))
+        penalty, stopping, renormalised = (
+            rules.get(rule, usual) if (given := getattr(self, name)) is None else given
+            for name, rule, usual in (
+                ("length_penalty", "length_penalty", 1.0),
+                ("early_stopping", "early_stopping", False),
+                ("renormalised", "renormalize_logits", False),
+            )
         )
         if type(stopping) is not bool or type(penalty) not in (int, float):
             raise ValueError(
                 f"beam stops early or does not, and has a number as length penalty: the checkpoint's settings say early_stopping="
                 f"{stopping!r}, length_penalty={penalty!r}. Say another, as in beam:size={self.size},early_stopping=false."
             )
-        return replace(self, length_penalty=float(penalty), early_stopping=stopping)
+        return replace(self, length_penalty=float(penalty), early_stopping=stopping, renormalised=bool(renormalised))
 
     def iterate(
         self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
@@ -202,7 +210,10 @@ class Beam:
             hidden = model.step(state, last)[:, 0]
             keep = min((1 + len(constraints.end)) * self.size, model.outputs[0].vocabulary)
             slots = np.full(len(rows), slot)
-            candidates = scorer.top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
+            banned = constraints.forbidden(slots)
+            candidates = scorer.top_k(hidden, keep, banned, normalise=True)
+            if completed.renormalised and banned is not None:
+                candidates = _over_the_allowed(candidates, scorer.log_probs(hidden, _for_every(hidden, banned)))
             forced = int(constraints.forced(slots[:1])[0])
             going: list[tuple[int, Lane]] = []
             # Rows of the next state: lane by lane of each sentence, numbered as in this one.
@@ -224,6 +235,21 @@ class Beam:
             last = np.array([[lane.tokens[-1]] for _, lane in going])
             scorer = projection.bind(source.rows(rows))
         return [search.best() for search in searches], call
+
+
+def _for_every(hidden: Any, banned: np.ndarray) -> np.ndarray:
+    """Banned ids (M,), each once, for every row of hidden vectors (N, D)."""
+    return np.tile(np.unique(banned), (len(hidden), 1))
+
+
+def _over_the_allowed(candidates: Candidates, banned: np.ndarray) -> Candidates:
+    """Candidates with the normaliser of the tokens that may be chosen, from the log-probabilities (N, M) of all others."""
+    assert candidates.log_normaliser is not None
+    found = np.exp(candidates.scores - candidates.log_normaliser[:, None]).sum(1, where=candidates.ids >= 0)
+    left = np.maximum(1 - np.exp(banned).sum(1), found)  # where next to nothing is left, the difference is rounding
+    with np.errstate(divide="ignore"):
+        normaliser = candidates.log_normaliser + np.log(left)
+    return Candidates(candidates.ids, candidates.scores, candidates.num_active, normaliser)
 
 
 class _Search:

@@ -222,7 +222,8 @@ def _positions(
         return np.zeros((0, architecture.width), dtype=np.float32), np.ascontiguousarray(biases, dtype=np.float32)
     table = tensors.get(f"{prefix}.embed_positions.rows")
     if table is None:
-        table = sinusoids(architecture) if first is None else tensors[f"{prefix}.embed_positions.weight"][first:]
+        stored = tensors.get(f"{prefix}.embed_positions.weight")
+        table = sinusoids(architecture) if stored is None else stored[first or 0 :]
     return np.ascontiguousarray(table, dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
 
 

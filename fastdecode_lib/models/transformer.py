@@ -362,8 +362,9 @@ class Transformer:
         if f"model.{side}.embed_positions.rows" in tensors:
             return tensors[f"model.{side}.embed_positions.rows"]
         first = architecture.first_position(side)
-        if first is not None:
-            return tensors[f"model.{side}.embed_positions.weight"][first:]
+        stored = tensors.get(f"model.{side}.embed_positions.weight")
+        if stored is not None:
+            return stored[first or 0 :]
         if not architecture.positions_from_padding:
             return torch.from_numpy(sinusoids(architecture)).to(self.device, self.dtype)
         # In torch's own float32, so that the table is transformers' to the last bit.

@@ -93,7 +93,18 @@ class Exact:
 
 
 def _candidates(scores: np.ndarray, ids: np.ndarray, vocabulary: int, log_normaliser: np.ndarray | None) -> Candidates:
-    """Scores and ids (N, K), of which those that are banned are none."""
+    """Scores and ids (N, K), of which those that are banned are none.
+
+    Raises
+    ------
+    ValueError
+        If a best score is no number.
+    """
+    if (none := np.isnan(scores).any(1)).any():
+        raise ValueError(
+            f"The scores are no numbers: got NaN at {none.sum()} of {len(none)} positions, as where a model's numbers grow too "
+            "large for float16. Load it with dtype='float32'."
+        )
     return Candidates(np.where(np.isneginf(scores), -1, ids), scores, np.full(len(ids), vocabulary), log_normaliser)
 
 

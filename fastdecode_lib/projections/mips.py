@@ -201,9 +201,10 @@ class PcaMips(Listed):
         within(cls.name, "depth", depth, 0, most)
         rows = lengthened(weight, bias)
         mean = rows.mean(0, dtype=np.float64)
-        spread = np.cov(rows, rowvar=False, bias=True, dtype=np.float64)
+        centred = rows - mean
+        spread = centred.T @ centred / len(rows)  # np.cov of a single row is a number before numpy 2.2
         directions = np.linalg.eigh(spread)[1].T[::-1][:depth]
-        projections, leaves, cuts = (rows - mean) @ directions.T, [np.arange(len(rows))], []
+        projections, leaves, cuts = centred @ directions.T, [np.arange(len(rows))], []
         for level in range(depth):
             halves = []
             for leaf in leaves:

@@ -1,5 +1,6 @@
 """Text to ids and back, for Marian and all others; one file because both kinds meet the same protocol."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.transformer import OWN
@@ -93,6 +95,45 @@ def check_texts(texts: Sequence[str]) -> None:
             )
 
 
+_TAG = re.compile(r"\s*(>>[^<>\s]+<<|<2[^<>\s]+>)\s*")
+
+
+def split_tag(tags: Mapping[str, str], text: str) -> tuple[str, str]:
+    """A tag that was typed in front of a source, "" without one, and the text behind it."""
+    found = _TAG.match(text)
+    return (found[1], text[found.end() :]) if found and found[1] in tags.values() else ("", text)
+
+
+def _typed_target(tags: Mapping[str, str], text: str) -> str | None:
+    """The language whose tag stands at the beginning of a source."""
+    tag, _ = split_tag(tags, text)
+    return next((code for code, known in tags.items() if known == tag), None)
+
+
+def _tag_of(
+    tags: Mapping[str, str], texts: Sequence[str], source: str | None, target: str | None, known: "Tokenizer"
+) -> tuple[Direction | None, str, list[str]]:
+    """The direction that is meant, the tag of its target ("" where the model has none), and the texts without tags.
+
+    Raises
+    ------
+    UnknownLanguage
+        If no target is said and several are known, or a text begins with the tag of another one.
+    """
+    split = [split_tag(tags, text) for text in texts]
+    typed = {tag for tag, _ in split if tag}
+    if target is None and len(typed) == 1 and all(tag for tag, _ in split):
+        target = next(code for code, tag in tags.items() if tag in typed)
+    languages = check_direction(known.directions, source, target, ordered=known.ordered) if known.directions else None
+    tag = tags[languages[1]] if languages and tags else ""
+    if others := sorted(typed - {tag}):
+        raise UnknownLanguage(
+            f"A source begins with the tag of another language: got {others[0]}, the target is {languages and languages[1]}. "
+            "Leave out the tag, or translate texts of one target at a time."
+        )
+    return languages, tag, [text for _, text in split]
+
+
 @dataclass(frozen=True)
 class MarianText:
     """A Marian vocabulary over two SentencePiece models, read without transformers.
@@ -172,35 +213,18 @@ class MarianText:
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
         """Tag, pieces and end of each text."""
         check_texts(texts)
-        split = [self._tag_and_text(text) for text in texts]
-        typed = {tag for tag, _ in split if tag}
-        if target is None and len(typed) == 1 and all(tag for tag, _ in split):
-            target = next(code for code, tag in self.tags.items() if tag in typed)
-        languages = check_direction(self.directions, source, target, ordered=self.ordered) if self.directions else None
-        tag = self.tags[languages[1]] if languages and self.tags else ""
-        if others := sorted(typed - {tag}):
-            raise UnknownLanguage(
-                f"A source begins with the tag of another language: got {others[0]}, the target is {languages and languages[1]}. "
-                "Leave out the tag, or translate texts of one target at a time."
-            )
+        languages, tag, texts = _tag_of(self.tags, texts, source, target, self)
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
         first = [self.vocabulary[tag]] if tag else []
         rows = [
             [*first, *(self.vocabulary.get(piece, unknown) for piece in row), end]
-            for row in _split(self.source_pieces, [text for _, text in split])
+            for row in _split(self.source_pieces, texts)
         ]
         return padded(rows, self.vocabulary.get("<pad>", end), languages)
 
-    def _tag_and_text(self, text: str) -> tuple[str, str]:
-        """A tag that was typed in front of a source, "" without one, and the text behind it."""
-        start = text.lstrip()
-        tag = start[: start.find("<<") + 2] if self.tags and start.startswith(">>") else ""
-        return (tag, start[len(tag) :].lstrip()) if tag in self.tags.values() else ("", text)
-
     def typed_target(self, text: str) -> str | None:
         """The language whose tag stands at the beginning of a source."""
-        tag, _ = self._tag_and_text(text)
-        return next((code for code, known in self.tags.items() if known == tag), None)
+        return _typed_target(self.tags, text)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Tokenizer.output_ids`."""
@@ -264,8 +288,7 @@ def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str]
     note = folder / NOTE
     if note.is_file():
         return _noted_languages(note, vocabulary)
-    settings_file = folder / "tokenizer_config.json"
-    settings = read_json(settings_file, error=CheckpointError) if settings_file.is_file() else {}
+    settings = _settings(folder)
     source, target = settings.get("source_lang"), settings.get("target_lang")
     tagged = [token for token in vocabulary if token.startswith(">>") and token.endswith("<<")]
     if not tagged:
@@ -296,17 +319,18 @@ _SOURCE_LANGUAGE = threading.Lock()
 class HuggingFaceText:
     """A tokenizer of transformers, for mBART, M2M-100, NLLB, T5 and every other model.
 
-    Languages are given as two letters or as the tokenizer spells them (``de``, ``de_DE``, ``deu_Latn``).
+    Languages are given as two letters or as the tokenizer spells them (``de``, ``de_DE``, ``deu_Latn``). Where the vocabulary has
+    tags for target languages (MADLAD-400's ``<2de>``), the target's stands in front of the source, typed or not.
     """
 
     ordered = False
 
     def __init__(self, checkpoint: Checkpoint):
-        from transformers import AutoTokenizer
-
-        _check_vocabulary_file(checkpoint.folder)
+        settings = _settings(checkpoint.folder)
+        named = str(settings.get("tokenizer_class") or checkpoint.config.get("tokenizer_class"))
+        _check_vocabulary_file(checkpoint.folder, settings)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False)
+            self.tokenizer = private.tokenizer_in(checkpoint.folder, named)
         except Exception as error:  # whatever its reader meets in a damaged file
             raise CheckpointError(
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
@@ -320,7 +344,8 @@ class HuggingFaceText:
                 f"The vocabulary does not fit the weights: got ids up to {largest}, the model has {size} rows. "
                 "Use the tokenizer saved with the model."
             )
-        self.instructions = _instructions(checkpoint.config)
+        self.tags = {} if self.codes else _target_tags(self.tokenizer)
+        self.instructions = {} if self.tags else _instructions(checkpoint.config)
         forced = checkpoint.rules.get("forced_bos_token_id")
         self.own_target = next(
             (code for code, token in self.codes.items() if self.ids_of_languages[token] == forced), None
@@ -334,8 +359,14 @@ class HuggingFaceText:
 
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
-        """Every pair of the tokenizer's languages, or those the model has instructions for; empty if it names none."""
+        """Every pair of the tokenizer's languages, or those the model has tags or instructions for; empty if it names none."""
+        if self.tags:
+            return tuple(("any", code) for code in self.tags)
         return tuple((a, b) for a in self.codes for b in self.codes if a != b) or tuple(self.instructions)
+
+    def typed_target(self, text: str) -> str | None:
+        """The language whose tag stands at the beginning of a source."""
+        return _typed_target(self.tags, text)
 
     def check_variant(self, code: str, which: str) -> None:
         """Refuse a script, or a region of Chinese, that is not the one this model has of the language.
@@ -344,7 +375,8 @@ class HuggingFaceText:
         ------
         UnknownLanguage
         """
-        token = self.codes.get(str(known_as(code, which, list(self.codes)))) if self.codes else None
+        known = self.codes or ({tag: tag for tag in self.tags} if which == "target" else {})
+        token = known.get(str(known_as(code, which, list(known)))) if known else None
         spelt = token and variant(_code_in(token) or "")
         if spelt and variant(code) not in (None, spelt):
             raise UnknownLanguage(
@@ -362,17 +394,26 @@ class HuggingFaceText:
         return self.codes[str(known_as(code, which, list(self.codes)))]
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
-        """Ids as the tokenizer makes them; where config.json has an instruction to translate (T5), it comes first."""
+        """Ids as the tokenizer makes them; a tag of the target (MADLAD-400) or an instruction to translate (T5) comes first."""
         check_texts(texts)
-        token = self._token(source, "source")
+        token, tag = self._token(source, "source"), ""
         languages = (source, target) if source and target else None
         if self.instructions:
             languages = check_direction(self.directions, source, target, ordered=False)
             texts = [self.instructions[languages] + text for text in texts]
+        if self.tags:
+            languages, tag, texts = _tag_of(self.tags, texts, source, target, self)
+            texts = [f"{tag} {text}" for text in texts]
         with _SOURCE_LANGUAGE:
             if token is not None:
                 self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
             rows = self.tokenizer(list(texts))["input_ids"]
+        for language in (token, tag):
+            if language and rows and _id(self.tokenizer, language) not in rows[0]:
+                raise CheckpointError(
+                    f"The tokenizer does not put the language into a source: got ids without {language} from "
+                    f"{type(self.tokenizer).__name__}. Save tokenizer and model again with a current transformers."
+                )
         return padded(rows, self.tokenizer.pad_token_id or 0, languages)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -397,10 +438,14 @@ class HuggingFaceText:
         return () if token is None else (self.ids_of_languages[token],)
 
 
-def _check_vocabulary_file(folder: Path) -> None:
+def _settings(folder: Path) -> dict[str, Any]:
+    """What ``tokenizer_config.json`` says; nothing where there is none."""
+    file = folder / "tokenizer_config.json"
+    return read_json(file, error=CheckpointError) if file.is_file() else {}
+
+
+def _check_vocabulary_file(folder: Path, settings: Mapping[str, Any]) -> None:
     """Without one, transformers makes an empty tokenizer instead of failing."""
-    settings_file = folder / "tokenizer_config.json"
-    settings = read_json(settings_file, error=CheckpointError) if settings_file.is_file() else {}
     bytes_only = str(settings.get("tokenizer_class")).startswith("ByT5")
     names = ("tokenizer.json", "vocab.json", "vocab.txt")
     if not bytes_only and not any(p.name in names or p.suffix in (".model", ".spm") for p in folder.iterdir()):
@@ -422,6 +467,12 @@ def _language_tokens(tokenizer: Any) -> dict[str, str]:
     tokens = {code: token for token in dict.fromkeys(map(str, names)) if (code := _code_in(token))}
     short = Counter(short_code(code) for code in tokens)
     return {short_code(code) if short[short_code(code)] == 1 else code: token for code, token in tokens.items()}
+
+
+def _target_tags(tokenizer: Any) -> dict[str, str]:
+    """Tags for target languages in a vocabulary, by language: ``<2de>``, ``<2zh_Latn>``."""
+    tags = {token[2:-1]: token for token in tokenizer.get_vocab() if re.fullmatch(r"<2[a-z]{2,3}([_-]\w+)*>", token)}
+    return dict(sorted(tags.items())) if len(tags) > 1 else {}
 
 
 def _instructions(config: Mapping[str, Any]) -> dict[Direction, str]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fastdecode_lib import load
+from fastdecode_lib import load, translate
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.checkpoints.t5 import T5
@@ -208,6 +208,29 @@ def test_tensor_of_the_wrong_type(broken_marian: Path, dtype: torch.dtype, said:
 def test_values_that_are_not_finite(broken_marian: Path, name: str, value: float) -> None:
     change_tensors(broken_marian, lambda tensors: tensors[name].view(-1)[-1:].fill_(value))
     refused(broken_marian, name, "not finite", "use an earlier one")
+
+
+def test_weights_stored_in_half_precision(broken_marian: Path) -> None:
+    """They are computed in float32 unless asked otherwise; where float16 overflows, it says so."""
+    stored = load_file(broken_marian / "model.safetensors")
+    large = {name: tensor * (3e4 if ".fc" in name else 1) for name, tensor in stored.items()}
+    half = {name: tensor.clamp(-6e4, 6e4).half() for name, tensor in large.items()}
+
+    def tokens(decoder: str = "greedy", **options: str) -> tuple[int, ...]:
+        model = load(str(broken_marian), device="cpu", **options)
+        return translate(model, "The bus is late.", source="en", target="de", decoder=decoder).tokens
+
+    found = set()
+    for tensors in (half, {name: tensor.float() for name, tensor in half.items()}):
+        save_file(tensors, broken_marian / "model.safetensors")
+        found |= {tokens(), tokens(engine="torch"), tokens(dtype="float64")}
+    assert len(found) == 1 and len(set(*found)) > 1
+    save_file(half, broken_marian / "model.safetensors")
+    for decoder in ("greedy", "gauss_seidel:block=3", "beam:size=4"):
+        with pytest.raises(ValueError, match=r"no numbers: got NaN at \d of \d pos.* Load it with dtype='float32'"):
+            tokens(decoder, dtype="float16")
+    change_tensors(broken_marian, lambda tensors: tensors["model.shared.weight"][5].mul_(1e9))
+    refused(broken_marian, "model.shared.weight", "not finite", "use an earlier one")
 
 
 def test_cut_short_weights(broken_marian: Path) -> None:

@@ -85,6 +85,29 @@ def test_beams_as_the_settings_ask(broken_marian: Path, penalty: float | None, s
     )
 
 
+@pytest.mark.parametrize("least", [None, 9])
+def test_beams_over_the_tokens_that_may_be_chosen(broken_marian: Path, least: int | None) -> None:
+    """``renormalize_logits``, as Marian's settings on the hub have it."""
+    asked = {"renormalize_logits": True, "min_length": least, "forced_eos_token_id": None}
+    padding = json.loads((broken_marian / "config.json").read_text())["pad_token_id"]
+    tensors = load_file(broken_marian / "model.safetensors")
+    tensors["final_logits_bias"] = torch.zeros(1, padding + 1)
+    tensors["final_logits_bias"][0, padding] = 3.0  # banned, and often probable
+    save_file(tensors, broken_marian / "model.safetensors", metadata={"format": "pt"})
+    fakes.change_json(broken_marian / "generation_config.json", **asked)
+    module = AutoModelForSeq2SeqLM.from_pretrained(broken_marian, dtype=torch.float64)
+    tokenizer, model = AutoTokenizer.from_pretrained(broken_marian), load(str(broken_marian), dtype="float64")
+    for text in (text for text in fakes.own_sentences()["en"][:12] if len(text) < 50):
+        inputs = tokenizer([f">>deu<< {text}"], return_tensors="pt")
+        found = module.generate(**inputs, num_beams=4, return_dict_in_generate=True, output_scores=True)
+        trace = translate(model, text, source="en", target="de", decoder="beam:size=4").trace
+        expected = found.sequences[0].tolist()[1:]
+        assert list(trace.hypotheses[0].tokens) == expected
+        assert trace.hypotheses[0].score == pytest.approx(float(found.sequences_scores[0]), abs=1e-6)
+        plain = translate(model, text, source="en", target="de", decoder="beam:size=4,renormalised=false")
+        assert abs(plain.trace.hypotheses[0].score - trace.hypotheses[0].score) > 1e-3
+
+
 def test_beams_that_never_stop_early_are_refused(broken_marian: Path) -> None:
     fakes.change_json(broken_marian / "generation_config.json", early_stopping="never")
     model = load(str(broken_marian), device="cpu")
@@ -159,7 +182,7 @@ def test_an_output_matrix_that_is_missing_is_not_replaced(
     vocabulary = len(fakes.t5_tokenizer(own_pieces))
     folder = saved(module_of(kind, vocabulary), tmp_path / kind, own_pieces)
     fakes.change_json(folder / "config.json", tie_word_embeddings=False)
-    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
     head = torch.randn(vocabulary, 16, dtype=torch.float64)
     save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
     (output,) = load(str(folder), device="cpu", dtype="float64").network.outputs

@@ -28,6 +28,7 @@ from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Source
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.models.positions import relative_rows
+from fastdecode_lib.text.languages import UnknownLanguage
 from fastdecode_lib.translation import Session
 
 GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -38,6 +39,8 @@ LAYOUTS: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, ...]]] = {
     "madlad": (Config, T5ForConditionalGeneration, GATED, ("shared.weight", "encoder.embed_tokens.weight")),
 }
 """Classes, settings, and tensors that the hub's files lack where the decoder's embeddings stand for them."""
+TAGS = ("<2de>", "<2en>", "<2fr>", "<2zh>", "<2zh_Latn>", "<2translate>")
+"""Of MADLAD-400, whose sources begin with the target's; the last is none."""
 MORE_ROWS = 5
 LIMIT = 14
 DECODERS = (
@@ -48,7 +51,7 @@ DECODERS = (
 def folder_of(layout: str, folder: Path, own_pieces: Path, seed: int = 0) -> Path:
     """A tiny random model as the hub has it, with more rows than the tokenizer has tokens."""
     configuration, model, settings, lacking = LAYOUTS[layout]
-    tokenizer = fakes.t5_tokenizer(own_pieces)
+    tokenizer = fakes.t5_tokenizer(own_pieces, TAGS if layout == "madlad" else ())
     torch.manual_seed(seed)
     config = configuration(
         vocab_size=len(tokenizer) + MORE_ROWS, d_model=16, d_kv=5, d_ff=24, num_layers=3, num_decoder_layers=2, num_heads=2,
@@ -133,7 +136,8 @@ def test_tokens_from_a_folder(layout: str, folders: dict[str, Path]) -> None:
     skip_what_the_oldest_reads_wrong(layout)
     texts = [*fakes.own_sentences()["en"][:4], " ".join(fakes.own_sentences()["en"][:4])]
     module, tokenizer = theirs(folders[layout]), AutoTokenizer.from_pretrained(folders[layout])
-    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    tag = "<2de> " if layout == "madlad" else ""
+    inputs = tokenizer([tag + text for text in texts], return_tensors="pt", padding=True)
     assert len({len(tokenizer(text)["input_ids"]) for text in texts}) > 3
     for beams, names in ((1, ("greedy", *DECODERS)), (3, ("beam:size=3,length_penalty=1.0",))):
         with torch.inference_mode():
@@ -146,9 +150,35 @@ def test_tokens_from_a_folder(layout: str, folders: dict[str, Path]) -> None:
                 session = Session.of(model, "en", "de", name)
                 assert [h.tokens for h in session.decode(texts)] == expected, (engine, name)
     assert (
-        translate(model, texts[0], decoder="greedy").tokens
+        translate(model, tag + texts[0], decoder="greedy").tokens
         == Session.of(model, "en", "de", "greedy").decode(texts)[0].tokens
     )
+
+
+def test_the_target_of_madlad_stands_in_front(folders: dict[str, Path]) -> None:
+    """Named, or typed as the tag itself; its ids are those of transformers for the text with the tag."""
+    model, tokenizer = load(str(folders["madlad"]), device="cpu"), AutoTokenizer.from_pretrained(folders["madlad"])
+    text = "The children are playing."
+    assert [target for _, target in model.directions] == ["de", "en", "fr", "zh", "zh_Latn"]
+    for target, tag in (("de", "<2de>"), ("German", "<2de>"), ("zh", "<2zh>"), ("zh_Latn", "<2zh_Latn>")):
+        expected = tokenizer(f"{tag} {text}")["input_ids"]
+        assert expected.count(tokenizer.convert_tokens_to_ids(tag)) == 1
+        for source in (None, "en"):
+            assert model.encode([text], source, model.direction(source, target)[1]).ids[0].tolist() == expected
+        for typed in (f"{tag} {text}", f" {tag}{text}"):
+            assert model.encode([typed], None, None).ids[0].tolist() == expected
+    typed, named = (translate(model, f"<2fr> {text}", source="en"), translate(model, text, source="en", target="fr"))
+    assert typed.tokens == named.tokens
+    for texts, target, message in (
+        ([text], None, r"several target languages: got none\. Pass one of de, en, fr, zh, zh_Latn"),
+        ([f"<2fr> {text}"], "de", r"tag of another language: got <2fr>, the target is de\. Leave out"),
+        ([f"<2fr> {text}", text], "de", r"tag of another language: got <2fr>"),
+        ([text], "it", r"Unknown target language: got 'it'"),
+    ):
+        with pytest.raises(UnknownLanguage, match=message):
+            model.encode(texts, "en", target)
+    with pytest.raises(UnknownLanguage, match="several target languages: got none"):
+        translate(model, text, source="en")
 
 
 @pytest.mark.parametrize(("precision", "projection"), [("float32", "quantised"), *((p, "exact") for p in PRECISIONS)])

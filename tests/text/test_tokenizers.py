@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fastdecode_lib.checkpoints.hub import bundled, find_checkpoint
+from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.text.languages import UnknownLanguage
 from fastdecode_lib.text.tokenizers import (
     HuggingFaceText,
@@ -186,10 +187,11 @@ def test_separate_target_vocabulary(broken_marian: Path) -> None:
 def test_multilingual_tokenizers_do_what_transformers_does(
     multilingual: Callable[[str], Path], kind: str, spelled: dict[str, str]
 ) -> None:
-    from transformers import AutoTokenizer
+    import transformers
 
     checkpoint = find_checkpoint(multilingual(kind))
-    ours, theirs = HuggingFaceText(checkpoint), AutoTokenizer.from_pretrained(checkpoint.folder)
+    named = {"mbart50": "MBart50Tokenizer", "m2m": "M2M100Tokenizer", "nllb": "NllbTokenizer"}[kind]
+    ours, theirs = HuggingFaceText(checkpoint), getattr(transformers, named).from_pretrained(checkpoint.folder)
     for source, target in (("en", "de"), ("de", "fr"), ("fr", "en")):
         assert (source, target) in ours.directions
         inputs = theirs._build_translation_inputs(
@@ -208,6 +210,19 @@ def test_multilingual_tokenizers_do_what_transformers_does(
         ours.encode(["a"], "e", "de")
     with pytest.raises(UnknownLanguage, match="needs a target language: got none. Pass one of"):
         ours.forced_language(None)
+
+
+@pytest.mark.parametrize("kind", ["mbart50", "nllb"])
+def test_a_tokenizer_that_ignores_the_source_language_is_refused(
+    multilingual: Callable[[str], Path], kind: str
+) -> None:
+    """As the general class of transformers does, which some versions take for these."""
+    import transformers
+
+    ours = HuggingFaceText(find_checkpoint(multilingual(kind)))
+    ours.tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(multilingual(kind) / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="does not put the language .*without fr[a_].* from .*Save tokenizer"):
+        ours.encode(["a"], "fr", "de")
 
 
 def test_a_language_of_two_scripts_keeps_its_whole_code(multilingual: Callable[[str], Path]) -> None:

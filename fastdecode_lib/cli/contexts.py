@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastdecode_lib.cli.common import UsageError, load, print_table, read_lines
 
 
@@ -207,7 +205,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import loading
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
-    from fastdecode_lib.contexts.fitting import Precision, fit_screens, groups, screens_beside
+    from fastdecode_lib.contexts.fitting import MEASURABLE, Precision, described, fit_screens, groups, screens_beside
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
     from fastdecode_lib.projections.learning_to_screen import Learning
@@ -245,9 +243,9 @@ def _fit(options: argparse.Namespace) -> int:
     save_screens(kept | screens, folder)
     members = groups(contexts.directions, options.per)
     for name, screen in screens.items():
-        print(f"{name}: {_described(screen)}")
+        print(f"{name}: {described(screen)}")
         if held_out is not None and len(own := held_out.where(direction=members[name])):
-            print(f"  {_measured(Precision.of(screen, own), screen)}")
+            print(f"  {Precision.of(screen, own).told(screen)}")
     if options.hold_out and held_out is None:
         print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")
     if kept:
@@ -283,36 +281,6 @@ def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
             f"--projection {options.method}:file=DIR."
         )
     return check_replaceable(screens_path(checkpoint.folder, options.method), "screens.json")
-
-
-def _described(screen: Any) -> str:
-    """Summary of the fitted screens, with warnings."""
-    sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
-    scored, budget = screen.about["scored"], screen.about.get("budget")
-    said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
-    if empty := int((sizes == 0).sum()):
-        said += f"; {empty} cluster(s) got no token and score the whole vocabulary"
-    elif budget is not None and scored < 0.9 * budget:
-        said += f"; there is nothing more to fill the budget of {budget:g} with"
-    return said
-
-
-MEASURABLE = 5_000
-"""Fewest contexts of which some are held out."""
-ENOUGH = 0.98
-"""Share of best tokens in the sets below which outputs change too often to be of use."""
-
-
-def _measured(found: Any, screen: Any) -> str:
-    """Precision on contexts that were held out, with a warning where it is low."""
-    said = (
-        f"on {found.contexts:,} held-out contexts: the best token is in the set of {found.p_at_1:.2%}, of the five best "
-        f"{found.p_at_5:.2%}; {found.scored:,.0f} tokens scored"
-    )
-    if found.p_at_1 >= ENOUGH:
-        return said
-    helps = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
-    return f"{said}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {helps}."
 
 
 def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,6 +13,10 @@ from fastdecode_lib.projections.learning_to_screen import fit_screened
 from fastdecode_lib.projections.screens import Method, Screen, load_screens
 
 Per = Literal["direction", "target", "all"]
+MEASURABLE = 5_000
+"""Fewest contexts of which some are worth holding out."""
+ENOUGH = 0.98
+"""Share of best tokens in the sets below which many outputs change."""
 
 
 def fit_screens(
@@ -55,6 +59,18 @@ def fit_screens(
     return {name: fits[method](part, **knobs) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
 
 
+def described(screen: Screen) -> str:
+    """Size of a fitted screen in a sentence, with warnings."""
+    sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
+    scored, budget = screen.about["scored"], screen.about.get("budget")
+    said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
+    if empty := int((sizes == 0).sum()):
+        said += f"; {empty} cluster(s) got no token and score the whole vocabulary"
+    elif budget is not None and scored < 0.9 * budget:
+        said += f"; there is nothing more to fill the budget of {budget:g} with"
+    return said
+
+
 @dataclass(frozen=True)
 class Precision:
     """How often a screen's sets hold the best tokens of contexts that it was not fitted on.
@@ -86,7 +102,21 @@ class Precision:
             inside = np.isin(cluster[:, None] * sets.vocabulary + block.labels[:, :top], keys)
             found += (inside | (sizes[cluster] == 0)[:, None]).sum(0)
             scored += float(sets.sizes[cluster].sum())
-        return cls(len(contexts), *(float(found[:n].mean() / len(contexts)) for n in (1, top)), scored / len(contexts))
+        first, five = (float(found[:n].mean() / len(contexts)) for n in (1, top))
+        return cls(len(contexts), first, five, scored / len(contexts))
+
+    def told(self, screen: Screen) -> str:
+        """The precision in a sentence, with what would help where it is low."""
+        said = (
+            f"on {self.contexts:,} held-out contexts: the best token is in the set of {self.p_at_1:.2%}, of the five best "
+            f"{self.p_at_5:.2%}; {self.scored:,.0f} tokens scored"
+        )
+        if self.p_at_1 >= ENOUGH:
+            return said
+        helps = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
+        return (
+            f"{said}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {helps}."
+        )
 
 
 def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:

@@ -478,7 +478,7 @@ def test_fit_measures_on_what_it_holds_out(
     told = ["fit", "clustered", "--contexts", str(contexts.folder), "--out", str(tmp_path), "--clusters", "8"]
     assert cli.main(told) == 0
     assert "fewer than 5,000 contexts: none were held out" in capsys.readouterr().out
-    monkeypatch.setattr("fastdecode_lib.cli.contexts.MEASURABLE", 10)
+    monkeypatch.setattr("fastdecode_lib.contexts.fitting.MEASURABLE", 10)
     assert cli.main([*told, "--hold-out", "0.3"]) == 0
     said = capsys.readouterr().out
     name, screen = next(iter(load_screens(tmp_path).items()))

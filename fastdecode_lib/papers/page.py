@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.headlines import HEADLINES, measured
@@ -110,8 +111,8 @@ def landing() -> str:
 
 Speedup over our own greedy decoding with the exact projection, against the share of outputs that stay the same, token for token:
 one thread, one sentence at a time, 95% intervals. Points come from several runs on small models, each over its own baseline in the
-same run; the pages say which. A point at the top loses nothing. What names `tatoeba-small` was measured on the weights that were
-bundled under this name before, now `weights/tatoeba-small-adamw`; [the bundled models](models.md) has the scores of both.
+same run; the pages say which. A point at the top loses nothing. A table without a date was made before 2026-11-26, when the
+engine's attention became faster; a table of other weights than those bundled now names them.
 
 {headlines("")}
 
@@ -188,8 +189,20 @@ def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[s
     timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
     noise = f" {is_noisy(timed).sum()} of {len(timed)} rows are noisy." if is_noisy(timed).any() else ""
     raw = result_name(experiment.name, "laptop")
-    blocks.append(f"[Raw]({RAW}/{raw}): `{about['command']}`, {processors(about)}.{noise}")
+    day = f", {about['date']}" if "date" in about else ""
+    blocks.append(f"[Raw]({RAW}/{raw}): `{about['command']}`, {processors(about)}{day}.{noise}{_weights(raw)}")
     return blocks
+
+
+def _weights(result: str) -> str:
+    """A sentence on weights that a result was made with and that are not those bundled under the same name now."""
+    named = {
+        record.name: "in `weights/`" if record.where == HERE else "not kept"
+        for record in read_manifest()
+        if result.removesuffix(".json") in record.results and record.where != BUNDLED
+    }
+    told = ", ".join(f"`{name}` ({where})" for name, where in named.items())
+    return f" Of other weights than the bundled ones: {told}." if told else ""
 
 
 def _differences(paper: Paper, missing: list[str]) -> list[str]:

@@ -337,7 +337,6 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     marian = load(str(marian_folder), device="cpu", engine="compiled")
     kept = f"file={screens / 'clustered'}"
     for spec, message in (
-        ("screened", "There are no screens for screened in .*projections/screened. Fit them"),
         (f"clustered:{kept},sharde=true", "Unknown option of clustered: got 'sharde'. Did you mean 'shared'"),
         (f"clustered:{kept},shared=yes", "clustered: shared must be true or false, got 'yes'"),
         (f"clustered:{kept},precision=int4", "clustered: precision: got 'int4'. Did you mean 'int"),
@@ -350,6 +349,8 @@ def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, maria
     ):
         with pytest.raises(ValueError, match=message):
             session(spec)
+    with pytest.raises(ValueError, match=r"There are no screens for screened in .*projections/screened. Fit them"):
+        session("screened", marian)
     with pytest.raises(ValueError, match="are of other directions: got en-es, there are en-de, de-en, en-fr"):
         session(f"clustered:{kept}", pair=("en", "es"))
     with pytest.raises(ValueError, match="fitted on contexts of another model: its fingerprint is"):

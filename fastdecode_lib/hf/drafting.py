@@ -13,6 +13,7 @@ from fastdecode_lib import loading, registry
 from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.core import Source
 from fastdecode_lib.decoding.auto import Auto
+from fastdecode_lib.decoding.autoregressive import Greedy
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import directions_with_tables, measured_choice, places_in_cache, resolve
 from fastdecode_lib.hf.rows import Row
@@ -102,11 +103,12 @@ class Drafting:
         return self.found[key]
 
     def _usual(self) -> Any:
-        loaded, batch = self.loaded, self.rows
+        loaded, batch, greedy = self.loaded, self.rows, GREEDY if self.network.engine == "compiled" else None
         if loaded is not None and (choice := measured_choice(loaded.checkpoint.fingerprint, self.direction, batch)):
             try:
                 registry.check_lossless(*choice)
-                return self.resolved(registry.decoder(choice[0]))
+                chosen = registry.decoder(choice[0])
+                return greedy if isinstance(chosen, Greedy) else self.resolved(chosen)
             except ValueError as error:
                 warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
         if loaded is not None and self.direction in self._frames(loaded):
@@ -116,7 +118,7 @@ class Drafting:
             "greedily. Run fastdecode speedup, or give a width.",
             stacklevel=7,
         )
-        return GREEDY if self.network.engine == "compiled" else None
+        return greedy
 
     def resolved(self, chosen: Any) -> Any:
         """A decoder with its drafts loaded."""

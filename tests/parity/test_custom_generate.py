@@ -563,6 +563,10 @@ def test_what_was_measured_is_found(bundled: Any) -> None:
     write_table(file, [], {"lossless": {"float32": ["window:width=2,draft=ngram", "quantised"]}})
     assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
     assert chosen[-1].width == 2 and chosen[-1].drafts.written == "ngram"
+    write_table(file, [], {"lossless": {"float32": ["greedy", "exact"]}})
+    private.notes(module)["found"].clear()
+    assert torch.equal(module.generate(**inputs, custom_generate=hf.window()), expected)
+    assert chosen[-1] == drafting.GREEDY
 
 
 def test_without_a_network_of_ours_nothing_is_slower() -> None:

@@ -65,12 +65,19 @@ def _cube(method: str, stem: str, command: str = "", readme: bool = False, when:
 
 
 def _drafted(
-    method: str, shape: str, draft: str, command: str, projection: str = "exact", width: int = 3, **shown: Any
+    method: str,
+    shape: str,
+    draft: str,
+    command: str,
+    projection: str,
+    width: int = 3,
+    stem: str = "parallel_decoding",
+    **shown: Any,
 ) -> Headline:
     """A window, joined sentences, in float32."""
     where = {"shape": shape, "precision": "float32", "projection": projection, "set": "joined", "draft": draft}
     where |= {"width": width}  # type: ignore[dict-item]
-    return Headline("parallel_decoding", method, "combinations.draft_time", where, command, **shown)
+    return Headline(stem, method, "combinations.draft_time", where, command, **shown)
 
 
 HEADLINES = (
@@ -101,7 +108,7 @@ HEADLINES = (
         when="the model is yet to be trained",
     ),
     _drafted(
-        "draft table and quantised",
+        "window and quantised",
         "tatoeba-small",
         "ngram+lexicon",
         '`decoder="window:width=3", projection="quantised"`',
@@ -117,12 +124,15 @@ HEADLINES = (
         readme=True,
         when="some outputs may change; nothing is to be fitted",
     ),
-    _greedy(
+    _drafted(
         "quantised",
-        "quantised",
-        "learning_to_screen",
+        "tatoeba-small",
+        "greedy",
         '`projection="quantised"`',
-        when="no output may change, and none is worth drafting",
+        "quantised",
+        width=1,
+        stem="learning_to_screen",
+        when="no output may change, and drafts seldom hold",
     ),
     _greedy("candidate lists", "lexical", "sharp_models", '`projection="lexical"`'),
     _cube(
@@ -134,7 +144,7 @@ HEADLINES = (
         when="speed above all",
     ),
     _drafted(
-        "draft table and quantised, large model",
+        "the same, large model",
         GROWN,
         "ngram+lexicon",
         '`decoder="window:width=3", projection="quantised"`',

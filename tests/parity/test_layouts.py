@@ -204,7 +204,7 @@ def nllb(folder: Path, own_pieces: Pieces) -> Layout:
 
 
 def old_nllb(folder: Path, own_pieces: Pieces) -> Layout:
-    """As transformers 4 saved it: languages among the additional special tokens, a fast class, one language more."""
+    """As transformers 4 saved it: languages among the additional special tokens, a fast class."""
     layout = nllb(folder, own_pieces)
     settings = folder / "tokenizer_config.json"
     languages = json.loads(settings.read_text())["extra_special_tokens"]

@@ -330,7 +330,9 @@ class Session:
         hypotheses: tuple[Hypothesis, ...] = ()
         passes = self.passes(source, observe=observe) if source is not None else None
         places = (
-            [] if source is None or not isinstance(self.decoder, Window) else source_places(self.decoder.drafts, source)
+            source_places(self.decoder.drafts, source)
+            if observe and source is not None and isinstance(self.decoder, Window)
+            else []
         )
         while passes is not None and not hypotheses:
             try:

@@ -255,7 +255,9 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _check_knobs(options: argparse.Namespace) -> None:
-    """Refuse options that belong to another method."""
+    """Refuse options that belong to another method, and a share that is none."""
+    if not 0 <= options.hold_out < 1:
+        raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
     owners = {
         "clustered": ("clusters", ("least_count",)),
         "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),

@@ -99,7 +99,7 @@ def normalise(x, rows, width, weight, bias, epsilon, out):  # type: ignore[no-un
 
 
 FAINT = np.float32(-60.0)
-"""Scores so far below the best have a share of 0: e^-60 is lost in any sum, and products with subnormal shares are slow."""
+"""Scores so far below the best have a share of 0, where it would be below 1e-26: products with subnormal numbers are slow."""
 
 
 @njit(nogil=True, error_model="numpy")

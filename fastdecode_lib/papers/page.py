@@ -68,11 +68,11 @@ def headlines(link: str, *, readme: bool = False) -> str:
     by_stem = {paper.stem: paper for paper in papers()}
     frame = measured(tuple(h for h in HEADLINES if h.command and (h.readme or not readme)))
     names = []
-    for stem in frame["stem"]:
+    for stem, place in zip(frame["stem"], frame["page"], strict=True):
         paper = by_stem[stem]
         notebook = f"{link.removesuffix('docs/results/')}notebooks/{paper.notebook}.ipynb" if readme else ""
-        more = f" ([notebook]({notebook}), [results]({link}{stem}.md))" if readme else ""
-        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{stem}.md'})"
+        more = f" ([notebook]({notebook}), [results]({link}{place}.md))" if readme else ""
+        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{place}.md'})"
         names.append(name + more)
     unchanged = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(frame)]
     rows = frame.assign(paper=names, kept=unchanged)
@@ -92,7 +92,9 @@ def choices() -> str:
     rows = measured(chosen).assign(when=[headline.when for headline in chosen])
     rows = rows.sort_values(["unchanged", "speedup"], ascending=False, ignore_index=True)
     kept = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(rows)]
-    names = [f"[{by_stem[stem].name}](results/{stem}.md)" for stem in rows["stem"]]
+    names = [
+        f"[{by_stem[stem].name}](results/{place}.md)" for stem, place in zip(rows["stem"], rows["page"], strict=True)
+    ]
     shown = columns(Column("when", "if"), Column("command", "use"))
     ends = Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"), Column("paper", "measured in")
     return markdown(rows.assign(paper=names, kept=kept), *shown, *ends)

@@ -9,7 +9,7 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Model, Projection, Source
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
-from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
+from fastdecode_lib.projections.queries import check_found, check_width, checked_query, checked_wanted
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
@@ -75,6 +75,7 @@ class CompiledExact:
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
         best_tokens(hidden, self.matrix.record, vocabulary, refused, *self._room(rows), ids, scores, log_normaliser)
+        check_found(ids, hidden)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:

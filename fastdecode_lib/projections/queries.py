@@ -118,6 +118,21 @@ def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int,
     return refused
 
 
+def check_found(ids: np.ndarray, hidden: np.ndarray) -> None:
+    """Refuse hidden vectors (N, D) that are no numbers, where nothing (-1) was found among ids (N, k).
+
+    Raises
+    ------
+    ValueError
+        If there is one.
+    """
+    if len(ids) and ids[:, 0].min() < 0 and (none := ~np.isfinite(hidden).all(1)).any():
+        raise ValueError(
+            f"The scores are no numbers: got hidden vectors with NaN or infinity at {none.sum()} of {len(none)} positions. The "
+            "model's numbers grow too large for float32: load another checkpoint."
+        )
+
+
 def checked_wanted(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
     """Ids (N, M) whose log-probabilities are asked for, as kernels read them.
 

@@ -5,6 +5,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import fakes
@@ -216,9 +217,10 @@ def test_weights_stored_in_half_precision(broken_marian: Path) -> None:
     large = {name: tensor * (3e4 if ".fc" in name else 1) for name, tensor in stored.items()}
     half = {name: tensor.clamp(-6e4, 6e4).half() for name, tensor in large.items()}
 
-    def tokens(decoder: str = "greedy", **options: str) -> tuple[int, ...]:
+    def tokens(decoder: str = "greedy", projection: str = "exact", **options: str) -> tuple[int, ...]:
         model = load(str(broken_marian), device="cpu", **options)
-        return translate(model, "The bus is late.", source="en", target="de", decoder=decoder).tokens
+        chosen = {"decoder": decoder, "projection": projection}
+        return translate(model, "The bus is late.", source="en", target="de", observe=False, **chosen).tokens
 
     found = set()
     for tensors in (half, {name: tensor.float() for name, tensor in half.items()}):
@@ -229,6 +231,14 @@ def test_weights_stored_in_half_precision(broken_marian: Path) -> None:
     for decoder in ("greedy", "gauss_seidel:block=3", "beam:size=4"):
         with pytest.raises(ValueError, match=r"no numbers: got NaN at \d of \d pos.* Load it with dtype='float32'"):
             tokens(decoder, dtype="float16")
+    huge = {name: tensor * (1e25 if ".fc" in name else 1) for name, tensor in stored.items()}
+    save_file(huge, broken_marian / "model.safetensors")
+    for projection, decoder in product(("exact", "quantised"), ("greedy", "window:width=3", "beam:size=4")):
+        with pytest.raises(
+            ValueError, match=r"no numbers: got hidden vectors with NaN or infinity at \d of \d positions"
+        ):
+            tokens(decoder, projection)
+    save_file(half, broken_marian / "model.safetensors")
     change_tensors(broken_marian, lambda tensors: tensors["model.shared.weight"][5].mul_(1e9))
     refused(broken_marian, "model.shared.weight", "not finite", "use an earlier one")
 

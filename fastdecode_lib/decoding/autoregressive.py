@@ -17,6 +17,7 @@ from fastdecode_lib.core import (
     Model,
     Passes,
     Projection,
+    Scorer,
     Source,
     Status,
     Stop,
@@ -213,7 +214,7 @@ class Beam:
             banned = constraints.forbidden(slots)
             candidates = scorer.top_k(hidden, keep, banned, normalise=True)
             if completed.renormalised and banned is not None:
-                candidates = _over_the_allowed(candidates, scorer.log_probs(hidden, _for_every(hidden, banned)))
+                candidates = _over_the_allowed(candidates, scorer, hidden, banned, model.outputs[0].vocabulary)
             forced = int(constraints.forced(slots[:1])[0])
             going: list[tuple[int, Lane]] = []
             # Rows of the next state: lane by lane of each sentence, numbered as in this one.
@@ -237,16 +238,24 @@ class Beam:
         return [search.best() for search in searches], call
 
 
-def _for_every(hidden: Any, banned: np.ndarray) -> np.ndarray:
-    """Banned ids (M,), each once, for every row of hidden vectors (N, D)."""
-    return np.tile(np.unique(banned), (len(hidden), 1))
+LITTLE = 1e-3
+"""Share of the allowed tokens below which it is summed up, not what is left of 1: little would be left but rounding."""
 
 
-def _over_the_allowed(candidates: Candidates, banned: np.ndarray) -> Candidates:
-    """Candidates with the normaliser of the tokens that may be chosen, from the log-probabilities (N, M) of all others."""
+def _over_the_allowed(
+    candidates: Candidates, scorer: Scorer, hidden: Any, banned: np.ndarray, vocabulary: int
+) -> Candidates:
+    """Candidates of hidden (N, D) with the normaliser of the tokens that may be chosen: all but those `banned` (M,)."""
     assert candidates.log_normaliser is not None
-    found = np.exp(candidates.scores - candidates.log_normaliser[:, None]).sum(1, where=candidates.ids >= 0)
-    left = np.maximum(1 - np.exp(banned).sum(1), found)  # where next to nothing is left, the difference is rounding
+
+    def share(rows: Any, ids: np.ndarray) -> np.ndarray:
+        every: np.ndarray = np.tile(ids, (len(rows), 1))
+        found: np.ndarray = np.exp(scorer.log_probs(rows, every), dtype=np.float64).sum(1)
+        return found
+
+    left = 1 - share(hidden, np.unique(banned))
+    if (little := left < LITTLE).any():
+        left[little] = share(hidden[little], np.setdiff1d(np.arange(vocabulary), banned))
     with np.errstate(divide="ignore"):
         normaliser = candidates.log_normaliser + np.log(left)
     return Candidates(candidates.ids, candidates.scores, candidates.num_active, normaliser)

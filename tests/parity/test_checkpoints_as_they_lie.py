@@ -85,14 +85,14 @@ def test_beams_as_the_settings_ask(broken_marian: Path, penalty: float | None, s
     )
 
 
-@pytest.mark.parametrize("least", [None, 9])
-def test_beams_over_the_tokens_that_may_be_chosen(broken_marian: Path, least: int | None) -> None:
+@pytest.mark.parametrize(("least", "bias"), [(None, 3.0), (9, 3.0), (None, 30.0)])
+def test_beams_over_the_tokens_that_may_be_chosen(broken_marian: Path, least: int | None, bias: float) -> None:
     """``renormalize_logits``, as Marian's settings on the hub have it."""
     asked = {"renormalize_logits": True, "min_length": least, "forced_eos_token_id": None}
     padding = json.loads((broken_marian / "config.json").read_text())["pad_token_id"]
     tensors = load_file(broken_marian / "model.safetensors")
     tensors["final_logits_bias"] = torch.zeros(1, padding + 1)
-    tensors["final_logits_bias"][0, padding] = 3.0  # banned, and often probable
+    tensors["final_logits_bias"][0, padding] = bias  # banned, and often probable
     save_file(tensors, broken_marian / "model.safetensors", metadata={"format": "pt"})
     fakes.change_json(broken_marian / "generation_config.json", **asked)
     module = AutoModelForSeq2SeqLM.from_pretrained(broken_marian, dtype=torch.float64)

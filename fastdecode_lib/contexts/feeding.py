@@ -102,9 +102,12 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
                 network.encode(source), prefix, len(fed.prefix) - network.tokens_per_step + tokens.shape[1]
             )
             hidden = network.step(state, tokens)[np.nonzero(tokens >= 0)]
-            scorer = exact.bind(source)
-            labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
-            vectors, best = _host(hidden), np.concatenate(labels).astype(np.int32)
+            scorer, vectors = exact.bind(source), _host(hidden)
+            if np.isfinite(vectors).all():
+                labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
+                best = np.concatenate(labels).astype(np.int32)
+            else:  # the recording refuses these vectors, and says where they are
+                best = np.zeros((len(vectors), top), dtype=np.int32)
             vectors_and_labels += zip(np.split(vectors, ends[:-1]), np.split(best, ends[:-1]), strict=True)
         return vectors_and_labels
 

@@ -32,6 +32,8 @@ SHORTEST, LONGEST = 16, 512
 """Passes between two probes of another width: doubled as long as probes change nothing."""
 SPREAD = 8
 """Passes of a sentence among which probes are spread: drafts for its first slots are not like later ones."""
+MANY = 8
+"""Rows that fill a pass: drafts seldom pay there, and are tried in one of `SHORTEST` passes from the beginning."""
 STEADY = 16
 """Passes for which a choice stands."""
 MEMORY, FADING = 400, 0.99
@@ -174,7 +176,8 @@ class Experience:
 
     def _wants_pairs(self, rows: int, probes: Probes) -> bool:
         """Whether passes of two slots are to be tried first; where no source has drafts, they are never known."""
-        return not self.seconds.known(2 * rows) and probes.pairs < 3 * ENOUGH
+        due = rows < MANY or probes.passes >= SHORTEST * (probes.pairs + 1)
+        return due and not self.seconds.known(2 * rows) and probes.pairs < 3 * ENOUGH
 
     def best(self, rows: int, most: int = WIDTHS[-1]) -> int:
         """The width that pays, by what is known; it stands for some passes."""

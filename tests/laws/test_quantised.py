@@ -94,12 +94,16 @@ def test_probabilities_are_exact_when_asked_for_and_bounded_otherwise(seed: int)
     assert (high - low).max() < 0.5 + 0.05 * np.abs(wanted.log_normaliser).max()
 
 
-def test_what_is_not_finite_goes_the_exact_way() -> None:
+def test_what_is_no_number_is_refused_as_by_the_exact_projection() -> None:
     matrix = Matrix.of(np.random.default_rng(0).normal(size=(50, 6)))
     hidden = np.ones((3, 6), np.float32)
-    hidden[0, 1], hidden[1, 2] = np.nan, np.inf
+    hidden[1, 2] = np.inf
     found, wanted = Quantised(matrix).top_k(hidden, 2), CompiledExact(matrix).top_k(hidden, 2)
-    assert np.array_equal(found.ids, wanted.ids) and np.array_equal(found.scores, wanted.scores, equal_nan=True)
+    assert np.array_equal(found.ids, wanted.ids) and np.array_equal(found.scores, wanted.scores)
+    hidden[0, 1] = np.nan
+    for projection in (Quantised(matrix), CompiledExact(matrix)):
+        with pytest.raises(ValueError, match="The scores are no numbers: got hidden vectors .* at 2 of 3 positions"):
+            projection.top_k(hidden, 2)
 
 
 def test_bad_input() -> None:

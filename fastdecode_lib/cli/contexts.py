@@ -241,10 +241,9 @@ def _fit(options: argparse.Namespace) -> int:
         fitted, held_out = contexts.split(options.hold_out, options.seed)
     screens = fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
     save_screens(kept | screens, folder)
-    members = groups(contexts.directions, options.per)
     for name, screen in screens.items():
         print(f"{name}: {described(screen)}")
-        if held_out is not None and len(own := held_out.where(direction=members[name])):
+        if held_out is not None and len(own := held_out.where(direction=names[name])):
             print(f"  {Precision.of(screen, own).told(screen)}")
     if options.hold_out and held_out is None:
         print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")

@@ -76,8 +76,7 @@ def _drafted(
 ) -> Headline:
     """A window, joined sentences, in float32."""
     where = {"shape": shape, "precision": "float32", "projection": projection, "set": "joined", "draft": draft}
-    where |= {"width": width}  # type: ignore[dict-item]
-    return Headline(stem, method, "combinations.draft_time", where, command, **shown)
+    return Headline(stem, method, "combinations.draft_time", {**where, "width": width}, command, **shown)
 
 
 HEADLINES = (

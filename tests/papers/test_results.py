@@ -1,6 +1,7 @@
 """What is committed under results/ is whole, tells how it was made, and says what the documents say of it."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -621,3 +622,15 @@ def test_a_headline_names_one_row():
     assert any(lost in headline.instead for headline in headlines.HEADLINES)
     steps = committed("sharp_models.steps").set_index("name")
     assert f"{steps.ratio['tatoeba-small, hf float32']:.1f} times as fast" in page.landing()
+
+
+@pytest.mark.parametrize("stem", ["vocabulary_clusters", "parallel_decoding"])
+def test_a_notebook_ends_with_the_numbers_of_its_conclusion(stem):
+    paper = next(paper for paper in papers() if paper.stem == stem)
+    notebook = json.loads(
+        (Path(__file__).parents[2] / "notebooks" / f"{paper.notebook}.ipynb").read_text(encoding="utf-8")
+    )
+    last = "".join(notebook["cells"][-1]["source"]).partition("What came of it")[2]
+    said = f"{paper.conclusion.found} {paper.conclusion.why} {paper.conclusion.differs}"
+    numbers = set(re.findall(r"\d+\.\d+|\d+%", last))
+    assert len(numbers) > 4 and numbers <= set(re.findall(r"\d+\.\d+|\d+%", said))

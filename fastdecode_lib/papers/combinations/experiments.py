@@ -8,19 +8,17 @@ from fastdecode_lib.papers.reading import pivoted
 
 SETUP = """\
 Every decoder with every projection that comes with three of the bundled translation models, in every precision. Drafts are measured
-English to German. One thread, one sentence at a time, all systems of a table
-in turns in one process, medians with 95% intervals over rounds; tokens a pass are greedy decoding's passes for each pass, on test
-sentences. Every output marked the same was compared token for token."""
+English to German. One thread, one sentence at a time, all systems of a table in turns in one process, medians with 95% intervals
+over rounds; tokens a pass are greedy decoding's passes for each pass, on test sentences. Every output marked the same was compared
+token for token."""
 CONCLUSION = Conclusion(
     claims="Each paper makes one part of a step cheaper, so that together they should multiply.",
     found="Without loss a window of three drafted from a table, with `quantised`, is 1.7 times as fast as greedy decoding on the "
-    "bundled model and 2.3 times (2.2 to 2.4) at opus-mt's shape, on joined sentences; on technical text "
-    "1.5 and 1.8, where `quantised` alone has "
-    "1.5 and 2.0. With loss greedy decoding with `clustered` in int8 "
-    "(4.1 times; 61% of the outputs unchanged, 0.2 BLEU less).",
-    differs="In the cube, made before `quantised` took several rows at once, 99% of the 146 combinations of two "
-    "or three changes gain less than the product of their parts' gains, "
-    "77% by more than the interval.",
+    "bundled model and 2.3 times (2.2 to 2.4) at opus-mt's shape, on joined sentences; on technical text 1.5 and 1.8, where "
+    "`quantised` alone has 1.5 and 2.0. With loss the fastest is greedy decoding with `clustered` in int8 (4.1 times; 61% of the "
+    "outputs unchanged, 0.2 BLEU less).",
+    differs="In the cube, made before `quantised` took several rows at once, 99% of the 146 combinations of two or three changes "
+    "gain less than the product of their parts' gains, 77% by more than the interval.",
     why="Savings cancel where they are of the same part: a cheap projection or bytes leave passes whose cost grows "
     "faster with their "
     "width, so that fewer passes save less.",
@@ -28,9 +26,8 @@ CONCLUSION = Conclusion(
     "on your machine and checks every output.",
 )
 DIFFERENCES = (
-    "Learned screens came with the model after the cube was measured; what is fitted first (adaptive "
-    "softmax) or installed (ScaNN) is "
-    "not in it.",
+    "Learned screens came with the model after the cube was measured; what is fitted first (adaptive softmax) or installed "
+    "(ScaNN) is not in it.",
     "Rows of `bidirectional` are of an earlier training of that model; Mask-Predict was not at hand for this run.",
     "Opus-mt's shape is our model grown: every feature twice, layers that add nothing, tokens that never win. It says the same and "
     "costs what the large shape costs.",
@@ -121,9 +118,8 @@ EXPERIMENTS = (
         arrange=drafts_by_shape,
         note="Eight sentences of each kind, over the same model's greedy decoding in the same shape and precision. The width is "
         "the one predicted to be fastest from counted passes and measured costs of passes, without the time "
-        "of drafting and with the exact "
-        "projection, whatever stands in the row. Grown: "
-        "the model with every feature twice, layers that add nothing and tokens that never win, which says the same at the cost "
+        "of drafting and with the exact projection, whatever stands in the row. Grown: the "
+        "model with every feature twice, layers that add nothing and tokens that never win, which says the same at the cost "
         "of opus-mt's shape.",
         chart=Chart(
             "width",

@@ -12,8 +12,7 @@ SETUP = """\
 Speedups are over numpy's product of the matrix with one vector and its partial sort, the paper's baseline; a setting is the fastest
 of those that on dev are not below the paper's precisions, and what is shown is the test split's. Screens were learned on 300,000
 contexts of each model (a million is the default now); settings are chosen and measured on some 10,000 to 20,000 others. One
-thread, methods in turn, 95%
-intervals."""
+thread, methods in turn, 95% intervals."""
 CONCLUSION = Conclusion(
     claims="A learned look at the hidden vector picks a few words worth scoring: 10.6 to 45.3 times as fast as the full product on "
     "language models, 20.4 on translation, with the best word found in 99% and more.",

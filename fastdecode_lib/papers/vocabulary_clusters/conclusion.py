@@ -12,15 +12,13 @@ SETUP = """\
 The bundled multilingual model on one thread, systems in turn, 95% intervals; speedups are over our own exact product in float32
 unless a table says otherwise. A direction's clusters are made on 960,025 to 1,075,230 hidden vectors of the model's own greedy
 decoding of the training split in tables 2 and 3, on 156,870 to 188,499 of the earlier model's in the others. Sentences are the
-test split's, single (set 1) and joined two to four at a time
-(set 2)."""
+test split's, single (set 1) and joined two to four at a time (set 2)."""
 CONCLUSION = Conclusion(
     claims="A hidden vector needs the scores of its cluster's active tokens alone, 6 to 17% of the vocabulary: "
     "decoding is 1.1 to 1.3 "
     "times as fast on a GPU, with 92% of the outputs unchanged.",
     found="One sentence at a time decoding is 1.7 to 1.8 times as fast with 97 to 99% of the outputs unchanged "
-    "and 0.2 BLEU less on "
-    "average; in batches with one set for all 1.3 to 1.4 times, with 96 to 98%.",
+    "and 0.2 BLEU less on average; in batches with one set for all 1.3 to 1.4 times, with 96 to 98%.",
     differs="Our gains are larger, and the paper's own choice, 1,300 clusters with one label, keeps only 68 to 84% of our outputs: "
     "50 clusters with five labels are used instead.",
     why="The projection is half of a step in our two-layer decoder and a small part in the paper's twelve layers; and a union over "

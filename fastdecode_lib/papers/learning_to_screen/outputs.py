@@ -27,12 +27,14 @@ from fastdecode_lib.papers.shared.projection_runs import (
     BASELINE,
     GRIDS,
     Captured,
+    Judge,
     Screens,
     Setting,
     first_of,
+    precise,
     reaching,
-    rival_settings,
 )
+from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
 from fastdecode_lib.papers.shared.rows import gap, median, ratio_of, speedup_of
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -61,13 +63,9 @@ class Amount:
 AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), Scale.PAPER: Amount(20_000, 200, 11)}
 
 
-def _settings(method: str, recorded: Situation, run: Run, *, whole: bool = False) -> list[Setting]:
-    """A method's settings, those that do least work first; `whole` as in `rival_settings`."""
+def _screens(recorded: Situation, run: Run) -> list[Setting]:
+    """Learned screens, those that score the fewest tokens first."""
     grid = GRIDS[run.scale]
-    if method != "screened":
-        return [
-            setting for setting in rival_settings(recorded, grid, run.seed, whole=whole) if setting.method == method
-        ]
     screens, budgets = Screens(recorded), [budget for budget in grid.budgets if budget < recorded.matrix.shape[0]]
     return [learned(screens, budget, grid.options, run.seed) for budget in budgets]
 
@@ -76,8 +74,12 @@ def _settings(method: str, recorded: Situation, run: Run, *, whole: bool = False
 def _chosen(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection]:
     """A method's setting on one model, at the precisions of the paper's table 2."""
     recorded = situation(name, run)
-    printed = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])
-    return reaching(_settings(method, recorded, run), recorded, *printed[method][1:])
+    _, at_1, at_5 = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])[method]
+    if method == "screened":
+        return reaching(_screens(recorded, run), recorded, at_1, at_5)
+    judge = precise(recorded, at_1, at_5, JUDGED_ON)
+    rivals = rival_settings(recorded, GRIDS[run.scale], lambda _: judge, run.seed, methods=(method,))
+    return reaching(rivals, recorded, at_1, at_5)
 
 
 def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
@@ -120,7 +122,7 @@ def table3(run: CorpusRun) -> pd.DataFrame:
 def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     """Rows of one model: every method with every beam."""
     recorded, amount = situation(name, run), AMOUNTS[run.scale]
-    loaded, (source, target) = recorded.loaded, recorded.fit.directions[0].split("-")
+    loaded, (source, target) = recorded.loaded, recorded.direction.split("-")
     pairs = spread_over(_pairs(source, target, run), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
@@ -198,7 +200,7 @@ def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> Sys
 def table8(run: CorpusRun) -> pd.DataFrame:
     """Table 8: translations of our own sentences with the full projection and with L2S, where they differ."""
     recorded = situation("translation", run)
-    source, target = recorded.fit.directions[0].split("-")
+    source, target = recorded.direction.split("-")
     pairs = own_pairs(source, target)[: 12 if run.tiny else None]
     texts = [text for text, _ in pairs]
     said = {}
@@ -224,7 +226,7 @@ def table8(run: CorpusRun) -> pd.DataFrame:
 def figure1(run: CorpusRun) -> pd.DataFrame:
     """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
     recorded = situation("translation", run)
-    source, target = recorded.fit.directions[0].split("-")
+    source, target = recorded.direction.split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
     setting, projection = _decoding("translation", "screened", run)
     trace = translate(
@@ -290,11 +292,16 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     reached: dict[str, bool] = {}
     factors = low_rank(recorded.weight, recorded.bias, rank)
     for method in ("svd", "adaptive", "fgd", "screened"):
-        settings = _settings(method, recorded, run, whole=True)
+        judge = partial(_raising_to, least * printed[method][1] / printed["exact"][1], dev)
+        if method == "screened":
+            settings = _screens(recorded, run)
+        else:
+            tail = factors if method == "fgd" else None
+            judge_of = partial(_judging_with, judge, tail)
+            settings = rival_settings(recorded, grid, judge_of, run.seed, methods=(method,), whole=True)
         if method in ("fgd", "screened"):
             settings = [_tailed(setting, *factors) for setting in settings]
-        most = least * printed[method][1] / printed["exact"][1]
-        setting, projection, reached[method] = first_of(settings, recorded, partial(_raising_to, most, dev))
+        setting, projection, reached[method] = first_of(settings, recorded, judge)
         methods[method] = setting.label, projection
     chosen = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
     pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
@@ -327,6 +334,11 @@ def _gold(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
 def _tailed(setting: Setting, down: Matrix, up: Matrix) -> Setting:
     """A screen's projection that scores all other tokens by a matrix of low rank."""
     return replace(setting, make=lambda found: WithTail(setting.make(found), down, up))
+
+
+def _judging_with(judge: Judge, tail: tuple[Matrix, Matrix] | None, method: str) -> Judge:
+    """A judge of a method's projections with a tail, if there is one."""
+    return judge if tail is None else lambda projection: judge(WithTail(projection, *tail))
 
 
 def _raising_to(most: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection) -> tuple[bool, float]:

@@ -1,7 +1,7 @@
 """The models that screens are measured on, with contexts to fit on, to choose by, and to measure on (Amer et al., Chen et al.)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,15 @@ TOP = 5
 MODELS = {
     "small": "novels-small",
     "large": "novels-large",
-    "translation": "words-en-de",
-    "second translation": "words-en-fr",
+    "translation": "tatoeba-small",
+    "second translation": "tatoeba-small",
     "cased": "novels-cased",
     "multilingual": "tatoeba-small",
 }
 """Our models for the data sets of Chen et al. (2019), in `learning_to_screen.printed.SIZES`, and for Amer et al.'s."""
-STAND_INS = {"translation": "sharp-s4", "second translation": "sharp-s4", "multilingual": "tatoeba-small"}
-"""Bundled models that stand for them in a tiny run."""
-LANGUAGE_STAND_IN = "novels-small"
+DIRECTION = {"translation": "de-en", "second translation": "en-fr"}
+"""The direction of a multilingual model whose contexts alone are used."""
+STAND_IN = "novels-small"
 """Bundled model that stands for all language models in a tiny run."""
 
 
@@ -71,6 +71,8 @@ class Situation:
         Contexts of the corpus' three splits; in a tiny run, of our own sentences. Texts of the training split that occur in
         another split are left out: the splits are of pairs, and many pairs share a foreign sentence.
     loaded : TranslationModel or LanguageModel
+    direction : str
+        Source and target language of the contexts; of several, the first.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Situation:
     dev: Contexts
     test: Contexts
     loaded: Any
+    direction: str
 
     @cached_property
     def weight(self) -> np.ndarray:
@@ -111,12 +114,19 @@ def situation(name: str, run: CorpusRun) -> Situation:
     NoResult
         If the model is neither bundled nor trained here.
     """
-    return _situation(name, run.scale, str(corpus_folder(run.data)) if not run.tiny else None, run.progress)
+    data = None if run.tiny else str(corpus_folder(run.data))
+    if name not in DIRECTION:
+        return _situation(name, run.scale, data, run.progress)
+    whole = _situation("multilingual", run.scale, data, run.progress)
+    fit, dev, test = (contexts.where(direction=DIRECTION[name]) for contexts in (whole.fit, whole.dev, whole.test))
+    return replace(whole, name=name, fit=fit, dev=dev, test=test, direction=DIRECTION[name])
 
 
 @cache
 def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Situation:
-    model = STAND_INS.get(name, LANGUAGE_STAND_IN) if data is None else MODELS[name]
+    model = MODELS[name]
+    if data is None and model.startswith("novels"):
+        model = STAND_IN
     place = trained(model)
     if model.startswith("novels"):
         loaded: Any = load_language(place)
@@ -137,7 +147,7 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
         folder = (temporary_folder() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
     fit, dev, test = recorded
-    return Situation(name, model, output_matrix(network), fit, dev, test, loaded)
+    return Situation(name, model, output_matrix(network), fit, dev, test, loaded, fit.directions[0])
 
 
 def _texts(

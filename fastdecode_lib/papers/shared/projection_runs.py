@@ -1,9 +1,7 @@
 """Every projection on recorded contexts, timed in turn; one file because all settings are held to the same labels."""
 
-import importlib.util
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,11 @@ from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
 from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.projections.active_sets import sampled
-from fastdecode_lib.projections.ann_indexes import Fgd, Scann
 from fastdecode_lib.projections.clustering import fit_clustered
 from fastdecode_lib.projections.exact_compiled import CompiledExact
-from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
+from fastdecode_lib.projections.factored import Adaptive
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
-from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
@@ -34,8 +30,10 @@ EXACT = "exact float32"
 """Our fastest exact projection in float32."""
 K = 5
 """Tokens asked for."""
-DEEP = (0.5, 0.8)
-"""Shares of the vocabulary that only greedy MIPS is tried with: the paper's, as slow as the full product, looks at most of it."""
+
+
+Judge = Callable[[Projection], tuple[bool, float]]
+"""Whether a projection is good enough, and how good it is."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,14 @@ class Setting:
     knobs : dict
     make : callable
         Situation to projection.
+    at_limit : bool
+        Whether its knob stands at an end of the range that was looked through.
     """
 
     method: str
     knobs: dict[str, Any]
     make: Callable[[Situation], Projection]
+    at_limit: bool = False
 
     @property
     def label(self) -> str:
@@ -70,17 +71,13 @@ class Grid:
     precisions: tuple[str, ...]
     centroids: tuple[int, ...]
     """Numbers of clusters; one is a fixed list, of all tokens that are ever among the best."""
-    shares: tuple[float, ...]
-    """Shares of the vocabulary, for knobs that are a number of tokens."""
-    windows: tuple[float, ...]
-    """Shares of the width."""
-    depths: tuple[int, ...]
-    tables: tuple[int, ...]
+    variants: int
+    """Variants of a rival, each with another second knob."""
+    bisections: int
+    """Most halvings of the range of a rival's knob."""
     rounds: int
     timed: int
     learning: dict[str, Any]
-    fewer: tuple[int, ...] = ()
-    """Numbers of clusters that learned screens are tried with besides: the choice of one is a part of the time, too."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -89,22 +86,17 @@ class Grid:
 
 
 GRIDS = {
-    Scale.TINY: Grid(
-        8, (25, 200), ("float32", "int8"), (1, 8), (0.05,), (0.25,), (2,), (4,), 2, 20, {"rounds": 2}, (4,)
-    ),
+    Scale.TINY: Grid(8, (25, 200), ("float32", "int8"), (1, 8), 1, 0, 2, 20, {"rounds": 2}),
     Scale.LAPTOP: Grid(
         100,
         (25, 50, 100, 150, 250, 400, 700, 1_200),
         ("float32", "float16", "int8"),
         (1, 100, 400, 1_000),
-        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
-        (0.1, 0.25, 0.5),
-        (1, 2, 4, 6),
-        (4, 16, 64),
+        4,
+        5,
         7,
         400,
         {},
-        fewer=(50,),
     ),
 }
 GRIDS[Scale.PAPER] = GRIDS[Scale.LAPTOP]
@@ -199,13 +191,13 @@ FIRST_ROUND = "the learned screen's first round"
 
 def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
     """Contexts recorded of each model, by direction: to fit on, to choose settings by, and to measure on."""
-    return {
-        found.model: {
-            split: {direction: len(contexts.where(direction=direction)) for direction in contexts.directions}
-            for split, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test))
-        }
-        for found in situations
-    }
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+    for found in situations:
+        for split, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test)):
+            rows = {name: len(contexts.where(direction=name)) for name in contexts.directions}
+            of_split = counts.setdefault(found.model, {}).setdefault(split, {})
+            of_split |= {name: number for name, number in rows.items() if number}
+    return counts
 
 
 def exact_settings() -> list[Setting]:
@@ -223,8 +215,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
         def make(situation: Situation) -> Projection:
             return screens.scorer(screens.learned(budget, Learning(**{**grid.options, **knobs}), seed), precision)
 
-        clusters = {name: value for name, value in knobs.items() if name == "clusters"}
-        return Setting(method, {"budget": budget, "precision": precision, **clusters}, make)
+        return Setting(method, {"budget": budget, "precision": precision}, make)
 
     def clustered(clusters: int, top: int, precision: str) -> Setting:
         def make(situation: Situation) -> Projection:
@@ -236,86 +227,9 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
     budgets = [budget for budget in grid.budgets if budget < most]
     return [
         *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
-        *(learned("screened", b, p, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
         *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
-        *(learned("kmeans", b, p, rounds=1, clusters=r) for r in grid.fewer for b in budgets for p in grid.precisions),
         *(clustered(r, top, p) for r in grid.centroids for top in (1, 5) for p in grid.precisions),
     ]
-
-
-def rival_settings(situation: Situation, grid: Grid, seed: int = 0, *, whole: bool = False) -> list[Setting]:
-    """The baselines of Chen et al. and clusters of the output's rows, each over its own knob, those that do least work first.
-
-    Adaptive softmax begins as the output layer and stays so: trained further, on the model's best words, it finds fewer of
-    them. With `whole` they are made for probabilities of the whole vocabulary: adaptive softmax counts the words that came
-    next, not the model's best, and FGD returns half of what it looks at, not the few that are asked for. What is not installed
-    is left out.
-    """
-    vocabulary, width = situation.matrix.shape
-    counts = sorted({max(K, round(share * vocabulary)) for share in grid.shares})
-    settings: list[Setting] = []
-    many = grid.timed > 50
-
-    def add(method: str, fit: Any, **knobs: Any) -> None:
-        settings.append(Setting(method, knobs, lambda s: fit(s.weight, s.bias, **knobs)))
-
-    graphs: dict[int, Fgd] = {}
-    trees: dict[int, Scann] = {}
-
-    def walk(weight: np.ndarray, bias: np.ndarray, *, links: int, neighbours: int, search: int) -> Fgd:
-        if links not in graphs:
-            graphs[links] = Fgd.fit(weight, bias, links=links)
-        return replace(graphs[links], neighbours=neighbours, search=search)
-
-    def probe(weight: np.ndarray, bias: np.ndarray, *, leaves: int, neighbours: int, probes: int) -> Scann:
-        if leaves not in trees:
-            trees[leaves] = Scann.fit(weight, bias, leaves=leaves)
-        return replace(trees[leaves], neighbours=neighbours, probes=probes)
-
-    windows = sorted({max(1, round(share * width)) for share in grid.windows})
-    previews = [(window, full) for window in windows for full in counts[:: max(1, len(counts) // 3)]]
-    for window, full in sorted(previews, key=lambda knobs: knobs[0] * vocabulary + knobs[1] * width):
-        add("svd", Svd.fit, window=window, full=full)
-    for head in sorted({max(50, round(share * vocabulary)) for share in grid.shares if share >= 0.02}):
-        for factor in (4, 2) if many else (4,):
-            adaptive = partial(_adaptive, head=head, factor=factor, seed=seed, gold=whole)
-            settings.append(Setting("adaptive", {"head": head, "factor": factor}, adaptive))
-    for count in (*counts, *(round(share * vocabulary) for share in (DEEP if many else ()))):
-        add("greedy_mips", GreedyMips.fit, budget=count)
-    walks = (
-        [(search, links) for search in (8, 16, 32, 64, 128, 256, 512) for links in (16, 32, 64)] if many else [(16, 16)]
-    )
-    for search, links in sorted(walks, key=lambda knobs: knobs[0] * knobs[1]):
-        breadth = {"neighbours": max(K, search // 2) if whole else K, "search": max(K, search)}
-        add("fgd", walk, **breadth, links=links)
-    for depth in sorted(grid.depths, reverse=True):
-        for detours in (False, True) if many else (False,):
-            add("pca_mips", PcaMips.fit, depth=depth, detours=detours)
-    for tables in grid.tables:
-        for bits in (10, 6) if many else (6,):
-            add("lsh_mips", LshMips.fit, tables=tables, bits=bits)
-    groups = max(8, round(vocabulary**0.5))
-    probed = sorted({max(1, round(share * groups)) for share in (*grid.shares, *((0.4,) if many else ()))})
-    for probes in probed:
-        add("row_clusters", RowClusters.fit, clusters=groups, probes=probes)
-    if importlib.util.find_spec("scann"):
-        for probes in probed:
-            for neighbours in counts[:3]:
-                add("scann", probe, neighbours=neighbours, probes=probes, leaves=groups)
-    return settings
-
-
-def _adaptive(situation: Situation, *, head: int, factor: int, seed: int, gold: bool) -> Projection:
-    vocabulary = situation.matrix.shape[0]
-    counts = np.zeros(vocabulary, dtype=np.int64)
-    for block in situation.fit.blocks():
-        counts += np.bincount(block.gold if gold else block.labels[:, 0], minlength=vocabulary)
-    some = situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed)
-    hidden, labels = arrays(some)
-    layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
-    return Adaptive.fit(
-        hidden, labels[:, 0], vocabulary, counts=counts, head=head, factor=factor, **layer, epochs=0, seed=seed
-    )
 
 
 def timed_settings(
@@ -340,6 +254,7 @@ def timed_settings(
     for setting in tqdm(settings, desc=situation.name, unit="setting", disable=not progress):
         projection = made[setting.label] = setting.make(situation)
         row: dict[str, Any] = {"name": setting.label, "method": setting.method, **setting.knobs}
+        row["at_limit"] = setting.at_limit
         for prefix, hidden, wanted in (("dev_", dev, dev_labels), ("", test, labels)):
             ids, active = best_of(projection, hidden, k)
             row |= {f"{prefix}p_at_{n}": precision_at(ids, wanted, n) for n in (1, 5)}
@@ -358,7 +273,7 @@ def timed_settings(
         BASELINE: {
             "name": BASELINE, "method": BASELINE, **_own_precision(timings[0].outputs, labels[chosen]),
             "rows_scored": float(len(weight)), "dev_rows_scored": float(len(weight)), "bytes_read": numpy_bytes,
-            "memory_bytes": 0,
+            "memory_bytes": 0, "at_limit": False,
         }
     } | rows  # fmt: skip
     exact = next((m for m in timings if m.name == EXACT), None)
@@ -430,9 +345,7 @@ def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed:
     return rows.loc[(rows["dev_p_at_1"] + rows["dev_p_at_5"]).idxmax()]
 
 
-def first_of(
-    settings: Iterable[Setting], recorded: Situation, judge: Callable[[Projection], tuple[bool, float]]
-) -> tuple[Setting, Projection, bool]:
+def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> tuple[Setting, Projection, bool]:
     """The first setting whose projection is good enough, with the projection and True; else the best, with False.
 
     Give those first that do least work: none is made after the one that is taken.
@@ -457,12 +370,18 @@ def first_of(
 
 def reaching(settings: Iterable[Setting], recorded: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
     """The first of some settings whose precisions on dev are at least these, or else the most precise: see `first_of`."""
+    setting, projection, _ = first_of(settings, recorded, precise(recorded, at_1, at_5))
+    return setting, projection
+
+
+def precise(recorded: Situation, at_1: float, at_5: float, most: int | None = None) -> Judge:
+    """A judge for `first_of`: whether precisions on dev contexts, `most` of them if given, are at least these."""
     hidden, labels = arrays(recorded.dev)
+    some = slice(None, None, 1 if most is None else max(1, len(hidden) // most))
 
     def judge(projection: Projection) -> tuple[bool, float]:
-        ids, _ = best_of(projection, hidden, labels.shape[1])
-        own_1, own_5 = precision_at(ids, labels, 1), precision_at(ids, labels, 5)
+        ids, _ = best_of(projection, hidden[some], labels.shape[1])
+        own_1, own_5 = (precision_at(ids, labels[some], n) for n in (1, 5))
         return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
 
-    setting, projection, _ = first_of(settings, recorded, judge)
-    return setting, projection
+    return judge

@@ -1,6 +1,5 @@
 """Whole decoding with every projection under every decoder, and the projection's share of a step."""
 
-import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,8 @@ from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, reaching, rival_settings
+from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precise, reaching
+from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
 from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
@@ -102,9 +102,9 @@ def projections(run: CorpusRun) -> Mapping[str, tuple[str, Projection]]:
         "lexical": (LEXICAL, lexical),
     }
     own = replace(recorded, dev=recorded.dev.where(direction=DIRECTION), fit=contexts)
-    settings = rival_settings(own, GRIDS[run.scale], run.seed)
-    rivals = [method for method in amount.rivals if method != "scann" or importlib.util.find_spec("scann")]
-    for method in rivals:
+    judge = precise(own, AT_1, AT_5, JUDGED_ON)
+    settings = rival_settings(own, GRIDS[run.scale], lambda _: judge, run.seed, methods=amount.rivals)
+    for method in dict.fromkeys(setting.method for setting in settings):
         setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
         made[method] = setting.label.partition(":")[2], projection
     return made

@@ -1,6 +1,8 @@
 """Chen et al.'s tables at tiny scale: nothing of ours is missing, the paper's values are printed, and what must hold does."""
 
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,8 @@ from fastdecode_lib.papers.learning_to_screen.tables import learned
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
-from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, reaching, rival_settings
+from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, precise, reaching
+from fastdecode_lib.papers.shared.rivals import Family, rival_settings, tuned
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
@@ -104,11 +107,35 @@ def test_rare_words_of_the_small_model_have_the_longer_rows() -> None:
     assert lengths[-2_000:].mean().round(1) == 15.8 and lengths[:200].mean().round(1) == 5.0
 
 
-def test_greedy_mips_is_followed_as_far_as_the_papers() -> None:
+def test_bisection_finds_the_cheapest_value_within_its_last_step() -> None:
+    made: list[int] = []
+
+    def make(value: int) -> Any:
+        made.append(value)
+        return value
+
+    family = Family("greedy_mips", 5, 8_000, lambda value: {"value": value}, make)
+    settings = tuned(family, lambda value: (value >= 700, value), 8)  # type: ignore[operator, arg-type, return-value]
+    tried = [setting.knobs["value"] for setting in settings]
+    assert tried == sorted(made) and len(made) == 10
+    above = [value for value in tried if value >= 700]
+    assert above[0] / max(value for value in tried if value < 700) < 1.04
+    assert [s.knobs["value"] for s in settings if s.at_limit] == [5, 8_000]
+    assert len(tuned(family, lambda value: (True, 1.0), 8)) == 1, "the lowest is good enough: nothing to look for"
+    rising = [setting.knobs["value"] for setting in tuned(family, lambda value: (False, 0.0), 3)]
+    assert rising == [5, 200, 1_265, 3_181, 8_000], "not even the highest is: points of the curve"
+
+
+def test_rivals_reach_what_is_asked_of_them() -> None:
     found = situation("small", CorpusRun(Scale.TINY))
-    settings = rival_settings(found, GRIDS[Scale.LAPTOP])
-    budgets = [setting.knobs["budget"] for setting in settings if setting.method == "greedy_mips"]
-    assert budgets == sorted(budgets) and budgets[-2:] == [5_000, 8_000]
+    judge = precise(found, 0.9, 0.8, most=300)
+    methods = ("greedy_mips", "row_clusters", "svd", "fgd", "adaptive", "pca_mips", "lsh_mips")
+    settings = rival_settings(found, replace(GRIDS[Scale.TINY], bisections=2), lambda method: judge, methods=methods)
+    assert {setting.method for setting in settings} == set(methods)
+    greedy = [setting.knobs["budget"] for setting in settings if setting.method == "greedy_mips"]
+    assert len(greedy) > 1 and greedy == sorted(greedy), "those that do least work come first"
+    reached = {setting.method for setting in settings if judge(setting.make(found))[0]}
+    assert {"row_clusters", "svd", "fgd", "adaptive"} <= reached
 
 
 def test_spherical_k_means_is_the_first_round_of_learning() -> None:
@@ -206,7 +233,7 @@ def test_table_7_words_are_held_by_their_cluster() -> None:
     frame = made("table7")
     assert (frame.contexts > 0).any() and frame.contexts.is_monotonic_decreasing and frame.words.str.len().max() > 0
     found = situation("small", CorpusRun(Scale.TINY))
-    screen = Screens(found).learned(tables.BUDGET, Learning(**GRIDS[Scale.TINY].options))
+    screen = Screens(found).learned(tables.BUDGETS["small"], Learning(**GRIDS[Scale.TINY].options))
     pieces = [piece.replace("▁", "") for piece in found.loaded.text.pieces(range(found.matrix.shape[0]))]
     for row in frame.to_dict("records"):
         held = {pieces[token] for token in screen.sets[int(row["name"].removeprefix("cluster "))]}
@@ -216,7 +243,9 @@ def test_table_7_words_are_held_by_their_cluster() -> None:
 def test_table_8_shows_what_differs() -> None:
     frame = made("table8")
     loaded = situation("translation", CorpusRun(Scale.TINY)).loaded
-    source, target = next(iter(frame.attrs["provenance"]["contexts"]["sharp-s4"]["fit"])).split("-")
+    contexts = frame.attrs["provenance"]["contexts"]["tatoeba-small"]
+    assert list(contexts["fit"]) == ["de-en"], "the paper's direction alone"
+    source, target = next(iter(contexts["fit"])).split("-")
     session = Session.of(loaded, source, target, max_length=8)
     texts = list(frame.source)
     said = loaded.texts(texts, [found.tokens for found in session.decode(texts)])

@@ -128,7 +128,7 @@ def test_the_lossless_projection_never_differs() -> None:
     assert frame.name.tolist() == ["translation", "dense"] and (frame.mismatches == 0).all()
     assert frame.queries.tolist() == [500, 50] and (frame.scored_again >= geometry.K).all()
     assert frame.recorded.tolist() == [500, 50] and (frame.mixed == 0).all()
-    assert {"sharp-s4", "tatoeba-small"} == set(frame.attrs["provenance"]["contexts"])
+    assert {"tatoeba-small"} == set(frame.attrs["provenance"]["contexts"])
 
 
 def test_beyond_the_recorded_vectors_are_points_between_two_of_them() -> None:

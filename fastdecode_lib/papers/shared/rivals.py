@@ -1,0 +1,204 @@
+"""Rivals of screens, each knob tuned by bisection to what is asked of the method."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from fastdecode_lib.core import Projection
+from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
+from fastdecode_lib.papers.shared.projection_runs import Grid, Judge, K, Setting, best_of, bytes_read
+from fastdecode_lib.projections.ann_indexes import Fgd, Scann
+from fastdecode_lib.projections.factored import CONTEXTS, Adaptive, Svd
+from fastdecode_lib.projections.mips import GreedyMips, LshMips, PcaMips, RowClusters
+
+JUDGED_ON = 5_000
+"""Contexts of the dev split, at most, that a step of the bisection is judged on."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A method's settings along one knob: the higher its value, the more it computes and the more precise it is.
+
+    Attributes
+    ----------
+    method : str
+    low, high : int
+        Range of the knob.
+    knobs : callable
+        Value of the knob -> all knobs, as they are named in tables.
+    make : callable
+        These knobs -> projection.
+    """
+
+    method: str
+    low: int
+    high: int
+    knobs: Callable[[int], dict[str, Any]]
+    make: Callable[..., Projection]
+
+
+def tuned(family: Family, judge: Judge, halvings: int) -> list[Setting]:
+    """The settings that bisection looks at, in ascending order of the knob, each with its projection made.
+
+    Both ends of the range are looked at first; where the lower is not good enough it is halved, on a logarithmic scale: so the
+    lowest good one is the cheapest within the last step, and where none is good there are points of the curve up to the higher.
+    """
+    tried: dict[int, Projection] = {}
+
+    def enough(value: int) -> bool:
+        tried[value] = family.make(**family.knobs(value))
+        return judge(tried[value])[0]
+
+    low, high = family.low, family.high
+    if not enough(low):
+        enough(high)
+        for _ in range(halvings):
+            middle = round((low * high) ** 0.5)
+            if middle in (low, high):
+                break
+            low, high = (low, middle) if enough(middle) else (middle, high)
+    ends = (family.low, family.high)
+    return [
+        Setting(family.method, family.knobs(value), partial(_made, projection), at_limit=value in ends)
+        for value, projection in sorted(tried.items())
+    ]
+
+
+def _made(projection: Projection, situation: Situation) -> Projection:
+    return projection
+
+
+def rival_settings(
+    situation: Situation,
+    grid: Grid,
+    judge: Callable[[str], Judge],
+    seed: int = 0,
+    *,
+    methods: tuple[str, ...] = (),
+    whole: bool = False,
+) -> list[Setting]:
+    """The baselines of Chen et al. and clusters of the output's rows, tuned; those that read the fewest bytes first.
+
+    Parameters
+    ----------
+    grid : Grid
+        How often the range of a knob is halved, and in how many variants, each with another second knob, a method is tried.
+    judge : callable
+        Method -> what says whether a projection of it is good enough.
+    methods : tuple of str
+        Those wanted; all if empty.
+    whole : bool
+        Make them for probabilities of the whole vocabulary: adaptive softmax counts the words that came next, not the model's
+        best, and FGD returns half of what it looks at, not the few that are asked for.
+    """
+    settings: list[Setting] = []
+    for method, families in _families(situation, seed, whole).items():
+        if not methods or method in methods:
+            for family in islice(families, grid.variants):
+                settings += tuned(family, judge(method), grid.bisections)
+    some = arrays(situation.dev)[0][:200]
+
+    def cost(setting: Setting) -> int:
+        projection = setting.make(situation)
+        return bytes_read(projection, float(best_of(projection, some, K)[1].mean()))
+
+    return sorted(settings, key=cost)
+
+
+def _families(situation: Situation, seed: int, whole: bool) -> dict[str, Iterator[Family]]:
+    """All rivals that are installed, over the whole range of their knobs: for each method its variants."""
+    rivals = {
+        "svd": _svd(situation),
+        "adaptive": _adaptive(situation, seed, whole),
+        "greedy_mips": _greedy(situation),
+        "fgd": _fgd(situation, whole),
+        "pca_mips": _trees(situation),
+        "lsh_mips": _hashes(situation),
+        "row_clusters": _row_clusters(situation),
+    }
+    return rivals | ({"scann": _scann(situation)} if importlib.util.find_spec("scann") else {})
+
+
+def _svd(situation: Situation) -> Iterator[Family]:
+    vocabulary, width = situation.matrix.shape
+    fitted = Svd.fit(situation.weight, situation.bias)
+    for share in (0.25, 0.1, 0.5, 0.75):
+        knobs = partial(_knobs, "full", window=max(1, round(share * width)))
+        yield Family("svd", K, vocabulary // 2, knobs, partial(replace, fitted))
+
+
+def _adaptive(situation: Situation, seed: int, whole: bool) -> Iterator[Family]:
+    """Adaptive softmax begins as the output layer and stays so: trained on the model's best words, it finds fewer of them."""
+    vocabulary = situation.matrix.shape[0]
+    counts = np.zeros(vocabulary, dtype=np.int64)
+    for block in situation.fit.blocks():
+        counts += np.bincount(block.gold if whole else block.labels[:, 0], minlength=vocabulary)
+    hidden, labels = arrays(situation.fit.sample(min(CONTEXTS, len(situation.fit)), seed))
+    layer: dict[str, Any] = {"weight": situation.weight, "bias": situation.bias}
+    fit = partial(Adaptive.fit, hidden, labels[:, 0], vocabulary, counts=counts, **layer, epochs=0, seed=seed)
+    for factor in (4, 2):
+        yield Family(
+            "adaptive", 50, min(vocabulary // 2, int(counts.sum())), partial(_knobs, "head", factor=factor), fit
+        )
+
+
+def _greedy(situation: Situation) -> Iterator[Family]:
+    fitted = GreedyMips.fit(situation.weight, situation.bias)
+    yield Family("greedy_mips", K, round(0.8 * fitted.vocabulary), partial(_knobs, "budget"), partial(replace, fitted))
+
+
+def _fgd(situation: Situation, whole: bool) -> Iterator[Family]:
+    for links in (16, 32, 64):
+        graph = Fgd.fit(situation.weight, situation.bias, links=links)
+
+        def walk(search: int, neighbours: int, links: int, graph: Fgd = graph) -> Projection:
+            return replace(graph, search=search, neighbours=neighbours)
+
+        def knobs(search: int, links: int = links) -> dict[str, Any]:
+            return {"neighbours": max(K, search // 2) if whole else K, "search": search, "links": links}
+
+        yield Family("fgd", 8, min(1_024, graph.vocabulary), knobs, walk)
+
+
+def _trees(situation: Situation) -> Iterator[Family]:
+    """The knob is the size of the leaves: 1 is the deepest tree."""
+    deepest = min(situation.matrix.shape[0].bit_length() - 4, situation.matrix.shape[1])
+    fit = partial(PcaMips.fit, situation.weight, situation.bias)
+    for detours in (False, True):
+
+        def knobs(leaf: int, detours: bool = detours) -> dict[str, Any]:
+            return {"depth": deepest + 1 - leaf, "detours": detours}
+
+        yield Family("pca_mips", 1, deepest, knobs, fit)
+
+
+def _hashes(situation: Situation) -> Iterator[Family]:
+    for bits in (6, 10):
+        fit = partial(LshMips.fit, situation.weight, situation.bias)
+        yield Family("lsh_mips", 1, 256, partial(_knobs, "tables", bits=bits), fit)
+
+
+def _row_clusters(situation: Situation) -> Iterator[Family]:
+    groups = max(8, round(situation.matrix.shape[0] ** 0.5))
+    fitted = RowClusters.fit(situation.weight, situation.bias, clusters=groups)
+
+    def probed(probes: int, clusters: int) -> Projection:
+        return replace(fitted, probes=probes)
+
+    yield Family("row_clusters", 1, groups, partial(_knobs, "probes", clusters=groups), probed)
+
+
+def _scann(situation: Situation) -> Iterator[Family]:
+    leaves = max(8, round(situation.matrix.shape[0] ** 0.5))
+    fitted = Scann.fit(situation.weight, situation.bias, leaves=leaves)
+    for neighbours in (10 * K, K):
+        yield Family("scann", 1, leaves, partial(_knobs, "probes", neighbours=neighbours), partial(replace, fitted))
+
+
+def _knobs(name: str, value: int, **fixed: Any) -> dict[str, Any]:
+    return {name: value, **fixed}

@@ -15,9 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastdecode_lib.core import Constraints, Model, Passes, Projection, Source
-from fastdecode_lib.decoding.autoregressive import Greedy
-from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.core import Constraints, Source
 from fastdecode_lib.decoding.passes import Accepted, Feed
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
@@ -183,7 +181,8 @@ class Experience:
         """The width that pays, by what is known; it stands for some passes."""
         width, until = self.chosen.get(rows, (0, 0))
         if width == 0 or self.passes >= until:
-            known = [w for w in WIDTHS if w <= most and self.seconds.known(rows * max(1, w - 1))]
+            below = 1 if rows < MANY else 0
+            known = [w for w in WIDTHS if w <= most and self.seconds.known(rows * max(1, w - below))]
             speedups = {w: self.speedup(rows, w) for w in known}
             width = max(speedups, key=speedups.__getitem__, default=1)
             width = width if speedups and speedups[width] >= GAIN else 1
@@ -232,9 +231,27 @@ class Pace:
         if self.width > 1:
             for taken in accepted:
                 known.learn(self.width - 1, len(taken.keep) - 1)
-        for sentence in self.sentences:
+        self._ended(self.sentences)
+
+    def drafts(self, rows: int) -> bool:
+        """Whether so many sentences are worth drafting for, or trying."""
+        return not self.experience.greedy(rows, self.most)
+
+    def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
+        """The tokens of these sentences so far, to be added to."""
+        return [sentence.output for sentence in sentences]
+
+    def rested(self, sentences: Sequence[Any], passes: int) -> None:
+        """Complete sentences that greedy decoding's own loop decoded to their ends, and count its passes."""
+        self.experience.decoded(len(sentences), passes)
+        for sentence in sentences:
+            sentence.complete()
+        self._ended(sentences)
+
+    def _ended(self, sentences: Sequence[Any]) -> None:
+        for sentence in sentences:
             if sentence.hypothesis is not None:
-                known.ended(len(sentence.hypothesis.tokens))
+                self.experience.ended(len(sentence.hypothesis.tokens))
 
 
 @dataclass(frozen=True)
@@ -254,17 +271,6 @@ class Auto(Window):
     experience: Experience = field(default_factory=Experience, repr=False, compare=False)
 
     name: ClassVar[str] = "auto"
-
-    def iterate(
-        self, model: Model, projection: Projection, source: Source, constraints: Constraints, *, observe: bool = False
-    ) -> Passes:
-        """One pass of all sentences together, by greedy decoding's own loop where nothing pays; see `core.Decoder.iterate`."""
-        if not self.experience.greedy(len(source), self.width):
-            return (yield from super().iterate(model, projection, source, constraints, observe=observe))
-        check_fits(self, model, source)
-        hypotheses = yield from Greedy().iterate(model, projection, source, constraints, observe=observe)
-        self.experience.decoded(len(source), max(len(hypothesis.tokens) for hypothesis in hypotheses))
-        return hypotheses
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,10 +20,9 @@ from fastdecode_lib.core import (
     Scorer,
     Source,
     Status,
-    Stop,
 )
-from fastdecode_lib.decoding.choosing import check_fits, choose
-from fastdecode_lib.decoding.passes import row_batches
+from fastdecode_lib.decoding.choosing import check_fits
+from fastdecode_lib.decoding.passes import Single, constrained, row_batches
 
 
 @dataclass(frozen=True)
@@ -39,63 +38,18 @@ class Greedy:
     ) -> Passes:
         """One pass per position over all rows that have not ended; see `core.Decoder.iterate`."""
         check_fits(self, model, source)
-        hypotheses: list[Hypothesis] = []
-        calls = 0
+        outputs: list[list[int]] = [[] for _ in range(len(source))]
+        call = 0
         for first, batch in row_batches(model, source):
-            done, calls = yield from self._batch(model, projection, batch, constraints, observe, first, calls)
-            hypotheses += done
-        return tuple(hypotheses)
-
-    def _batch(
-        self,
-        model: Model,
-        projection: Projection,
-        source: Source,
-        constraints: Constraints,
-        observe: bool,
-        first_row: int,
-        call: int,
-    ) -> Generator[Iteration, None, tuple[list[Hypothesis], int]]:
-        clock = perf_counter()
-        scorer = projection.bind(source)
-        prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(source), 1))
-        state = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
-        rows = np.arange(len(source))
-        outputs: list[list[int]] = [[] for _ in rows]
-        last = prefix[:, -1:]
-        for slot in range(constraints.limit):
-            hidden = model.step(state, last)
-            slots = np.full(len(rows), slot)
-            choice = choose(scorer, hidden[:, 0], slots, constraints, observe)
-            seconds = (perf_counter() - clock) / len(rows)
-            for i, row in enumerate(rows):
-                outputs[row].append(int(choice.tokens[i]))
-                yield Iteration(
-                    row=first_row + int(row),
-                    call=call,
-                    slots=slots[i : i + 1],
-                    drafts=np.full(1, -1),
-                    origins=("",),
-                    tokens=choice.tokens[i : i + 1],
-                    status=("settled",),
-                    **choice.rows(slice(i, i + 1)),
-                    seconds=seconds,
-                )
             clock = perf_counter()
-            call += 1
-            going = [i for i, token in enumerate(choice.tokens.tolist()) if token not in constraints.end]
-            if not going:
-                break
-            last = choice.tokens[:, None]
-            if len(going) < len(rows):
-                alive = np.array(going)
-                rows, state, last = rows[alive], state.select(alive), last[alive]
-                scorer = projection.bind(source.rows(rows)) if scorer is not projection else scorer
-        return [Hypothesis(tuple(tokens), None, _stop(tokens, constraints)) for tokens in outputs], call
-
-
-def _stop(tokens: list[int], constraints: Constraints) -> Stop:
-    return "end" if tokens and tokens[-1] in constraints.end else "length"
+            prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
+            state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit)
+            chooser = constrained(projection, batch, constraints, observe)
+            single = Single(outputs[first : first + len(batch)], model, chooser, constraints, first)
+            call = yield from single(range(len(batch)), state, call, clock)
+        return tuple(
+            Hypothesis(tuple(output), None, "end" if output[-1] in constraints.end else "length") for output in outputs
+        )
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,22 @@ class Pace(Protocol):
         """Take what each of them accepted."""
         ...
 
+    def drafts(self, rows: int) -> bool:
+        """Whether so many sentences are worth drafting for; if not, the rest of the batch is decoded token by token."""
+        ...
+
+    def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
+        """The tokens of these sentences so far, to be added to."""
+        ...
+
+    def rested(self, sentences: Sequence[Any], passes: int) -> None:
+        """Take sentences whose outputs were completed token by token, in so many passes."""
+        ...
+
+
+NO_DRAFT = np.full(1, -1)
+"""The drafts of a pass that had none."""
+NO_DRAFT.setflags(write=False)
 
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
@@ -128,10 +144,13 @@ Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 
 def constrained(projection: Projection, source: Source, constraints: Constraints, observe: bool) -> Chooser:
     """The chooser of `choosing.choose`: the best token that the constraints allow."""
-    whole = projection.bind(source)
+    scorer = whole = projection.bind(source)
+    bound: np.ndarray = np.arange(len(source))
 
     def chooser(hidden: Any, slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> Choice:
-        scorer = whole if whole is projection or len(source) == 1 else projection.bind(source.rows(rows))
+        nonlocal scorer, bound
+        if whole is not projection and len(source) > 1 and not np.array_equal(rows, bound):
+            scorer, bound = projection.bind(source.rows(rows)), rows
         return choose(scorer, hidden, slots, constraints, observe)
 
     return chooser
@@ -175,8 +194,64 @@ def decode_rows(
             watched: Any = model  # `core.Vectors`, which counting proxies pass on
             for watcher, vectors in zip(watching, watched.source_vectors(encoded), strict=True):
                 watcher.begin(vectors)
-        call = yield from passes(part, model, state, chooser, first, call, clock, watching, pace)
+        single = None if pace is None else Single(pace.outputs(part), model, chooser, constraints, first)
+        call = yield from passes(part, model, state, chooser, first, call, clock, watching, pace, single)
     return tuple(_finished(sentence) for sentence in sentences)
+
+
+class Single:
+    """Greedy decoding's own loop: one token of every row in a pass, from any state.
+
+    Parameters
+    ----------
+    outputs : list of list of int
+        The tokens of each row so far; they grow.
+    """
+
+    def __init__(
+        self, outputs: list[list[int]], model: Model, chooser: Chooser, constraints: Constraints, first_row: int
+    ):
+        self.outputs, self.model, self.chooser = outputs, model, chooser
+        self.constraints, self.first_row = constraints, first_row
+
+    def __call__(self, rows: Sequence[int], state: State, call: int, clock: float) -> Generator[Iteration, None, int]:
+        """Decode these rows to their ends; return the number of the next pass."""
+        constraints, alive = self.constraints, np.array(rows)
+        outputs = [self.outputs[row] for row in rows]
+        last = np.array([[output[-1] if output else constraints.prefix[-1]] for output in outputs])
+        while True:
+            hidden = self.model.step(state, last)
+            slots = np.array([len(output) for output in outputs])
+            choice = self.chooser(hidden[:, 0], slots, alive, ())
+            tokens = choice.tokens.tolist()
+            seconds = (perf_counter() - clock) / len(alive)
+            for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
+                output.append(token)
+                yield Iteration(
+                    row=self.first_row + row,
+                    call=call,
+                    slots=slots[i : i + 1],
+                    drafts=NO_DRAFT,
+                    origins=("",),
+                    tokens=choice.tokens[i : i + 1],
+                    status=("settled",),
+                    **choice.rows(slice(i, i + 1)),
+                    seconds=seconds,
+                )
+            clock = perf_counter()
+            call += 1
+            going = [
+                i
+                for i, (output, token) in enumerate(zip(outputs, tokens, strict=True))
+                if token not in constraints.end and len(output) < constraints.limit
+            ]
+            last = choice.tokens[:, None]
+            if not going:
+                return call
+            if len(going) < len(alive):
+                kept = np.array(going)
+                alive, outputs, last = alive[kept], [outputs[i] for i in going], last[kept]
+                state = state.select(kept)
 
 
 def passes(
@@ -189,14 +264,20 @@ def passes(
     clock: float | None = None,
     watchers: Sequence[Watcher] = (),
     pace: Pace | None = None,
+    single: Single | None = None,
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.
 
-    `state` holds a row for each sentence, fed with all but the last token of the prefix.
+    `state` holds a row for each sentence, fed with all but the last token of the prefix. Where `pace` finds that drafts do not
+    pay, `single` takes over.
     """
     clock = perf_counter() if clock is None else clock
     rows = list(range(len(sentences)))
     while rows:
+        if single is not None and pace is not None and not pace.drafts(len(rows)):
+            end = yield from single(rows, state, call, clock)
+            pace.rested([sentences[row] for row in rows], end - call)
+            return end
         going_on = [sentences[row] for row in rows]
         feeds = [sentence.feed() for sentence in going_on] if pace is None else pace.feeds(going_on)
         tokens, visible = _stack(feeds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
+from fastdecode_lib.decoding.passes import NO_DRAFT, Accepted, Feed, Pace, decode_rows
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 
@@ -213,7 +213,7 @@ class WindowRow:
             token = chosen[path[-1]]
             self.output.append(token)
             if token in ends or len(self.output) == self.constraints.limit:
-                self.hypothesis = Hypothesis(tuple(self.output), None, "end" if token in ends else "length")
+                self.complete()
                 break
             if token not in self.children[path[-1]]:
                 break
@@ -240,13 +240,16 @@ class WindowRow:
     def _take_one(self, token: int, tokens: np.ndarray) -> Accepted:
         """Settle the only token of a pass."""
         self.output.append(token)
-        ended = token in self.constraints.end
-        if ended or len(self.output) == self.constraints.limit:
-            self.hypothesis = Hypothesis(tuple(self.output), None, "end" if ended else "length")
+        if token in self.constraints.end or len(self.output) == self.constraints.limit:
+            self.complete()
         self.drafter.learn(self.output, [token], 1)
-        return Accepted(_FIRST, _FIRST, _NO_DRAFT, ("",), tokens, ("settled",))
+        return Accepted(_FIRST, _FIRST, NO_DRAFT, ("",), tokens, ("settled",))
+
+    def complete(self) -> None:
+        """Take the output as it is for complete."""
+        ended = self.output[-1] in self.constraints.end
+        self.hypothesis = Hypothesis(tuple(self.output), None, "end" if ended else "length")
 
 
-_FIRST, _NO_DRAFT = np.zeros(1, dtype=np.int64), np.full(1, -1)
-for _shared in (_FIRST, _NO_DRAFT):
-    _shared.setflags(write=False)
+_FIRST = np.zeros(1, dtype=np.int64)
+_FIRST.setflags(write=False)

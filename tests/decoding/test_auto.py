@@ -10,6 +10,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.core import drain
 from fastdecode_lib.decoding.auto import ENOUGH, LONGEST, SHORTEST, WIDTHS, Auto, Experience, Times
 from fastdecode_lib.decoding.autoregressive import Greedy
+from fastdecode_lib.decoding.window import WindowRow
 from fastdecode_lib.drafts.sources import Draft, LateDrafter
 from fastdecode_lib.drafts.table import DraftTable, DraftTableError
 from fastdecode_lib.laws import cases
@@ -187,9 +188,31 @@ def test_greedy_decodings_own_loop_where_nothing_pays(monkeypatch):
     case = cases.random_case(5)
     auto = Auto(draft="recycled/pad")
     monkeypatch.setattr(Experience, "greedy", lambda *_: True)
-    monkeypatch.setattr(Auto, "sentences", lambda *_: pytest.fail("drafts"))
+    monkeypatch.setattr(WindowRow, "feed", lambda *_: pytest.fail("drafts"))
     hypotheses = drain(auto.iterate(case.model, case.projection, case.source, case.constraints))
     assert auto.experience.passes == max(len(h.tokens) for h in hypotheses)
+
+
+def test_from_any_pass_on_the_rest_is_greedy_decodings_own_loop(monkeypatch):
+    """Drafts for two passes, then none: rows stand at unlike places when the other loop takes over."""
+    for number in range(20):
+        case = cases.random_case(number)
+        auto, expected = Auto(draft="recycled/pad"), cases.decode(Greedy(), case)
+        asked = iter([False, False])
+        monkeypatch.setattr(Experience, "greedy", lambda *_, asked=asked: next(asked, True))
+        monkeypatch.setattr(Experience, "width", lambda *_: 4)
+        iterations = auto.iterate(case.model, case.projection, case.source, case.constraints)
+        assert [h.tokens for h in drain(iterations)] == [h.tokens for h in expected]
+        assert auto.experience.outputs > 0
+
+
+def test_batches_try_no_width_that_was_not_timed():
+    """What two slots take for eight rows is not guessed from one slot each: a batch pays for it."""
+    for rows, width in ((8, 1), (1, 2)):
+        known = Experience()
+        for _ in range(ENOUGH):
+            known.seconds.add(rows, 1.0)
+        assert known.best(rows) == width
 
 
 def test_it_can_be_typed():

@@ -359,6 +359,64 @@ def test_bart_and_pegasus_from_folders(tmp_path: Path, own_pieces: Path) -> None
             Session.of(load(str(folder), device="cpu"), None, None)
 
 
+UMT5 = {
+    "architectures": ["UMT5ForConditionalGeneration"], "classifier_dropout": 0.0, "dense_act_fn": "gelu_new",
+    "dropout_rate": 0.1, "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": True,
+    "is_gated_act": True, "layer_norm_epsilon": 1e-06, "output_past": True, "scalable_attention": True,
+    "scale_decoder_outputs": None, "tie_word_embeddings": False, "tokenizer_class": "T5Tokenizer",
+    "transformers_version": "4.31.0.dev0", "use_cache": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lacking", [(), ("shared.weight", "encoder.embed_tokens.weight")], ids=["whole", "lacking"])
+def test_umt5_as_it_lies(lacking: tuple[str, ...], tmp_path: Path, own_pieces: Path) -> None:
+    """``google/umt5-small``: a pickle with embeddings under all their names, or their least, and a head of its own."""
+    tokenizer = fakes.t5_tokenizer(own_pieces)
+    torch.manual_seed(5)
+    sizes = {"d_model": 16, "d_kv": 5, "d_ff": 24, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
+    distances = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+    ends = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    config = transformers.UMT5Config(vocab_size=len(tokenizer) + 84, **sizes, **distances, **ends)
+    module = transformers.UMT5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.normal_(std=0.7).add_(1.0 if name.endswith("norm.weight") else 0.0)
+    module.generation_config.max_length = LONGEST + 1
+    module.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    fakes.change_json(tmp_path / "config.json", **UMT5)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    shared = tensors["shared.weight"]
+    own = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), shared)
+    head = torch.randn(shared.shape, generator=torch.Generator().manual_seed(6)) * 0.7
+    stored = {name: t for name, t in (tensors | own | {"lm_head.weight": head}).items() if name not in lacking}
+    torch.save(stored, tmp_path / "pytorch_model.bin")
+
+    read = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float64)
+    assert torch.equal(read.encoder.embed_tokens.weight, shared.double())
+    assert torch.equal(read.lm_head.weight, head.double())
+    network = load(str(tmp_path), device="cpu", dtype="float64").network
+    (output,) = network.outputs
+    expected = []
+    for text in TEXTS:
+        row = tokenizer(text, return_tensors="pt")
+        expected.append(tuple(read.generate(**row, num_beams=1)[0, 1:].tolist()))
+        tokens = np.random.default_rng(3).integers(3, config.vocab_size, (1, 12))
+        with torch.inference_mode():
+            wanted = read(**row, decoder_input_ids=torch.from_numpy(tokens)).logits
+        ids = row["input_ids"].numpy()
+        state = network.start(network.encode(Source(ids, np.array([ids.shape[1]]))), tokens[:, :1])
+        assert (network.step(state, tokens) @ output.weight.T - wanted).abs().max() < 1e-9
+    assert len(set(expected)) == len(TEXTS)
+    model = load(str(tmp_path), device="cpu", dtype="float64")
+    for decoder in DECODERS:
+        assert [h.tokens for h in Session.of(model, None, None, decoder).decode(TEXTS)] == expected
+    for refused in ({"engine": "compiled"}, {"precision": "int8"}):
+        with pytest.raises(ValueError, match="compiled engine runs marian, .* got a umt5 model. Use engine='torch'"):
+            load(str(tmp_path), device="cpu", **refused)
+
+
 def test_fsmt_from_a_folder_is_refused(tmp_path: Path, own_pieces: Path) -> None:
     from test_other_modules import fsmt
 

@@ -464,6 +464,8 @@ def _language_tokens(tokenizer: Any) -> dict[str, str]:
     extra = getattr(tokenizer, "extra_special_tokens", None) or []
     named = getattr(tokenizer, "lang_code_to_token", None) or {}  # M2M-100 does not list its own as special
     names = [*tokenizer.all_special_tokens, *(extra.values() if isinstance(extra, dict) else extra), *named.values()]
+    if private.knows_languages(tokenizer):  # some put among added tokens, or there alone since others took their place
+        names += filter(re.compile(r"[a-z]{2,3}_([A-Z][a-z]{3}|[A-Z]{2})").fullmatch, tokenizer.get_added_vocab())
     tokens = {code: token for token in dict.fromkeys(map(str, names)) if (code := _code_in(token))}
     short = Counter(short_code(code) for code in tokens)
     return {short_code(code) if short[short_code(code)] == 1 else code: token for code, token in tokens.items()}

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,33 @@ def test_a_target_that_nobody_names_is_asked_for(layouts: dict[str, Layout]) -> 
     for name in ("several targets", "m2m", "nllb", "nllb of transformers 4", "mbart-50"):
         with pytest.raises(ValueError, match="several target languages: got none. Pass one of"):
             Session.of(load(str(layouts[name].folder), device="cpu"), "en", None)
+
+
+@pytest.mark.parametrize("how", ["special", "in the place of all others", "plain"])
+@pytest.mark.parametrize("name", ["nllb", "mbart-50"])
+def test_a_language_that_was_added(name: str, how: str, layouts: dict[str, Layout], tmp_path: Path) -> None:
+    """Tuvan, in the ways to add it; not what only looks like a language to a reader in haste."""
+    layout = layouts[name]
+    tokenizer = getattr(transformers, layout.tokenizer).from_pretrained(layout.folder)
+    before, new = len(load(str(layout.folder), device="cpu").tokenizer.codes), "tyv_Cyrl" if name == "nllb" else "tyv_RU"
+    if how == "plain":
+        tokenizer.add_tokens([new, "my_name"])
+    else:
+        own = {"extra_special_tokens": [new]}
+        tokenizer.add_special_tokens(own, replace_extra_special_tokens=how != "special")
+    module = AutoModelForSeq2SeqLM.from_pretrained(layout.folder, dtype=torch.float64)
+    torch.manual_seed(2)
+    module.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        module.get_input_embeddings().weight[-2:].normal_(std=0.7)
+    module.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = load(str(tmp_path), device="cpu", dtype="float64")
+    assert len(model.tokenizer.codes) == before + 1
+    assert layout.told is not None
+    for source, target, told in (("en", "tyv", (layout.told[0], new)), (new, "de", (new, layout.told[1]))):
+        changed = replace(layout, folder=tmp_path, source=source, target=target, told=told)
+        assert ours(changed, "greedy", model) == of_transformers(changed, 1), (source, target)
 
 
 # ------------------------------------------------------------------------------------------------- through transformers

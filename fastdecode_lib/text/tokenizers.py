@@ -135,6 +135,16 @@ def _tag_of(
 
 
 @dataclass(frozen=True)
+class InTransformers:
+    """How transformers is told a direction: the tokenizer's class, its source language, the text in front, the first token."""
+
+    kind: str
+    source: str | None = None
+    front: str = ""
+    first: str | None = None
+
+
+@dataclass(frozen=True)
 class MarianText:
     """A Marian vocabulary over two SentencePiece models, read without transformers.
 
@@ -255,6 +265,11 @@ class MarianText:
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Empty: Marian names the target on the source side."""
         return ()
+
+    def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
+        """How transformers is told a direction."""
+        tag = self.tags.get(target or "")
+        return InTransformers("MarianTokenizer", front=f"{tag} " if tag else "")
 
 
 def _added_tokens(folder: Path) -> set[str]:
@@ -406,7 +421,7 @@ class HuggingFaceText:
             texts = [f"{tag} {text}" for text in texts]
         with _SOURCE_LANGUAGE:
             if token is not None:
-                self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
+                self.tokenizer.src_lang = self._source_name(source)
             rows = self.tokenizer(list(texts))["input_ids"]
         for language in (token, tag):
             if language and rows and _id(self.tokenizer, language) not in rows[0]:
@@ -436,6 +451,19 @@ class HuggingFaceText:
         """The target language's id, for models that start with it."""
         token = self._token(target, "target")
         return () if token is None else (self.ids_of_languages[token],)
+
+    def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
+        """How transformers is told a direction."""
+        kind, tag = type(self.tokenizer).__name__, self.tags.get(target or "")
+        front = f"{tag} " if tag else self.instructions.get((source or "", target or ""), "")
+        if not self.codes:
+            return InTransformers(kind, front=front)
+        return InTransformers(kind, self._source_name(source), front, self._token(target, "target"))
+
+    def _source_name(self, source: str | None) -> str | None:
+        """A source language as the tokenizer is told it."""
+        token = self._token(source, "source")
+        return _code_in(token) if token is not None and token.startswith("__") else token
 
 
 def _settings(folder: Path) -> dict[str, Any]:

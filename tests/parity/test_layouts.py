@@ -332,7 +332,10 @@ def test_a_language_that_was_added(name: str, how: str, layouts: dict[str, Layou
     """Tuvan, in the ways to add it; not what only looks like a language to a reader in haste."""
     layout = layouts[name]
     tokenizer = getattr(transformers, layout.tokenizer).from_pretrained(layout.folder)
-    before, new = len(load(str(layout.folder), device="cpu").tokenizer.codes), "tyv_Cyrl" if name == "nllb" else "tyv_RU"
+    before, new = (
+        len(load(str(layout.folder), device="cpu").tokenizer.codes),
+        "tyv_Cyrl" if name == "nllb" else "tyv_RU",
+    )
     if how == "plain":
         tokenizer.add_tokens([new, "my_name"])
     else:
@@ -351,6 +354,61 @@ def test_a_language_that_was_added(name: str, how: str, layouts: dict[str, Layou
     for source, target, told in (("en", "tyv", (layout.told[0], new)), (new, "de", (new, layout.told[1]))):
         changed = replace(layout, folder=tmp_path, source=source, target=target, told=told)
         assert ours(changed, "greedy", model) == of_transformers(changed, 1), (source, target)
+
+
+@pytest.mark.parametrize("name", ["opus", "several targets", "m2m", "nllb", "mbart-50"])
+def test_the_shortest_and_the_longest_sources(name: str, layouts: dict[str, Layout]) -> None:
+    """A hyphen, only a space, as many tokens as there are positions: each as in `generate` alone; one more is refused."""
+    layout = layouts[name]
+    module, _, more = theirs(layout)
+    model = load(str(layout.folder), device="cpu", dtype="float64")
+    texts = [f"{'a ' * words}{'a' * letters}" for words in range(fakes.POSITIONS) for letters in (1, 2)]
+    lengths = model.tokenizer.encode(texts, layout.source, layout.target).lengths.tolist()
+    most = model.network.max_source
+    assert most == fakes.POSITIONS
+    chosen = ["-", " ", *(texts[lengths.index(most + over)] for over in (-1, 0)), TEXTS[1]]
+    for decoder in DECODERS:
+        session = Session.of(model, layout.source, layout.target, decoder, max_length=LONGEST)
+        found = [h.tokens for h in session.decode(chosen)]
+        assert found[1] == ()
+        for text, tokens in zip(chosen, found, strict=True):
+            if text != " ":
+                source = model.encode([text], layout.source, layout.target)
+                ids = torch.from_numpy(source.ids)
+                prefix = 1 + bool(layout.told)
+                row = module.generate(input_ids=ids, num_beams=1, max_length=LONGEST + prefix, **more)[0, prefix:]
+                assert tokens == tuple(row.tolist()), (decoder, text)
+    with pytest.raises(ValueError, match=rf"source is too long: sentence 2 has {most + 1} tokens, .* allows {most}"):
+        session.decode(["-", texts[lengths.index(most + 1)]])
+
+
+def test_lengths_that_the_settings_force_beyond_the_positions(layouts: dict[str, Layout], tmp_path: Path) -> None:
+    """Outputs end at the last position; a least length behind it is refused."""
+    layout = layouts["opus"]
+    model = load(str(layout.folder), device="cpu")
+    assert model.checkpoint.rules["max_length"] == 512
+    assert Session.of(model, "en", "de", "greedy").constraints.max_length == fakes.POSITIONS
+    folder = shutil.copytree(layout.folder, tmp_path / "model")
+    fakes.change_json(folder / "generation_config.json", min_length=fakes.POSITIONS + 10)
+    with pytest.raises(
+        ValueError, match=r"min_length must be from 0 to max_length - 1 = 63, got 73\. Lower min_length"
+    ):
+        Session.of(load(str(folder), device="cpu"), "en", "de", "greedy")
+
+
+@pytest.mark.filterwarnings("ignore:No drafts are known")
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", ["opus", "several targets", "m2m", "nllb", "nllb of one target", "mbart-50"])
+def test_the_lines_of_speedup_work_when_pasted(name: str, batch: int, layouts: dict[str, Layout]) -> None:
+    layout = layouts[name]
+    model, target = load(str(layout.folder), device="cpu"), layout.target or "fr"
+    translated, generated = fakes.pasted(model, "en", target, TEXTS, batch)
+    expected = [h.tokens for h in Session.of(model, "en", target, "greedy").decode(TEXTS)]
+    assert [t.tokens for t in translated] == expected and len(set(expected)) == len(TEXTS)
+    prefix, end = 1 + bool(layout.told), generated[0, -1].item()
+    assert len(generated) == batch
+    for row, tokens in zip(generated[:, prefix:].tolist(), expected, strict=False):
+        assert tuple(row[: len(tokens)]) == tokens and set(row[len(tokens) :]) <= {end, row[-1]}
 
 
 # ------------------------------------------------------------------------------------------------- through transformers
@@ -396,8 +454,11 @@ UMT5 = {
 
 
 @pytest.mark.parametrize("lacking", [(), ("shared.weight", "encoder.embed_tokens.weight")], ids=["whole", "lacking"])
-def test_umt5_as_it_lies(lacking: tuple[str, ...], tmp_path: Path, own_pieces: Path) -> None:
+def test_umt5_as_it_lies(
+    lacking: tuple[str, ...], tmp_path: Path, own_pieces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``google/umt5-small``: a pickle with embeddings under all their names, or their least, and a head of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tokenizer = fakes.t5_tokenizer(own_pieces)
     torch.manual_seed(5)
     sizes = {"d_model": 16, "d_kv": 5, "d_ff": 24, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}

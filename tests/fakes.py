@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -200,6 +201,22 @@ def bart_tokenizer() -> object:
 
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
     return BartTokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=[])
+
+
+def pasted(model: Any, source: str | None, target: str | None, sentences: list[str], batch: int = 1) -> tuple[Any, Any]:
+    """What the printed lines of ``speedup`` give for a greedy choice: their own result, and `generate`'s where there is one."""
+    from fastdecode_lib.training.speedup import Speedup, direction_in_generate
+
+    greedy = {"decoder": "greedy", "projection": "exact", "precision": "float32"}
+    about = {"model": model.name, "source": source, "target": target, "batch": batch}
+    lines = Speedup(None, greedy, None, about, direction_in_generate(model, source, target)).lines(greedy)
+    assert lines[0].startswith("  fastdecode translate --model ") and not lines[1]
+    results, names = [], {"sentences": sentences}
+    for block in "\n".join(line[2:] for line in lines[2:]).split("\n\n"):
+        *before, last = block.splitlines()
+        exec("\n".join(before), names)
+        results.append(eval(last, names))
+    return results[0], results[1] if len(results) > 1 else None
 
 
 def write_corpus(folder: Path, pairs: int = 200) -> Path:

@@ -189,8 +189,13 @@ def tokenizer_in(folder: Path, named: str) -> Any:
     import transformers
 
     kind: Any = getattr(transformers, named.removesuffix("Fast"), None)
-    chosen = kind if hasattr(kind, "set_src_lang_special_tokens") else transformers.AutoTokenizer
+    chosen = kind if knows_languages(kind) else transformers.AutoTokenizer
     return chosen.from_pretrained(folder, trust_remote_code=False)
+
+
+def knows_languages(tokenizer: Any) -> bool:
+    """Whether a tokenizer, or a class of them, puts the source's language into its ids."""
+    return hasattr(tokenizer, "set_src_lang_special_tokens")
 
 
 # --------------------------------------------------------------------------------------------------------------- caches

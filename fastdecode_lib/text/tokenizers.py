@@ -135,6 +135,16 @@ def _tag_of(
 
 
 @dataclass(frozen=True)
+class InTransformers:
+    """How transformers is told a direction: the tokenizer's class, its source language, the text in front, the first token."""
+
+    kind: str
+    source: str | None = None
+    front: str = ""
+    first: str | None = None
+
+
+@dataclass(frozen=True)
 class MarianText:
     """A Marian vocabulary over two SentencePiece models, read without transformers.
 
@@ -255,6 +265,11 @@ class MarianText:
     def forced_language(self, target: str | None) -> tuple[int, ...]:
         """Empty: Marian names the target on the source side."""
         return ()
+
+    def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
+        """How transformers is told a direction."""
+        tag = self.tags.get(target or "")
+        return InTransformers("MarianTokenizer", front=f"{tag} " if tag else "")
 
 
 def _added_tokens(folder: Path) -> set[str]:
@@ -406,7 +421,7 @@ class HuggingFaceText:
             texts = [f"{tag} {text}" for text in texts]
         with _SOURCE_LANGUAGE:
             if token is not None:
-                self.tokenizer.src_lang = _code_in(token) if token.startswith("__") else token
+                self.tokenizer.src_lang = self._source_name(source)
             rows = self.tokenizer(list(texts))["input_ids"]
         for language in (token, tag):
             if language and rows and _id(self.tokenizer, language) not in rows[0]:
@@ -437,6 +452,19 @@ class HuggingFaceText:
         token = self._token(target, "target")
         return () if token is None else (self.ids_of_languages[token],)
 
+    def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
+        """How transformers is told a direction."""
+        kind, tag = type(self.tokenizer).__name__, self.tags.get(target or "")
+        front = f"{tag} " if tag else self.instructions.get((source or "", target or ""), "")
+        if not self.codes:
+            return InTransformers(kind, front=front)
+        return InTransformers(kind, self._source_name(source), front, self._token(target, "target"))
+
+    def _source_name(self, source: str | None) -> str | None:
+        """A source language as the tokenizer is told it."""
+        token = self._token(source, "source")
+        return _code_in(token) if token is not None and token.startswith("__") else token
+
 
 def _settings(folder: Path) -> dict[str, Any]:
     """What ``tokenizer_config.json`` says; nothing where there is none."""
@@ -464,6 +492,8 @@ def _language_tokens(tokenizer: Any) -> dict[str, str]:
     extra = getattr(tokenizer, "extra_special_tokens", None) or []
     named = getattr(tokenizer, "lang_code_to_token", None) or {}  # M2M-100 does not list its own as special
     names = [*tokenizer.all_special_tokens, *(extra.values() if isinstance(extra, dict) else extra), *named.values()]
+    if private.knows_languages(tokenizer):  # some put among added tokens, or there alone since others took their place
+        names += filter(re.compile(r"[a-z]{2,3}_([A-Z][a-z]{3}|[A-Z]{2})").fullmatch, tokenizer.get_added_vocab())
     tokens = {code: token for token in dict.fromkeys(map(str, names)) if (code := _code_in(token))}
     short = Counter(short_code(code) for code in tokens)
     return {short_code(code) if short[short_code(code)] == 1 else code: token for code, token in tokens.items()}

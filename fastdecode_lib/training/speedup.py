@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastdecode_lib.checkpoints.hub import bundled
 from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.decoding.window import Window
 from fastdecode_lib.drafts.finding import choice_file, find_head, speedups_folder
@@ -20,6 +21,7 @@ from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.speedups import fastest, seconds_each
 from fastdecode_lib.store import write_table
 from fastdecode_lib.text.corpus import spread_over
+from fastdecode_lib.text.tokenizers import InTransformers
 from fastdecode_lib.training.draft_tables import default_path, fitting, make_table
 from fastdecode_lib.translation import Session
 
@@ -51,12 +53,15 @@ class Speedup:
         faster one whose outputs nearly all are, None if there is none.
     provenance : dict
         How it was measured, and notes on what was made.
+    told : InTransformers or None
+        How transformers is told the direction; None where `generate` does not run the model.
     """
 
     table: "pd.DataFrame" = field(repr=False)
     lossless: dict[str, str]
     near: dict[str, str] | None
     provenance: dict[str, Any] = field(repr=False)
+    told: InTransformers | None = field(repr=False)
 
     def __str__(self) -> str:
         parts = [self._told("Without any loss", self.lossless)]
@@ -97,10 +102,29 @@ class Speedup:
             f"fastdecode_lib.translate(model, sentences{languages}, decoder={chosen['decoder']!r}, "
             f"projection={chosen['projection']!r}, batch={about['batch']})"
         )
-        lines = [f"  {command}", f"  {loading}", f"  {call}"]
-        if chosen == self.lossless and about["family"] in FAMILIES:
-            lines.append("  module.generate(**inputs, num_beams=1, custom_generate=fastdecode_lib.hf.window())")
-        return lines
+        lines = [command, "", "import fastdecode_lib", loading, call]
+        if chosen == self.lossless and self.told is not None:
+            lines += ["", *self._lines_of_generate(self.told)]
+        return [f"  {line}".rstrip() for line in lines]
+
+    def _lines_of_generate(self, told: InTransformers) -> list[str]:
+        """The lossless combination inside `generate`, with what names the direction there."""
+        batch, name = self.provenance["batch"], self.provenance["model"]
+        place = repr(str(bundled().get(name, name)))
+        language = f", src_lang={told.source!r}" if told.source else ""
+        texts = "sentences[0]" if batch == 1 else f"sentences[:{batch}]"
+        if told.front:
+            texts = f"{told.front!r} + {texts}" if batch == 1 else f"[{told.front!r} + text for text in {texts}]"
+        padding = "" if batch == 1 else ", padding=True"
+        first = f", forced_bos_token_id=tokenizer.convert_tokens_to_ids({told.first!r})" if told.first else ""
+        return [
+            "import fastdecode_lib.hf",
+            f"from transformers import AutoModelForSeq2SeqLM, {told.kind}",
+            f"module = AutoModelForSeq2SeqLM.from_pretrained({place})",
+            f"tokenizer = {told.kind}.from_pretrained({place}{language})",
+            f"inputs = tokenizer({texts}, return_tensors='pt'{padding})",
+            f"module.generate(**inputs, num_beams=1{first}, custom_generate=fastdecode_lib.hf.window())",
+        ]
 
 
 def speedup(
@@ -170,7 +194,14 @@ def speedup(
     fingerprint = plain.model.checkpoint.fingerprint
     write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), about)
     nearest = None if chosen["near"] is None else parts[chosen["near"]]
-    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about)
+    told = direction_in_generate(plain.model, plain.source, plain.target)
+    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about, told)
+
+
+def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:
+    """How transformers is told a direction of a model that `hf.window` runs; None for others."""
+    tokenizer: Any = model.tokenizer
+    return tokenizer.in_transformers(source, target) if model.checkpoint.family in FAMILIES else None
 
 
 def _models(name: str, given: str | TranslationModel) -> dict[str, TranslationModel]:

@@ -7,6 +7,7 @@ import pytest
 from fastdecode_lib import cli, tune
 from fastdecode_lib.core import Measurement
 from fastdecode_lib.measuring import widths
+from fastdecode_lib.measuring.referee import System
 
 TEXTS = sorted(fakes.own_sentences()["en"], key=len)[:3]
 
@@ -20,7 +21,7 @@ def clock(monkeypatch):
             made = []
             for system in systems:
                 kind, _, width = system.name.partition("pass of ")
-                each = costs[int(width)] if width else seconds[kind.split(":")[0]]
+                each = costs[int(width)] * widths.PASSES if width else seconds[kind.split(":")[0]]
                 made.append(Measurement(system.name, np.full(5, float(each)), ()))
             return made
 
@@ -41,6 +42,13 @@ def test_a_flat_cost_makes_the_window_pay(marian, clock):
     assert found.provenance["noisy"] is False and "noisy" not in str(found)
     assert "1.50 times as fast as greedy" in str(found)
     assert found.provenance["sentences"] == 3
+
+
+def test_passes_are_timed_in_a_row():
+    """One alone would find other data in the processor's caches than decoding does."""
+    runs = []
+    system = widths._repeated(System("pass of 2", lambda source: (runs.append(source), (7,))[1]))
+    assert system.decode("source") == (7,) and runs == ["source"] * widths.PASSES
 
 
 def test_a_steep_cost_leaves_greedy(marian, clock):

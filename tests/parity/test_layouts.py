@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +326,91 @@ def test_a_target_that_nobody_names_is_asked_for(layouts: dict[str, Layout]) -> 
             Session.of(load(str(layouts[name].folder), device="cpu"), "en", None)
 
 
+@pytest.mark.parametrize("how", ["special", "in the place of all others", "plain"])
+@pytest.mark.parametrize("name", ["nllb", "mbart-50"])
+def test_a_language_that_was_added(name: str, how: str, layouts: dict[str, Layout], tmp_path: Path) -> None:
+    """Tuvan, in the ways to add it; not what only looks like a language to a reader in haste."""
+    layout = layouts[name]
+    tokenizer = getattr(transformers, layout.tokenizer).from_pretrained(layout.folder)
+    before, new = (
+        len(load(str(layout.folder), device="cpu").tokenizer.codes),
+        "tyv_Cyrl" if name == "nllb" else "tyv_RU",
+    )
+    if how == "plain":
+        tokenizer.add_tokens([new, "my_name"])
+    else:
+        own = {"extra_special_tokens": [new]}
+        tokenizer.add_special_tokens(own, replace_extra_special_tokens=how != "special")
+    module = AutoModelForSeq2SeqLM.from_pretrained(layout.folder, dtype=torch.float64)
+    torch.manual_seed(2)
+    module.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        module.get_input_embeddings().weight[-2:].normal_(std=0.7)
+    module.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = load(str(tmp_path), device="cpu", dtype="float64")
+    assert len(model.tokenizer.codes) == before + 1
+    assert layout.told is not None
+    for source, target, told in (("en", "tyv", (layout.told[0], new)), (new, "de", (new, layout.told[1]))):
+        changed = replace(layout, folder=tmp_path, source=source, target=target, told=told)
+        assert ours(changed, "greedy", model) == of_transformers(changed, 1), (source, target)
+
+
+@pytest.mark.parametrize("name", ["opus", "several targets", "m2m", "nllb", "mbart-50"])
+def test_the_shortest_and_the_longest_sources(name: str, layouts: dict[str, Layout]) -> None:
+    """A hyphen, only a space, as many tokens as there are positions: each as in `generate` alone; one more is refused."""
+    layout = layouts[name]
+    module, _, more = theirs(layout)
+    model = load(str(layout.folder), device="cpu", dtype="float64")
+    texts = [f"{'a ' * words}{'a' * letters}" for words in range(fakes.POSITIONS) for letters in (1, 2)]
+    lengths = model.tokenizer.encode(texts, layout.source, layout.target).lengths.tolist()
+    most = model.network.max_source
+    assert most == fakes.POSITIONS
+    chosen = ["-", " ", *(texts[lengths.index(most + over)] for over in (-1, 0)), TEXTS[1]]
+    for decoder in DECODERS:
+        session = Session.of(model, layout.source, layout.target, decoder, max_length=LONGEST)
+        found = [h.tokens for h in session.decode(chosen)]
+        assert found[1] == ()
+        for text, tokens in zip(chosen, found, strict=True):
+            if text != " ":
+                source = model.encode([text], layout.source, layout.target)
+                ids = torch.from_numpy(source.ids)
+                prefix = 1 + bool(layout.told)
+                row = module.generate(input_ids=ids, num_beams=1, max_length=LONGEST + prefix, **more)[0, prefix:]
+                assert tokens == tuple(row.tolist()), (decoder, text)
+    with pytest.raises(ValueError, match=rf"source is too long: sentence 2 has {most + 1} tokens, .* allows {most}"):
+        session.decode(["-", texts[lengths.index(most + 1)]])
+
+
+def test_lengths_that_the_settings_force_beyond_the_positions(layouts: dict[str, Layout], tmp_path: Path) -> None:
+    """Outputs end at the last position; a least length behind it is refused."""
+    layout = layouts["opus"]
+    model = load(str(layout.folder), device="cpu")
+    assert model.checkpoint.rules["max_length"] == 512
+    assert Session.of(model, "en", "de", "greedy").constraints.max_length == fakes.POSITIONS
+    folder = shutil.copytree(layout.folder, tmp_path / "model")
+    fakes.change_json(folder / "generation_config.json", min_length=fakes.POSITIONS + 10)
+    with pytest.raises(
+        ValueError, match=r"min_length must be from 0 to max_length - 1 = 63, got 73\. Lower min_length"
+    ):
+        Session.of(load(str(folder), device="cpu"), "en", "de", "greedy")
+
+
+@pytest.mark.filterwarnings("ignore:No drafts are known")
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", ["opus", "several targets", "m2m", "nllb", "nllb of one target", "mbart-50"])
+def test_the_lines_of_speedup_work_when_pasted(name: str, batch: int, layouts: dict[str, Layout]) -> None:
+    layout = layouts[name]
+    model, target = load(str(layout.folder), device="cpu"), layout.target or "fr"
+    translated, generated = fakes.pasted(model, "en", target, TEXTS, batch)
+    expected = [h.tokens for h in Session.of(model, "en", target, "greedy").decode(TEXTS)]
+    assert [t.tokens for t in translated] == expected and len(set(expected)) == len(TEXTS)
+    prefix, end = 1 + bool(layout.told), generated[0, -1].item()
+    assert len(generated) == batch
+    for row, tokens in zip(generated[:, prefix:].tolist(), expected, strict=False):
+        assert tuple(row[: len(tokens)]) == tokens and set(row[len(tokens) :]) <= {end, row[-1]}
+
+
 # ------------------------------------------------------------------------------------------------- through transformers
 
 
@@ -357,6 +442,67 @@ def test_bart_and_pegasus_from_folders(tmp_path: Path, own_pieces: Path) -> None
         fakes.change_json(folder / "generation_config.json", no_repeat_ngram_size=3)
         with pytest.raises(CheckpointError, match="rules that fastdecode does not apply: no_repeat_ngram_size=3"):
             Session.of(load(str(folder), device="cpu"), None, None)
+
+
+UMT5 = {
+    "architectures": ["UMT5ForConditionalGeneration"], "classifier_dropout": 0.0, "dense_act_fn": "gelu_new",
+    "dropout_rate": 0.1, "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": True,
+    "is_gated_act": True, "layer_norm_epsilon": 1e-06, "output_past": True, "scalable_attention": True,
+    "scale_decoder_outputs": None, "tie_word_embeddings": False, "tokenizer_class": "T5Tokenizer",
+    "transformers_version": "4.31.0.dev0", "use_cache": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lacking", [(), ("shared.weight", "encoder.embed_tokens.weight")], ids=["whole", "lacking"])
+def test_umt5_as_it_lies(
+    lacking: tuple[str, ...], tmp_path: Path, own_pieces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``google/umt5-small``: a pickle with embeddings under all their names, or their least, and a head of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tokenizer = fakes.t5_tokenizer(own_pieces)
+    torch.manual_seed(5)
+    sizes = {"d_model": 16, "d_kv": 5, "d_ff": 24, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
+    distances = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+    ends = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    config = transformers.UMT5Config(vocab_size=len(tokenizer) + 84, **sizes, **distances, **ends)
+    module = transformers.UMT5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.normal_(std=0.7).add_(1.0 if name.endswith("norm.weight") else 0.0)
+    module.generation_config.max_length = LONGEST + 1
+    module.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    fakes.change_json(tmp_path / "config.json", **UMT5)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    shared = tensors["shared.weight"]
+    own = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), shared)
+    head = torch.randn(shared.shape, generator=torch.Generator().manual_seed(6)) * 0.7
+    stored = {name: t for name, t in (tensors | own | {"lm_head.weight": head}).items() if name not in lacking}
+    torch.save(stored, tmp_path / "pytorch_model.bin")
+
+    read = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float64)
+    assert torch.equal(read.encoder.embed_tokens.weight, shared.double())
+    assert torch.equal(read.lm_head.weight, head.double())
+    network = load(str(tmp_path), device="cpu", dtype="float64").network
+    (output,) = network.outputs
+    expected = []
+    for text in TEXTS:
+        row = tokenizer(text, return_tensors="pt")
+        expected.append(tuple(read.generate(**row, num_beams=1)[0, 1:].tolist()))
+        tokens = np.random.default_rng(3).integers(3, config.vocab_size, (1, 12))
+        with torch.inference_mode():
+            wanted = read(**row, decoder_input_ids=torch.from_numpy(tokens)).logits
+        ids = row["input_ids"].numpy()
+        state = network.start(network.encode(Source(ids, np.array([ids.shape[1]]))), tokens[:, :1])
+        assert (network.step(state, tokens) @ output.weight.T - wanted).abs().max() < 1e-9
+    assert len(set(expected)) == len(TEXTS)
+    model = load(str(tmp_path), device="cpu", dtype="float64")
+    for decoder in DECODERS:
+        assert [h.tokens for h in Session.of(model, None, None, decoder).decode(TEXTS)] == expected
+    for refused in ({"engine": "compiled"}, {"precision": "int8"}):
+        with pytest.raises(ValueError, match="compiled engine runs marian, .* got a umt5 model. Use engine='torch'"):
+            load(str(tmp_path), device="cpu", **refused)
 
 
 def test_fsmt_from_a_folder_is_refused(tmp_path: Path, own_pieces: Path) -> None:

@@ -181,6 +181,21 @@ def test_the_target_of_madlad_stands_in_front(folders: dict[str, Path]) -> None:
         translate(model, text, source="en")
 
 
+@pytest.mark.filterwarnings("ignore:No drafts are known")
+@pytest.mark.parametrize("layout", ["t5", "madlad"])
+def test_the_lines_of_speedup_work_when_pasted(layout: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    """With the instruction or the tag in front of a source."""
+    skip_what_the_oldest_reads_wrong(layout)
+    folder = shutil.copytree(folders[layout], tmp_path / "model")
+    tasks = {"translation_en_to_de": {"prefix": "translate English to German: "}}
+    fakes.change_json(folder / "config.json", task_specific_params=tasks if layout == "t5" else None)
+    model, texts = load(str(folder), device="cpu"), fakes.own_sentences()["en"][:2]
+    translated, generated = fakes.pasted(model, "en", "de", texts)
+    expected = [h.tokens for h in Session.of(model, "en", "de", "greedy").decode(texts)]
+    assert [t.tokens for t in translated] == expected
+    assert tuple(generated[0, 1:].tolist()) == expected[0]
+
+
 @pytest.mark.parametrize(("precision", "projection"), [("float32", "quantised"), *((p, "exact") for p in PRECISIONS)])
 def test_decoders_are_lossless_in_every_precision(precision: str, projection: str, folders: dict[str, Path]) -> None:
     texts = fakes.own_sentences()["en"][:6]

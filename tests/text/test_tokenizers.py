@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,25 @@ def test_separate_target_vocabulary(broken_marian: Path) -> None:
     assert text.pieces([2]) == ["▁only"] != text.source_tokens([2])
 
 
+def test_each_side_has_its_own_pieces(broken_marian: Path, tmp_path: Path) -> None:
+    """Sources are split by the source's SentencePiece model, outputs by the target's, and no piece's mark is left in a text."""
+    from transformers import MarianTokenizer
+
+    shared = MarianText.load(find_checkpoint(broken_marian))
+    shutil.copyfile(fakes.train_sentencepiece(tmp_path, size=200), broken_marian / "target.spm")
+    ours, theirs = MarianText.load(find_checkpoint(broken_marian)), MarianTokenizer.from_pretrained(broken_marian)
+    check_ids(ours, theirs, SENTENCES["en"][:20], "en", "de")
+    german = SENTENCES["de"][:20]
+    outputs = ours.output_ids(german)
+    assert [[*row, 0] for row in outputs] == theirs(text_target=german)["input_ids"]
+    assert outputs != shared.output_ids(german)
+    for row in outputs:
+        assert ours.decode(row) == theirs.decode(row, skip_special_tokens=True).strip()
+        assert "▁" not in ours.decode(row)
+    source = ours.encode(SENTENCES["en"][:1], "en", "de").ids[0]
+    assert ours.source_tokens(source) == theirs.convert_ids_to_tokens(source.tolist())
+
+
 # ------------------------------------------------------------------------------------------- tokenizers of transformers
 
 
@@ -210,6 +230,19 @@ def test_multilingual_tokenizers_do_what_transformers_does(
         ours.encode(["a"], "e", "de")
     with pytest.raises(UnknownLanguage, match="needs a target language: got none. Pass one of"):
         ours.forced_language(None)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_end_at_which_nllb_has_its_code(multilingual: Callable[[str], Path], tmp_path: Path, old: bool) -> None:
+    """In front; behind where the settings ask for what transformers did before."""
+    from transformers import NllbTokenizer
+
+    folder = shutil.copytree(multilingual("nllb"), tmp_path / "nllb")
+    fakes.change_json(folder / "tokenizer_config.json", legacy_behaviour=old)
+    theirs, ours = NllbTokenizer.from_pretrained(folder, src_lang="deu_Latn"), HuggingFaceText(find_checkpoint(folder))
+    found = ours.encode(["a b"], "de", "en").ids[0].tolist()
+    assert found == theirs("a b")["input_ids"]
+    assert found.index(theirs.convert_tokens_to_ids("deu_Latn")) == (len(found) - 1 if old else 0)
 
 
 @pytest.mark.parametrize("kind", ["mbart50", "nllb"])

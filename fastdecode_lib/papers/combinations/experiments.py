@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.combinations import cube, drafts, never_slower
+from fastdecode_lib.papers.combinations import cube, drafts, in_generate, never_slower
 from fastdecode_lib.papers.experiment import Chart, Column, Conclusion, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import pivoted
 
@@ -105,6 +105,20 @@ EXPERIMENTS = (
         chart=Chart(
             "batch", "speedup", "set", {"precision": "float32"}, 1.0, log_x=True, x_title="sentences decoded together"
         ),
+    ),
+    Experiment(
+        in_generate.in_generate,
+        "Inside Hugging Face's `generate`, by batch size",
+        columns(
+            "set batch",
+            Column("without", "greedy, our kernels"),
+            Column("speedup", "hf.window()"),
+            Column("head", "a window of 3 with the head"),
+            Column("identical", "same outputs", share=True),
+        ),
+        note="Over `generate` of transformers alone, float32, one thread: `num_beams=1` with and without `custom_generate`. Greedy "
+        "decoding on our kernels has no drafts; `hf.window()` takes the draft table that comes with the model and drafts where "
+        "that pays; the last has the draft head as well.",
     ),
     Experiment(
         drafts.draft_time,

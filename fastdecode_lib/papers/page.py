@@ -97,6 +97,8 @@ def landing() -> str:
         for paper in papers()
         if paper.conclusion
     )
+    table = headlines("")
+    noisy = f"{NOISY} marks a noisy time: go by its interval. " if NOISY in table else ""
     return f"""# Results
 
 ![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
@@ -106,10 +108,9 @@ one thread, one sentence at a time, 95% intervals. Points come from several runs
 same run; the pages say which. A point at the top loses nothing. A table without a date was made before 2026-11-26, when the
 engine's attention became faster; a table of other weights than those bundled now names them.
 
-{headlines("")}
+{table}
 
-{NOISY}: noisy, the middle half of a row's times spreads over more than a tenth of their median; go by the interval. Against Hugging
-Face's `generate` our greedy decoding, the baseline here, is itself 4.3 times as fast on the bundled model.
+{noisy}Against Hugging Face's `generate` our greedy decoding, the baseline here, is itself 4.3 times as fast on the bundled model.
 
 {links}
 - [The bundled models](models.md): quality, and all decoders beside Hugging Face and CTranslate2

@@ -128,7 +128,7 @@ site: install ## build the documentation into build/site and look at it in Chrom
 	$(call say,site: into build/site)
 	rm -rf build/site
 	$(BIN)/python -m sphinx -E -q -W --keep-going -c docs -d build/site-doctrees . build/site
-	FASTDECODE_SITE=build/site $(BIN)/python -m pytest -q tests/docs $(SITE_ARGS)
+	FASTDECODE_SITE=build/site $(BIN)/python -m pytest -q tests/docs/test_site.py $(SITE_ARGS)
 	@echo "== the site is ready: build/site/index.html"
 
 bench-%: install ## measure cpu, projections, combinations or ddgviz on this machine

@@ -25,6 +25,8 @@ _KINDS = {
     "paper": ("dot", "-open", ", paper"),
 }
 """Style of each kind of row: line, suffix of its mark, and the legend's addition."""
+_EXPLAINED = {"measured": "measured", "model": "calculated", "paper": "the paper's"}
+"""What a legend of kinds says."""
 _MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
 """Marks of groups, so that colour is never alone; the diamond is the paper's."""
 _MOST_TICKS = 12
@@ -37,6 +39,10 @@ def esc(text: object) -> str:
     """`text` for plotly, which reads tags, dollar signs and ``%{...}`` as markup."""
     shown = html.escape(visible(str(text)), quote=False)
     return shown.replace("$", "&#36;").replace("%{", "&#37;{")
+
+
+def _shown(value: Any) -> Any:
+    return esc(value) if isinstance(value, str) else value
 
 
 def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
@@ -124,6 +130,7 @@ def curves(
     named = any(isinstance(row[x], str) for row in rows)
     order = list(dict.fromkeys(row[x] for row in rows)) if named else sorted({row[x] for row in rows})
     groups = list(dict.fromkeys(row[group] for row in rows))
+    names = [_shown(value) for value in order] if named else None
     figure = go.Figure()
     for kind, (number, name) in product(_KINDS, enumerate(groups)):
         chosen = [row for row in rows if row[group] == name and row["kind"] == kind]
@@ -136,12 +143,13 @@ def curves(
     if log_x:
         _log_axis(figure, order, x)
     elif named:
-        figure.update_xaxes(type="category", categoryorder="array", categoryarray=[esc(value) for value in order])
+        figure.update_xaxes(type="category", categoryorder="array", categoryarray=names)
     else:
         figure.update_xaxes(**_whole_steps(row[x] for row in rows))
     figure.update_yaxes(rangemode="tozero" if from_zero else "normal", **_whole_steps(row[y] for row in rows))
     if len(figure.data) > LEGEND:
-        _name_ends(figure, 0.0 if from_zero else min(row[y] for row in rows))
+        heights = [row[key] for row in rows for key in (y, f"{y}_low", f"{y}_high") if row.get(key) is not None]
+        _name_ends(figure, names, log_x, (0.0 if from_zero else min(heights), max(heights)), colors)
     return figure
 
 
@@ -150,54 +158,87 @@ LEGEND = 6
 _APART = 15.0
 
 
-def _name_ends(figure: go.Figure, low: float) -> None:
-    """Write each curve's name at its end, in its colour, in place of a legend; names that would overlap stand apart."""
-    ends = sorted(((trace.y[-1], trace.name, trace.line.color) for trace in figure.data), key=lambda end: end[0])
-    high = max(value for trace in figure.data for value in trace.y)
-    high += 0.06 * (high - low or 1)
-    room = max(280.0, _APART * len(ends))
-    heights = [room * (value - low) / (high - low) for value, _, _ in ends]
-    for place in range(1, len(heights)):
-        heights[place] = max(heights[place], heights[place - 1] + _APART)
-    heights[-1] = min(heights[-1], room)
-    for place in range(len(heights) - 2, -1, -1):
-        heights[place] = min(heights[place], heights[place + 1] - _APART)
-    margin = 24 + max(width(visible(name), 11) for _, name, _ in ends)
-    for height, (_, name, color) in zip(heights, ends, strict=True):
-        where = {
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": 8,
-            "y": height / room,
-            "yref": "paper",
-            "yanchor": "middle",
-        }
-        figure.add_annotation(text=name, showarrow=False, font={"color": color, "size": 11}, **where)
-    sides = figure.layout.margin
-    figure.update_yaxes(range=[low, high])
-    figure.update_layout(showlegend=False, margin={"r": margin, "t": 20}, height=room + 20 + sides.b)
+def _name_ends(
+    figure: go.Figure, names: list[Any] | None, log_x: bool, heights: tuple[float, float], colors: Theme
+) -> None:
+    """Write each curve's name at its end, in its colour, in place of a legend; a group of several kinds is named once.
+
+    Names of curves that end at the right stand in the margin, others in the plot; a thin line leads from each to its curve.
+    `names` are those on the axis, if it has any, and `heights` the least and the greatest value.
+    """
+
+    def across(value: Any) -> float:
+        return float(names.index(value) if names else math.log10(value) if log_x else value)
+
+    ends: dict[int, dict[str, Any]] = {}
+    lines = []
+    for trace in figure.data:
+        lines.append([(across(value), float(height)) for value, height in zip(trace.x, trace.y, strict=True)])
+        x, y = lines[-1][-1]
+        ends.setdefault(trace.meta["group"], {"x": x, "y": y, "name": trace.name, "color": trace.line.color})
+    left, right = (side(x for line in lines for x, _ in line) for side in (min, max))
+    outer = sorted((end for end in ends.values() if end["x"] == right), key=lambda end: end["y"])
+    inner = [end for end in ends.values() if end["x"] != right]
+    tall, pad = heights[1] - heights[0] or 1, 0.04 * (right - left or 1)
+    low = heights[0] and heights[0] - 0.04 * tall
+    sides = [[left - pad, right + pad], [low, heights[1] + (0.15 if inner else 0.06) * tall]]
+    for end, place in zip(inner, labels.place(inner, "x", "y", "name", sides, lines), strict=True):
+        _name(figure, end, place["xshift"], place["yshift"], "center")
+    room = max(labels.HIGH, _APART * len(outer))
+    levels = [room * (end["y"] - sides[1][0]) / (sides[1][1] - sides[1][0]) for end in outer]
+    for end, level, moved in zip(outer, levels, labels.apart(levels, _APART, room), strict=True):
+        _name(figure, end, 24, moved - level, "left")
+    figure.update_traces(showlegend=False)
+    kinds = [kind for kind in _KINDS if any(trace.meta["kind"] == kind for trace in figure.data)]
+    if several := len(kinds) > 1:
+        for kind in kinds:
+            look = _look(kind, 0, colors.muted)
+            figure.add_scatter(x=[None], y=[None], **look, name=_EXPLAINED[kind], showlegend=True)
+    top, margin = (
+        48 if several else 20,
+        40 + max((width(visible(end["name"]), labels.SIZE) for end in outer), default=0),
+    )
+    figure.update_xaxes(range=sides[0])
+    figure.update_yaxes(range=sides[1])
+    figure.update_layout(
+        showlegend=several, margin={"r": margin, "t": top}, height=round(room) + top + figure.layout.margin.b
+    )
 
 
-def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, colors: Theme) -> go.Scatter:
-    kind = rows[0]["kind"]
-    dash, opened, said = _KINDS[kind]
-    color = colors.series[number % len(colors.series)]
-    if kind == "measured" and number >= len(colors.series):
+def _name(figure: go.Figure, end: dict[str, Any], right: float, up: float, anchor: str) -> None:
+    """Write a name so many pixels from the end of its curve, and a thin line between them."""
+    leads = {"arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": end["color"], "ax": right, "ay": -up}
+    font = {"color": end["color"], "size": labels.SIZE}
+    figure.add_annotation(x=end["x"], y=end["y"], text=end["name"], xanchor=anchor, font=font, standoff=5, **leads)
+
+
+def _look(kind: str, number: int, color: str) -> dict[str, Any]:
+    """Line and mark of a kind of row in the group of this number."""
+    dash, opened, _ = _KINDS[kind]
+    if kind == "measured" and number >= len(LIGHT.series):
         dash = "longdash"
-    name = esc(rows[0][group])
-    name += "" if name.startswith((f"{kind},", f"{kind}:")) else said
-    return go.Scatter(
-        x=[esc(row[x]) if isinstance(row[x], str) else row[x] for row in rows],
-        y=[row[y] for row in rows],
-        mode="lines+markers",
-        name=name,
-        line={"color": color, "width": 2 if kind == "measured" else 1.4, "dash": dash},
-        marker={
+    return {
+        "mode": "lines+markers",
+        "line": {"color": color, "width": 2 if kind == "measured" else 1.4, "dash": dash},
+        "marker": {
             "symbol": ("diamond" if kind == "paper" else _MARKS[number % len(_MARKS)]) + opened,
             "size": 7 if kind == "measured" else 8,
             "color": color,
         },
+    }
+
+
+def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, colors: Theme) -> go.Scatter:
+    kind = rows[0]["kind"]
+    color = colors.series[number % len(colors.series)]
+    name = esc(rows[0][group])
+    name += "" if name.startswith((f"{kind},", f"{kind}:")) else _KINDS[kind][2]
+    return go.Scatter(
+        **_look(kind, number, color),
+        x=[_shown(row[x]) for row in rows],
+        y=[row[y] for row in rows],
+        name=name,
+        meta={"kind": kind, "group": number},
         error_y=_bars(rows, y, color),
         customdata=[[_hover(row, name, x, y, group)] for row in rows],
         hovertemplate="%{customdata[0]}<extra></extra>",
@@ -267,7 +308,7 @@ def frontier(
     figure.update_xaxes(range=sides[0], showgrid=True, gridcolor=colors.line)
     figure.update_yaxes(range=sides[1], rangemode="normal")
     named = [row for row in rows if len(rows) <= NAMED or id(row) in kept or row["kind"] == "paper"]
-    for row, place in zip(named, labels.place(named, x, y, name, sides, edge), strict=True):
+    for row, place in zip(named, labels.place(named, x, y, name, sides, [edge]), strict=True):
         strong = id(row) in kept or row["kind"] == "paper"
         figure.add_annotation(
             **place, text=esc(row[name]), font={"size": labels.SIZE, "color": colors.ink if strong else colors.muted}

@@ -1,5 +1,6 @@
 """Placement of names beside the points of a chart, so that none covers another, a mark or an error bar."""
 
+import math
 from itertools import pairwise, product
 from typing import Any
 
@@ -25,7 +26,7 @@ def place(
     y: str,
     name: str,
     sides: list[list[float]],
-    line: list[tuple[float, float]],
+    lines: list[list[tuple[float, float]]],
 ) -> list[dict[str, Any]]:
     """A plotly annotation, but for its text, beside each point.
 
@@ -37,13 +38,14 @@ def place(
         Keys of the values and of the text.
     sides : list of [low, high]
         Ranges of both axes.
-    line : list of (x, y)
-        Corners of a line of level and upright parts, which names keep off.
+    lines : list of list of (x, y)
+        Corners of lines, which names keep off.
     """
     points = [(_pixel(row[x], sides[0], WIDE), _pixel(row[y], sides[1], HIGH)) for row in rows]
     taken = [box for row, point in zip(rows, points, strict=True) for box in _marks(row, point, x, y, sides)]
-    corners = [(_pixel(across, sides[0], WIDE), _pixel(up, sides[1], HIGH)) for across, up in line]
-    taken += [_between(a, b) for a, b in pairwise(corners)]
+    for line in lines:
+        corners = [(_pixel(across, sides[0], WIDE), _pixel(up, sides[1], HIGH)) for across, up in line]
+        taken += [box for a, b in pairwise(corners) for box in _along(a, b)]
     placed = []
     for row, (across, up) in zip(rows, points, strict=True):
         wide = width(visible(str(row[name])), SIZE)
@@ -66,6 +68,24 @@ def _box(across: float, up: float, wide: float) -> Box:
 
 def _between(a: tuple[float, float], b: tuple[float, float]) -> Box:
     return min(a[0], b[0]) - 1, max(a[0], b[0]) + 1, min(a[1], b[1]) - 1, max(a[1], b[1]) + 1
+
+
+def _along(a: tuple[float, float], b: tuple[float, float]) -> list[Box]:
+    """Boxes that cover a line between two points; one where it is level or upright."""
+    wide, high = b[0] - a[0], b[1] - a[1]
+    parts = max(1, math.ceil(min(abs(wide), abs(high)) / _LINE))
+    steps = [(a[0] + wide * n / parts, a[1] + high * n / parts) for n in range(parts + 1)]
+    return [_between(*ends) for ends in pairwise(steps)]
+
+
+def apart(heights: list[float], distance: float, room: float) -> list[float]:
+    """Heights in rising order, moved so that neighbours have a distance and none is above `room`."""
+    moved = list(heights)
+    for place in range(1, len(moved)):
+        moved[place] = max(moved[place], moved[place - 1] + distance)
+    for place in reversed(range(len(moved))):
+        moved[place] = min(moved[place], moved[place + 1] - distance if place + 1 < len(moved) else room)
+    return moved
 
 
 def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, sides: list[list[float]]) -> list[Box]:

@@ -93,7 +93,8 @@ def _draw(outputs: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         drawings = [Path(folder) / f"{number}.svg" for number in range(len(figures))]
         if figures:
-            plotly.io.write_images(figures, drawings, width=860)
+            heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
+            plotly.io.write_images(figures, drawings, width=860, height=heights)
         for output, drawing in zip(outputs, drawings, strict=True):
             text = {SVG: drawing.read_text(encoding="utf-8"), "text/plain": "a chart"}
             output.data = {CHART: output.data[CHART]} | text

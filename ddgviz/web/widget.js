@@ -41,7 +41,7 @@ export function mount(host, options = {}) {
 class View {
   constructor(root, onView) {
     Object.assign(this, { root, onView, model: emptyModel(), words: NO_WORDS, clock: 0, playing: false, stale: true, ...PLAIN_VIEW });
-    Object.assign(this, { hot: null, over: null, focus: null, frame: 0, timer: 0, born: 0, geo: null, told: "" });
+    Object.assign(this, { ...FRESH, frame: 0, timer: 0, born: 0, geo: null, told: "" });
     Object.assign(this, { group: "", match: [], palette: "auto", peer: { total: 0, natural: [] }, brushing: null });
     this.part = createFrame(root);
     this.scene = createScene();
@@ -69,6 +69,10 @@ class View {
     return cell(model, Math.min(row ?? shown - 1, shown - 1), column);
   }
 
+  get focused() {
+    return this.focus ? this.focus.column : null;
+  }
+
   get total() {
     return Math.max(this.model.rows.length, this.group ? this.peer.total : 0);
   }
@@ -88,10 +92,10 @@ class View {
     on(search, "input", () => this.set({ find: search.value.toLowerCase() }));
     on(line, "pointerdown", (event) => {
       line.setPointerCapture(event.pointerId);
-      this.goTo(passAt(line, this.model.rows.length, event.clientX));
+      this.seek(event);
     });
     on(line, "pointermove", (event) => {
-      if (event.buttons) this.goTo(passAt(line, this.model.rows.length, event.clientX));
+      if (event.buttons) this.seek(event);
     });
     on(part.scroll, "scroll", () => this.draw());
     on(part.scroll, "wheel", (event) => {
@@ -139,7 +143,7 @@ class View {
     if (natural && this.match.every((column, index) => column === index)) Object.assign(this.peer, { natural });
     if (hot !== undefined) {
       const found = hot === null ? -1 : this.match.length && twin !== this.twin ? this.match.indexOf(hot) : hot;
-      this.hot = this.geo && this.geo.places[found] ? found : this.focus ? this.focus.column : null;
+      this.hot = this.geo && this.geo.places[found] ? found : this.focused;
     }
     if (pass !== undefined && !(this.playing && playing && this.link.id < id)) {
       if (this.playing) this.halt();
@@ -253,13 +257,21 @@ class View {
     this.draw();
   }
 
+  seek(event) {
+    this.goTo(passAt(this.part.line, this.model.rows.length, event.clientX));
+  }
+
   step(by) {
     this.goTo(this.clock + by);
     if (this.shown < 1) return;
     this.followNewest();
     const { name, said } = this.part;
-    writeHead(this.part, this.model, this.words, this.shown, this.brush, this.lit);
+    this.writeHead();
     this.say(`${name.textContent} ${said.textContent}`);
+  }
+
+  writeHead() {
+    writeHead(this.part, this.model, this.words, this.shown, this.brush, this.lit);
   }
 
   set(change) {
@@ -297,7 +309,7 @@ class View {
       this.halt();
       this.clock = Math.max(0, Math.min(last, view.pass));
       this.focus = Number.isInteger(view.row) && Number.isInteger(view.column) ? { row: view.row, column: view.column } : null;
-      this.hot = this.focus ? this.focus.column : null;
+      this.hot = this.focused;
       this.share({ pass: this.clock });
     }
     this.draw(true);
@@ -323,13 +335,14 @@ class View {
     const box = this.part.stage.getBoundingClientRect();
     const state = this.state();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    return { state, x, y, found: hit(state.geo, this.model, this.shown, state.scroll, x, y) };
+    const { geo, scroll } = state;
+    return { geo, y, column: columnAt(geo, scroll, x), found: hit(geo, this.model, this.shown, scroll, x, y) };
   }
 
   hover(event) {
-    const { found, y, state } = this.at(event);
-    this.part.stage.style.cursor = y < state.geo.top && !found ? "col-resize" : found ? "pointer" : "";
-    const column = found ? found.column : this.focus ? this.focus.column : null;
+    const { found, y, geo } = this.at(event);
+    this.part.stage.style.cursor = y < geo.top && !found ? "col-resize" : found ? "pointer" : "";
+    const column = found ? found.column : this.focused;
     const key = found && `${found.row} ${column}`;
     if (key !== this.overKey || column !== this.hot) {
       Object.assign(this, { hot: column, over: found, overKey: key });
@@ -342,17 +355,15 @@ class View {
 
   // A drag above the cells chooses positions; without one, a press is a click.
   brushFrom(event) {
-    const { state, x, y, found } = this.at(event);
-    const column = columnAt(state.geo, state.scroll, x);
+    const { geo, y, column, found } = this.at(event);
     this.pressed = found;
-    if (y >= state.geo.top || column === null) return;
+    if (y >= geo.top || column === null) return;
     this.brushStart = { column, x: event.clientX };
     this.part.stage.setPointerCapture(event.pointerId);
   }
 
   brushTo(event) {
-    const { state, x } = this.at(event);
-    const column = columnAt(state.geo, state.scroll, x);
+    const { column } = this.at(event);
     if (column === null || Math.abs(event.clientX - this.brushStart.x) < 6) return;
     this.brushing = [Math.min(column, this.brushStart.column), Math.max(column, this.brushStart.column)];
     this.draw();
@@ -383,7 +394,7 @@ class View {
   }
 
   leave() {
-    Object.assign(this, { hot: this.focus ? this.focus.column : null, over: null, overKey: null });
+    Object.assign(this, { hot: this.focused, over: null, overKey: null });
     this.part.tip.hidden = true;
     this.share({ hot: this.hot });
     this.draw();
@@ -397,7 +408,7 @@ class View {
     const place = { row: row === null ? Math.max(0, this.shown - 1) : row, column };
     const same = this.focus && this.focus.column === column && this.focus.row === place.row;
     this.focus = same ? null : place;
-    this.hot = this.focus ? column : null;
+    this.hot = this.focused;
     this.share({ hot: this.hot });
     this.tell();
     this.draw();
@@ -443,7 +454,7 @@ class View {
   findNext() {
     const found = this.matches();
     if (!found.length) return;
-    const now = this.focus ? this.focus.column : -1;
+    const now = this.focused ?? -1;
     this.focus = { row: this.shown - 1, column: found.find((column) => column > now) ?? found[0] };
     this.move(0, 0);
   }
@@ -529,20 +540,18 @@ class View {
     const { part } = this;
     const { geo, size, ratio } = state;
     part.scroll.style.maxHeight = `${this.tallest}px`;
-    part.spread.style.width = `${Math.max(size.width, geo.width)}px`;
-    part.spread.style.height = `${geo.height}px`;
-    part.stage.style.width = `${size.width}px`;
-    part.stage.style.height = `${size.height}px`;
+    const cover = ({ style }, width, height) => Object.assign(style, { width: `${width}px`, height: `${height}px` });
+    cover(part.spread, Math.max(size.width, geo.width), geo.height);
+    cover(part.stage, size.width, size.height);
     const [wide, high] = [Math.round(size.width * ratio), Math.round(size.height * ratio)];
     if (part.canvas.width !== wide || part.canvas.height !== high) {
       Object.assign(part.canvas, { width: wide, height: high });
       this.context.named = "";
-      part.canvas.style.width = `${size.width}px`;
-      part.canvas.style.height = `${size.height}px`;
+      cover(part.canvas, size.width, size.height);
     }
     paint(this.context, state);
     drawScene(this.scene, state, this.context);
-    writeHead(part, this.model, this.words, this.shown, this.brush, this.lit);
+    this.writeHead();
     drawLine(part.line, this.lineWidth, this.model.rows.length, this.shown);
     this.drawControls();
     this.root.dataset.pass = this.shown;

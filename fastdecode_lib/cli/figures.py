@@ -1,9 +1,10 @@
 """The command that writes every figure in every form, and every table."""
 
 import argparse
+import hashlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def _curves(frame: Any, chart: Any) -> Any:
 
 
 def _pages() -> int:
-    """Write docs/results and the tables of README.md and docs/index.md; a chart is drawn again only where its rows have changed."""
+    """Write docs/results and the tables of README.md and docs/index.md; a chart is drawn again only where it has changed."""
     from fastdecode_lib.papers import page
     from fastdecode_lib.store import atomic_file
 
@@ -168,33 +169,44 @@ def _pages() -> int:
     return 0
 
 
+def charts() -> Iterator[tuple[str, Any]]:
+    """Every chart of the pages: its file's stem, and the figure."""
+    import ddgviz
+    from fastdecode_lib.papers import page
+
+    for name, rows, chart in page.charts():
+        yield name, ddgviz.curves(rows, **chart.settings) if chart else _frontier(rows)
+
+
+def chart_key(figure: Any) -> str:
+    """A short hash of all that plotly draws a figure from."""
+    return hashlib.sha256(figure.to_json().encode()).hexdigest()[:16]
+
+
 def _draw_charts(folder: Path) -> None:
-    """Draw the charts whose rows have changed as SVG, all at once."""
+    """Draw the charts that have changed as SVG, all at once."""
     import plotly.io
 
-    import ddgviz
     from ddgviz.browser import find_browser
-    from fastdecode_lib.papers import page
     from fastdecode_lib.store import atomic_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    figures: dict[Path, Any] = {}
-    keys: dict[Path, str] = {}
-    for name, rows, chart in page.charts():
-        path, settings = folder / f"{name}.svg", chart.settings if chart else {}
-        key = f"<!-- {page.chart_key(rows, settings)} -->\n"
+    changed: dict[Path, tuple[Any, str]] = {}
+    for name, figure in charts():
+        path, key = folder / f"{name}.svg", f"<!-- {chart_key(figure)} -->\n"
         if not (path.is_file() and path.read_text(encoding="utf-8").endswith(key)):
-            figures[path] = ddgviz.curves(rows, **settings) if chart else _frontier(rows)
-            keys[path] = key
-    if not figures:
+            changed[path] = figure, key
+    if not changed:
         return
     find_browser()
     with tempfile.TemporaryDirectory() as made:
-        drawings = [Path(made) / path.name for path in figures]
-        plotly.io.write_images(list(figures.values()), drawings, width=860)
-        for path, drawing in zip(figures, drawings, strict=True):
+        drawings = [Path(made) / path.name for path in changed]
+        figures = [figure for figure, _ in changed.values()]
+        heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
+        plotly.io.write_images(figures, drawings, width=860, height=heights)
+        for (path, (_, key)), drawing in zip(changed.items(), drawings, strict=True):
             with atomic_file(path) as temporary:
-                temporary.write_text(drawing.read_text(encoding="utf-8") + f"\n{keys[path]}", encoding="utf-8")
+                temporary.write_text(f"{drawing.read_text(encoding='utf-8')}\n{key}", encoding="utf-8")
             print(path)
 
 

@@ -3,8 +3,6 @@
 ``fastdecode figures --pages`` draws their charts and writes them.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, c
 from fastdecode_lib.papers.headlines import HEADLINES, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
-from fastdecode_lib.store import plain_row
 
 FOLDER = Path("docs") / "results"
 CHARTS = "charts"
@@ -34,13 +31,6 @@ def markdown(frame: pd.DataFrame, *named: str | Column) -> str:
     sides = ["---:" if is_numeric_dtype(rows[column.name]) else "---" for column in present]
     lines = [list(cells), sides, *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def chart_key(frame: pd.DataFrame, settings: object) -> str:
-    """A short hash of a chart's rows and settings."""
-    rows = [plain_row(row) for row in frame.to_dict("records")]
-    content = json.dumps([rows, settings], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
@@ -107,6 +97,8 @@ def landing() -> str:
         for paper in papers()
         if paper.conclusion
     )
+    table = headlines("")
+    noisy = f"{NOISY} marks a noisy time: go by its interval. " if NOISY in table else ""
     return f"""# Results
 
 ![How fast every method is and how many outputs it leaves unchanged; up and to the right is better]({CHARTS}/{FRONTIER}.svg)
@@ -116,10 +108,9 @@ one thread, one sentence at a time, 95% intervals. Points come from several runs
 same run; the pages say which. A point at the top loses nothing. A table without a date was made before 2026-11-26, when the
 engine's attention became faster; a table of other weights than those bundled now names them.
 
-{headlines("")}
+{table}
 
-{NOISY}: noisy, the middle half of a row's times spreads over more than a tenth of their median; go by the interval. Against Hugging
-Face's `generate` our greedy decoding, the baseline here, is itself 4.3 times as fast on the bundled model.
+{noisy}Against Hugging Face's `generate` our greedy decoding, the baseline here, is itself 4.3 times as fast on the bundled model.
 
 {links}
 - [The bundled models](models.md): quality, and all decoders beside Hugging Face and CTranslate2

@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import math
 from typing import Any
 
 import pandas as pd
@@ -373,15 +374,50 @@ def test_bad_frontiers(table: Any, message: str) -> None:
         figures.frontier(table)
 
 
+def many_curves() -> list[dict[str, Any]]:
+    return [{"name": f"way {n}", "threads": t, "speed": 1 + 0.01 * n * t} for n in range(14) for t in (1, 2, 4)]
+
+
 def test_many_curves_are_named_where_they_end() -> None:
-    rows = [{"name": f"way {n}", "threads": t, "speed": 1 + 0.01 * n * t} for n in range(14) for t in (1, 2, 4)]
+    rows = many_curves()
     figure = ddgviz.curves(pd.DataFrame(rows), "threads", "speed")
     assert figure.layout.showlegend is False
     named = figure.layout.annotations
-    assert [note.text for note in named] == [f"way {n}" for n in range(14)], "from below, as the curves end"
-    room = figure.layout.height - 20 - figure.layout.margin.b
-    gaps = [room * (b.y - a.y) for a, b in itertools.pairwise(named)]
-    assert min(gaps) >= 14.9 and all(0 <= note.y <= 1 for note in named)
+    assert [(note.text, note.x, note.y) for note in named] == [(f"way {n}", 4, 1 + 0.04 * n) for n in range(14)]
+    low, high = figure.layout.yaxis.range
+    room = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    heights = [room * (note.y - low) / (high - low) - note.ay for note in named]
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 14.9 and all(0 <= height <= room for height in heights)
     assert {note.font.color for note in named} == {trace.line.color for trace in figure.data}
     few = ddgviz.curves(pd.DataFrame(rows[: 6 * 3]), "threads", "speed")
     assert few.layout.showlegend is not False and not few.layout.annotations
+
+
+@pytest.mark.parametrize("log_x", [False, True])
+def test_names_of_curves_that_end_early_stand_in_the_plot(log_x: bool) -> None:
+    ends = {f"way {n}": (1, 2, 4)[: 2 if n % 3 else 3] for n in range(9)}
+    rows = [{"name": name, "threads": t, "speed": 1 + t * int(name[-1])} for name, end in ends.items() for t in end]
+    figure = ddgviz.curves(pd.DataFrame(rows), "threads", "speed", log_x=log_x)
+    last = {name: math.log10(end[-1]) if log_x else end[-1] for name, end in ends.items()}
+    assert {note.text: note.x for note in figure.layout.annotations} == last
+    assert {note.text for note in figure.layout.annotations if note.xanchor == "left"} == {"way 0", "way 3", "way 6"}
+    sides = figure.layout.xaxis.range, figure.layout.yaxis.range
+    boxes = []
+    for note in figure.layout.annotations:
+        if note.xanchor == "center":
+            across, up = labels._pixel(note.x, sides[0], labels.WIDE), labels._pixel(note.y, sides[1], labels.HIGH)
+            boxes.append(labels._box(across + note.ax, up - note.ay, width(note.text, labels.SIZE)))
+    assert len(boxes) == 6 and not any(labels._common(a, b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_many_curves_of_several_kinds_are_named_once() -> None:
+    paper = [row | {"kind": "paper", "speed": 2 * row["speed"]} for row in many_curves()[:9]]
+    figure = ddgviz.curves(pd.DataFrame([*many_curves(), *paper]), "threads", "speed")
+    assert sorted(note.text for note in figure.layout.annotations) == sorted(f"way {n}" for n in range(14))
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["measured", "the paper's"]
+
+
+def test_many_curves_over_names_are_named() -> None:
+    rows = [{"name": f"way {n}", "set": f"<{s}>\u202e", "speed": n} for n in range(8) for s in "abc"[: 3 if n else 2]]
+    figure = ddgviz.curves(pd.DataFrame(rows), "set", "speed")
+    assert {note.text: note.x for note in figure.layout.annotations} == {f"way {n}": 2 if n else 1 for n in range(8)}

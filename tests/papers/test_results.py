@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from fastdecode_lib import registry
+from fastdecode_lib.cli import figures
 from fastdecode_lib.papers import headlines, page
 from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.combinations.drafts import as_predicted
@@ -394,13 +395,30 @@ def test_the_pages_say_what_the_results_say(monkeypatch):
 
 def test_charts_are_drawn_from_the_results():
     folder, names = ROOT / page.FOLDER / page.CHARTS, set()
-    for name, rows, chart in page.charts():
-        key = page.chart_key(rows, chart.settings if chart else {})
+    for name, figure in figures.charts():
+        key = figures.chart_key(figure)
         picture = (folder / f"{name}.svg").read_text(encoding="utf-8")
         assert picture.startswith("<svg") and picture.endswith(f"<!-- {key} -->\n"), "run fastdecode figures --pages"
+        assert f'height="{figure.layout.height}"' in picture.partition(">")[0], name
         names.add(f"{name}.svg")
     assert {path.name for path in folder.iterdir()} == names
-    assert page.chart_key(rows.iloc[1:], {}) != page.chart_key(rows, {})
+    assert figures.chart_key(figure.update_traces(opacity=0.5)) != key, "another drawing of the same rows"
+
+
+def entries(drawing):
+    """Entries of the legend of a drawing by plotly."""
+    return drawing.count('class="legendtext"')
+
+
+def test_charts_have_six_entries_in_their_legend_at_most():
+    drawings = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / page.FOLDER / page.CHARTS).iterdir()}
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                drawings[f"{path.name} {cell['id']}"] = "".join(output.get("data", {}).get("image/svg+xml", ""))
+    counts = {name: entries(drawing) for name, drawing in drawings.items()}
+    assert {name: count for name, count in counts.items() if count > 6} == {}
+    assert max(counts.values()) > 2, "legends are found"
 
 
 def test_the_first_pages_are_short():

@@ -218,10 +218,6 @@ class Projection(Protocol):
         """Bytes held by the projection's own arrays."""
         ...
 
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds to score that many hidden vectors."""
-        ...
-
 
 # ----------------------------------------------------------------------------------------------------------- decoding
 

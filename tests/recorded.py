@@ -59,3 +59,9 @@ def case(seed: int, *, vocabulary: int = 130, width: int = 20, count: int = 300)
     matrix, hidden = Matrix.of(weight, bias), clumps(random, weight, count)
     labels = CompiledExact(matrix).top_k(hidden, 5).ids.astype(np.int32)
     return matrix, InMemory(hidden, labels, vocabulary)
+
+
+def active_tokens(projection: Any, hidden: Any) -> list[np.ndarray]:
+    """The ascending ids that a projection scores for each hidden vector."""
+    ids, _ = projection.active_scores(hidden)
+    return [row[row >= 0] for row in ids]

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from fastdecode_lib.kernels.compiling import kernel
-from fastdecode_lib.kernels.elementwise import largest_of, log_sum
+from fastdecode_lib.kernels.elementwise import largest_of
 from fastdecode_lib.kernels.matrices import BIAS, COLUMNS, WEIGHT, bytes_at, floats_at, multiply, shorts_at
 from fastdecode_lib.kernels.reductions import highest_bound
 from fastdecode_lib.kernels.tiles import FLOAT32, LANES, tile
@@ -164,24 +164,3 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
                         ids[at, rank], values[at, rank] = ids[at, rank - 1], values[at, rank - 1]
                     ids[at, place], values[at, place] = token, score
             rescored[at] = found
-
-
-@kernel
-def bounded_normalisers(  # type: ignore[no-untyped-def]
-    hidden, whole, small, bytes_each, count, lengths, losses, rest, rounded, scores, uppers, found
-):
-    """Bounds (N, 2) of the logarithm of the sum of the exponentials of all scores; parameters as for `best_of_bounded`."""
-    together = len(scores)
-    for first in range(0, len(hidden), together):
-        rows = min(together, len(hidden) - first)
-        multiply(hidden[first:], rows, small, rounded, scores)
-        for row in range(rows):
-            at = first + row
-            length, lost = _lengths(hidden[at], whole[COLUMNS], rounded[row].ctypes.data, bytes_each)
-            for side in range(2):
-                for i in range(count):
-                    radius = length * losses[i] + lost * lengths[i] + rest[i]
-                    bound = scores[row, i] + (radius if side else -radius)
-                    uppers[0, i] = bound if bound == bound else np.float32(np.inf if side else -np.inf)
-                slack = 1e-4
-                found[at, side] = log_sum(uppers, 0, count) + (slack if side else -slack)

@@ -91,11 +91,6 @@ class Fgd(Listed):
         """`neighbours`."""
         return self.neighbours
 
-    @property
-    def candidates(self) -> float:
-        """`neighbours`: the graph seldom yields fewer."""
-        return self.neighbours
-
     @cached_property
     def _compared(self) -> float:
         """Rows that a walk looks at, as faiss counts them, on average over some rows of the weight."""
@@ -103,11 +98,6 @@ class Fgd(Listed):
         counts.reset()
         self._counted()
         return float(counts.ndis / len(self._sample))
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """Distances of the walk."""
-        return self._compared * (self.width + 2)
 
     @property
     def search_bytes(self) -> float:
@@ -224,19 +214,9 @@ class Scann(Listed):
         return self.neighbours
 
     @property
-    def candidates(self) -> float:
-        """`neighbours`, unless the leaves hold fewer."""
-        return min(self.neighbours, self._looked)
-
-    @property
     def _looked(self) -> float:
         """Rows in the leaves that are looked into, on average."""
         return self.copies * self.vocabulary * self.probes / self.leaves
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """The leaves' centres, and a look into a table for every two columns of the rows in those probed."""
-        return self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 2
 
     @property
     def search_bytes(self) -> float:

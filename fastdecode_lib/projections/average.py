@@ -57,10 +57,6 @@ class Average:
         """Bytes of all parts."""
         return sum(part.memory_bytes for part in self.parts)
 
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds of all parts."""
-        return sum(part.multiply_adds(rows) for part in self.parts)
-
 
 def per_network(model: Any, make: Callable[[Model], Projection]) -> Projection:
     """The projection of a model; of an ensemble, the average over one of each network."""

@@ -63,10 +63,6 @@ class CompiledExact:
         """Bytes of weight, scales and bias."""
         return self.matrix.memory_bytes
 
-    def multiply_adds(self, rows: int) -> int:
-        """D x V for each row."""
-        return rows * self.matrix.shape[0] * self.matrix.shape[1]
-
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
         hidden, vocabulary = self.checked_hidden(hidden), self.matrix.shape[0]

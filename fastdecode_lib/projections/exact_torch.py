@@ -61,10 +61,6 @@ class Exact:
         """Bytes of weight and bias; a small weight is kept in two layouts."""
         return self.product.memory_bytes
 
-    def multiply_adds(self, rows: int) -> int:
-        """D x V for each row."""
-        return rows * self.product.shape[0] * self.product.shape[1]
-
     @torch.inference_mode()
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""

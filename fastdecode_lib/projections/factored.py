@@ -67,16 +67,6 @@ class Svd(Listed):
         return self.full
 
     @property
-    def candidates(self) -> float:
-        """`full`, always."""
-        return self.full
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """The turned hidden vector and the preview."""
-        return self.window * (self.width + self.vocabulary)
-
-    @property
     def search_bytes(self) -> float:
         """The turn and the preview."""
         return self._turn.memory_bytes + self._preview.memory_bytes
@@ -263,18 +253,12 @@ class Adaptive(Fitted):
         packed = sum(matrix.memory_bytes for matrix in (self.head_layer, *self.down, *self.up))
         return packed + self.order.nbytes + self._ranks.nbytes
 
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds of the head, and of each tail as often as its tokens were best in the contexts of `fit`."""
-        return round(rows * self._mean(lambda matrix: matrix.shape[0] * matrix.shape[1]))
-
     @property
     def bytes_per_query(self) -> int:
         """Bytes of the head, and of the tails as often as the contexts of `fit` opened them for their best token."""
-        return round(self._mean(lambda matrix: matrix.memory_bytes))
-
-    def _mean(self, cost: Any) -> float:
         pairs = zip(self.down, self.up, self.visited, strict=True)
-        return cost(self.head_layer) + sum((cost(down) + cost(up)) * float(share) for down, up, share in pairs)
+        tails = sum((down.memory_bytes + up.memory_bytes) * float(share) for down, up, share in pairs)
+        return round(self.head_layer.memory_bytes + tails)
 
     def active_scores(self, hidden: Any) -> Active:
         """Every token and its log-probability: a model of the whole vocabulary leaves none out."""

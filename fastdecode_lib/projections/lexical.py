@@ -201,11 +201,6 @@ class Lexical:
         arrays = (self.lexicon.offsets, self.lexicon.ids, self.lexicon.probabilities, self.always)
         return sum(array.nbytes for array in arrays)
 
-    def multiply_adds(self, rows: int) -> int:
-        """D for each token that is always active, and for each translation of one source word on average."""
-        entries = len(self.lexicon.ids) / max(1, self.lexicon.source_vocabulary)
-        return round(rows * int(self.weight.shape[1]) * (len(self.always) + entries))
-
 
 def source_vocabulary(model: Any, otherwise: int | None = None) -> int:
     """Number of source ids that a model knows; where it does not say, `otherwise`, or the target's."""

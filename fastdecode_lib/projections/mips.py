@@ -57,19 +57,9 @@ class GreedyMips(Listed):
         return self.budget
 
     @property
-    def candidates(self) -> float:
-        """The budget, always."""
-        return self.budget
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """The first product of every column and one for each candidate: the least; tokens met again cost no product."""
-        return self.width + 1 + self.budget
-
-    @property
     def search_bytes(self) -> float:
-        """Entry and token for each of these."""
-        return 8 * self.search_multiply_adds
+        """Entry and token of the first product of every column and of one for each candidate: the least."""
+        return 8 * (self.width + 1 + self.budget)
 
     def _make_room(self, together: int) -> tuple[Any, ...]:
         columns = self.width + 1
@@ -139,11 +129,6 @@ class LshMips(Listed):
     def candidates(self) -> float:
         """Mean number, counted on some rows of the weight taken as hidden vectors."""
         return self._counted()
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """All planes."""
-        return self.planes.shape[0] * self.width
 
     @property
     def search_bytes(self) -> float:
@@ -244,18 +229,8 @@ class PcaMips(Listed):
         return int(min(self.vocabulary, self._visited * np.diff(self.offsets).max()))
 
     @property
-    def candidates(self) -> float:
-        """The mean size of a leaf, for each that is visited."""
-        return self._visited * self.vocabulary / (len(self.offsets) - 1)
-
-    @property
     def _visited(self) -> int:
         return 1 + self.detours * len(self.centre)
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """The projections."""
-        return len(self.centre) * self.width
 
     @property
     def search_bytes(self) -> float:
@@ -353,16 +328,6 @@ class RowClusters(Listed):
     def longest(self) -> int:
         """The largest clusters together."""
         return int(np.sort(np.diff(self.offsets))[-self.probes :].sum())
-
-    @cached_property
-    def candidates(self) -> float:
-        """Mean number, counted on some rows of the weight taken as hidden vectors."""
-        return self._counted()
-
-    @property
-    def search_multiply_adds(self) -> float:
-        """All centroids."""
-        return self.centroids.shape[0] * self.width
 
     @property
     def search_bytes(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastdecode_lib.core import Candidates, Model, Projection, Source
-from fastdecode_lib.kernels.bounded import best_of_bounded, bounded_normalisers, rounding
+from fastdecode_lib.kernels.bounded import best_of_bounded, rounding
 from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.tiles import INT8_FOURS
 from fastdecode_lib.kernels.top_k import SPAN
@@ -80,10 +80,6 @@ class Quantised:
         bounds = self._lengths.nbytes + self._losses.nbytes + self._rest.nbytes
         return self.whole.memory_bytes + self.small.memory_bytes + bounds
 
-    def multiply_adds(self, rows: int) -> int:
-        """D x V for each row, in bytes; what is scored again is a handful."""
-        return self.exact.multiply_adds(rows)
-
     def bounds(self, hidden: np.ndarray) -> bool:
         """Whether no float32 sum of products with these vectors can overflow: the bounds are of numbers that are finite."""
         return bool(np.abs(hidden).max(initial=0) <= self._most)
@@ -113,17 +109,6 @@ class Quantised:
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M): the exact projection's."""
         return self.exact.log_probs(hidden, ids)
-
-    def log_normaliser_bounds(self, hidden: np.ndarray) -> np.ndarray:
-        """Bounds (N, 2) of the log-normaliser over the vocabulary, from byte scores alone."""
-        hidden = self.exact.checked_hidden(hidden)
-        found = np.empty((len(hidden), 2))
-        rounded, products, uppers, _, _ = self._room(len(hidden))
-        bounded_normalisers(
-            hidden, self.whole.record, self.small.record, self._bytes, self.whole.shape[0], self._lengths, self._losses,
-            self._rest, rounded, products, uppers, found,
-        )  # fmt: skip
-        return found
 
     def _room(self, rows: int) -> tuple[np.ndarray, ...]:
         """Room for up to `ROWS` rows; each thread has its own."""

@@ -160,10 +160,6 @@ class ScreenScorer:
         """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
         return self._router.memory_bytes + tokens * self.whole.memory_bytes / self.whole.outputs
 
-    def multiply_adds(self, rows: int) -> int:
-        """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
-        return int(rows * self.whole.shape[1] * (len(self.screen.sets) + self.screen.sets.sizes.mean()))
-
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
         hidden = self._checked(hidden)
@@ -215,14 +211,6 @@ class ScreenScorer:
                 hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
             )
         return found
-
-    def active(self, hidden: Any) -> list[np.ndarray]:
-        """The ascending ids that are scored for each hidden vector (N, D)."""
-        clusters = self._nearest(self._checked(hidden))
-        if self.shared and len(clusters):
-            active, count = self._union(clusters)
-            return [active[:count].copy()] * len(clusters)
-        return [self.screen.sets[cluster] for cluster in clusters]
 
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""

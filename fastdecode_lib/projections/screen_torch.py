@@ -105,14 +105,6 @@ class TorchScreenScorer:
         own = (self._points, self._constants, self._firsts, self._counts, self._members, self._everything, self._copies)
         return sum(tensor.nbytes for tensor in own if tensor is not None)
 
-    def bytes_for(self, tokens: float) -> float:
-        """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
-        return self._points.nbytes + self._constants.nbytes + tokens * (self.weight[0].nbytes + self.bias[0].nbytes)
-
-    def multiply_adds(self, rows: int) -> int:
-        """Clusters and the mean set, for each row; every cluster taken to be as frequent."""
-        return int(rows * self.weight.shape[1] * (len(self._sizes) + self._sizes.mean()))
-
     @torch.inference_mode()
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
@@ -142,14 +134,6 @@ class TorchScreenScorer:
             at, there = _places(active, wanted[rows])
             found[rows] = torch.where(there, scores.log_softmax(1).gather(1, at), -torch.inf)
         return found.cpu().numpy()
-
-    @torch.inference_mode()
-    def active(self, hidden: Any) -> list[np.ndarray]:
-        """The ascending ids that are scored for each hidden vector (N, D)."""
-        clusters = self._nearest(self._checked(hidden)).cpu().numpy()
-        if self.shared:
-            return [self._union(clusters).cpu().numpy().astype(np.int64)] * len(clusters)
-        return [self.screen.sets[cluster] for cluster in clusters]
 
     @torch.inference_mode()
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:

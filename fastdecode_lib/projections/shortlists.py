@@ -76,15 +76,6 @@ class Fitted(ABC):
         """Bytes of all arrays."""
 
     @abstractmethod
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds to score that many hidden vectors."""
-
-    @property
-    @abstractmethod
-    def bytes_per_query(self) -> int:
-        """Bytes of weights and index that one hidden vector has to be compared with."""
-
-    @abstractmethod
     def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Fill the results of `kernels.listed` for hidden (N, D)."""
 
@@ -112,10 +103,6 @@ class Fitted(ABC):
         best = np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0), dtype=np.float32)
         self._answer(hidden, (NONE, ids), (*best, np.empty(rows, np.int64), _NO_NUMBERS, found, _NO_IDS, _NO_SCORES))
         return found
-
-    def active(self, hidden: Any) -> list[np.ndarray]:
-        """The ascending ids that are scored exactly for each hidden vector (N, D)."""
-        return [row[row >= 0] for row in self.active_scores(hidden).ids]
 
     def active_scores(self, hidden: Any) -> Active:
         """The tokens of hidden (N, D) that are scored exactly, and their scores; M is the longest row's number.
@@ -263,11 +250,6 @@ class Listed(Fitted):
         """D, the length of a hidden vector."""
         return int(self.weight.shape[1])
 
-    @property
-    @abstractmethod
-    def candidates(self) -> float:
-        """Tokens scored exactly for a hidden vector, on average."""
-
     def _counted(self) -> float:
         """`candidates`, counted on some rows of the weight taken as hidden vectors."""
         return float(self.top_k(self._sample, 1).num_active.mean())
@@ -278,11 +260,6 @@ class Listed(Fitted):
 
     @property
     @abstractmethod
-    def search_multiply_adds(self) -> float:
-        """Multiply-adds of finding them, on average."""
-
-    @property
-    @abstractmethod
     def search_bytes(self) -> float:
         """Bytes read for finding them, on average."""
 
@@ -290,15 +267,6 @@ class Listed(Fitted):
     def memory_bytes(self) -> int:
         """Bytes of the weight and of what is searched."""
         return sum(tensor.nbytes for tensor in self._tensors().values())
-
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds of finding and scoring the candidates, on average (see `candidates`)."""
-        return round(rows * (self.search_multiply_adds + self.candidates * self.width))
-
-    @property
-    def bytes_per_query(self) -> int:
-        """Bytes of what is searched and of the candidates' rows, on average (see `candidates`)."""
-        return round(self.search_bytes + self.candidates * 4 * (self.width + 1))
 
     @property
     def _order(self) -> np.ndarray:

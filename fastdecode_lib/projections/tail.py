@@ -37,17 +37,6 @@ class WithTail:
         if not hasattr(self.inner, "active_scores"):
             raise ValueError(f"A tail needs a projection that tells which tokens it scores: got {self.inner.name}.")
 
-    @classmethod
-    def of(cls, inner: Any, weight: np.ndarray, bias: np.ndarray | None, rank: int) -> "WithTail":
-        """A projection with a tail: the best approximation of a weight (V, D) by a matrix of some rank, bias (V,).
-
-        Raises
-        ------
-        ValueError
-            If the rank is out of range, or the projection does not tell which tokens it scores.
-        """
-        return cls(inner, *low_rank(weight, bias, rank))
-
     @property
     def name(self) -> str:
         """The projection's."""
@@ -61,11 +50,6 @@ class WithTail:
     def memory_bytes(self) -> int:
         """Bytes of the projection and both factors."""
         return int(self.inner.memory_bytes) + self.down.memory_bytes + self.up.memory_bytes
-
-    def multiply_adds(self, rows: int) -> int:
-        """Multiply-adds of the projection and both factors."""
-        (rank, width), (vocabulary, _) = self.down.shape, self.up.shape
-        return int(self.inner.multiply_adds(rows)) + rows * rank * (width + vocabulary)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The projection's own best; the normaliser runs over the vocabulary."""

@@ -81,7 +81,7 @@ def test_few_tokens_are_scored_again_and_company_changes_nothing(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_probabilities_are_exact_when_asked_for_and_bounded_otherwise(seed: int) -> None:
+def test_probabilities_are_exact(seed: int) -> None:
     random = np.random.default_rng(seed)
     weight, bias = recorded.weight_of(random, 400, 30)
     matrix, hidden = Matrix.of(weight, bias), recorded.clumps(random, weight, 20)
@@ -89,9 +89,6 @@ def test_probabilities_are_exact_when_asked_for_and_bounded_otherwise(seed: int)
     found, wanted = (each.top_k(hidden, 3, normalise=True) for each in (quantised, exact))
     assert np.array_equal(found.log_normaliser, wanted.log_normaliser)
     assert np.array_equal(quantised.log_probs(hidden, found.ids), exact.log_probs(hidden, found.ids))
-    low, high = quantised.log_normaliser_bounds(hidden).T
-    assert (low <= wanted.log_normaliser).all() and (wanted.log_normaliser <= high).all()
-    assert (high - low).max() < 0.5 + 0.05 * np.abs(wanted.log_normaliser).max()
 
 
 def test_what_is_no_number_is_refused_as_by_the_exact_projection() -> None:

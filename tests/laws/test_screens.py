@@ -16,7 +16,7 @@ from fastdecode_lib.projections.clustering import fit_clustered, with_sets
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen, load_screens, save_screens
-from fastdecode_lib.projections.tail import WithTail
+from fastdecode_lib.projections.tail import WithTail, low_rank
 
 SEEDS = range(25)
 
@@ -66,7 +66,7 @@ def test_what_is_returned_is_true_of_the_active_set(seed: int) -> None:
     banned = np.where(random.random((40, 5)) < 0.5, random.integers(0, 130, (40, 5)), -1)
     found = scorer.top_k(hidden, 7, banned, normalise=True)
     every = matrix(hidden)
-    active = scorer.active(hidden)
+    active = recorded.active_tokens(scorer, hidden)
     probabilities = scorer.log_probs(hidden, np.tile(np.arange(130), (40, 1)))
     for row in range(40):
         assert np.array_equal(active[row], screen.sets[found.cluster[row]]) and found.num_active[row] == len(
@@ -141,9 +141,11 @@ def test_shared_sets_are_the_union(seed: int) -> None:
     shared, own = ScreenScorer(screen, matrix, shared=True), ScreenScorer(screen, matrix)
     hidden = contexts.hidden[:9]
     found = shared.top_k(hidden, 5, np.array([3]), normalise=True)
-    union = np.unique(np.concatenate(own.active(hidden)))
+    union = np.unique(np.concatenate(recorded.active_tokens(own, hidden)))
     every = matrix(hidden)[:, union]
-    assert (found.num_active == len(union)).all() and all(np.array_equal(a, union) for a in shared.active(hidden))
+    assert (found.num_active == len(union)).all() and all(
+        np.array_equal(a, union) for a in recorded.active_tokens(shared, hidden)
+    )
     allowed = np.where(union == 3, -np.inf, every)
     assert np.array_equal(found.ids[:, 0], union[allowed.argmax(1)])
     assert found.log_normaliser == pytest.approx(np.log(np.exp(every.astype(float)).sum(1)), abs=1e-4)
@@ -279,7 +281,7 @@ def test_a_tail_makes_one_distribution_of_exact_and_low_rank_scores(seed: int) -
             and (exact[row, len(own) :] == -np.inf).all()
         )
     for rank in (3, 20):
-        tail = WithTail.of(scorer, weight, bias, rank)
+        tail = WithTail(scorer, *low_rank(weight, bias, rank))
         left, sizes, right = np.linalg.svd(weight.astype(np.float64), full_matrices=False)
         mixed = hidden @ ((left[:, :rank] * sizes[:rank]) @ right[:rank]).T + bias
         for row in range(40):
@@ -291,9 +293,9 @@ def test_a_tail_makes_one_distribution_of_exact_and_low_rank_scores(seed: int) -
         assert np.array_equal(found.ids, inner.ids) and found.log_normaliser == pytest.approx(total, abs=2e-4)
     assert tail.log_probs(hidden, wanted) == pytest.approx(CompiledExact(matrix).log_probs(hidden, wanted), abs=2e-4)
     with pytest.raises(ValueError, match="rank must be from 1 to 20, got 21"):
-        WithTail.of(scorer, weight, bias, 21)
+        low_rank(weight, bias, 21)
     with pytest.raises(ValueError, match="tells which tokens it scores: got exact"):
-        WithTail.of(CompiledExact(matrix), weight, bias, 3)
+        WithTail(CompiledExact(matrix), *low_rank(weight, bias, 3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -76,7 +76,7 @@ def test_what_is_returned_is_true_of_the_active_set(seed: int, dtype: torch.dtyp
     screen, random = random_screen(seed, weight), np.random.default_rng(seed)
     scorer = TorchScreenScorer(screen, weight, bias, copies=seed % 3 == 0)
     banned = np.where(random.random((40, 5)) < 0.5, random.integers(0, VOCABULARY, (40, 5)), -1)
-    found, active = scorer.top_k(hidden, 7, banned, normalise=True), scorer.active(hidden)
+    found, active = scorer.top_k(hidden, 7, banned, normalise=True), recorded.active_tokens(scorer, hidden)
     every = (hidden @ weight.T + bias).numpy()
     probabilities = scorer.log_probs(hidden, np.tile(np.arange(VOCABULARY), (40, 1)))
     for row in range(40):
@@ -166,8 +166,10 @@ def test_shared_sets_are_the_union(seed: int, dtype: torch.dtype) -> None:
     screen = random_screen(seed, weight, empty=False)
     shared, own = TorchScreenScorer(screen, weight, bias, shared=True), TorchScreenScorer(screen, weight, bias)
     found = shared.top_k(hidden, 5, np.array([3]), normalise=True)
-    union = np.unique(np.concatenate(own.active(hidden)))
-    assert (found.num_active == len(union)).all() and all(np.array_equal(a, union) for a in shared.active(hidden))
+    union = np.unique(np.concatenate(recorded.active_tokens(own, hidden)))
+    assert (found.num_active == len(union)).all() and all(
+        np.array_equal(a, union) for a in recorded.active_tokens(shared, hidden)
+    )
     every = (hidden @ weight.T + bias).numpy()[:, union]
     order = np.argsort(np.where(union == 3, np.inf, -every), axis=1, kind="stable")[:, :5]
     left = min(5, len(union) - (3 in union))
@@ -197,7 +199,6 @@ def test_it_is_what_the_compiled_engine_does(seed: int) -> None:
         for name in ("scores", "log_normaliser"):
             np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-4, atol=1e-4)
         assert (ours.name, found.support) == (theirs.name, wanted.support)
-        assert ours.multiply_adds(7) == theirs.multiply_adds(7)
         for cluster in range(len(screen.sets)):
             assert ours.describe(cluster, 4) == theirs.describe(cluster, 4)
         if not shared:
@@ -237,7 +238,6 @@ def test_memory_is_counted_and_a_copy_is_the_same() -> None:
     screen = random_screen(1, weight)
     gathers, copies = (TorchScreenScorer(screen, weight, bias, copies=choice) for choice in (False, True))
     assert copies.memory_bytes - gathers.memory_bytes == len(screen.sets.ids) * weight.shape[1] * 8
-    assert gathers.bytes_for(20) - gathers.bytes_for(10) == 10 * (weight.shape[1] + 1) * 8
     one, other = (scorer.top_k(hidden, 3) for scorer in (copies, copy.deepcopy(copies)))
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     nothing = gathers.top_k(hidden[:0], 3, normalise=True)

@@ -149,7 +149,7 @@ def test_lists_are_remembered_while_they_are_bound() -> None:
     assert len(lexical.remembered) == len(several)
     del scorer
     assert len(lexical.remembered) == 0
-    assert lexical.memory_bytes > 0 and lexical.multiply_adds(2) == 2 * lexical.multiply_adds(1) > 0
+    assert lexical.memory_bytes > 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "int16", "int8"])
@@ -231,7 +231,7 @@ def test_an_ensemble_is_the_average_by_hand() -> None:
     probabilities[:, probabilities[0].argmax()] = 0
     assert (found.ids == np.argsort(-probabilities, axis=1, kind="stable")[:, :4]).all()
     assert np.allclose(ensemble.align(source, tokens, np.array([2])).sum(2), 1)
-    assert average.multiply_adds(2) == 2 * VOCABULARY * 17 and average.memory_bytes > 0
+    assert average.memory_bytes > 0
 
 
 def test_an_ensemble_of_one_network_twice_is_that_network() -> None:

@@ -126,10 +126,6 @@ class Captured:
         """The inner's."""
         return self.inner.memory_bytes
 
-    def multiply_adds(self, rows: int) -> int:
-        """The inner's."""
-        return self.inner.multiply_adds(rows)
-
 
 @dataclass
 class _CapturedScorer:

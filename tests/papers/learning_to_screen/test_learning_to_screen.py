@@ -22,7 +22,7 @@ from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, fit_screened
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
-from fastdecode_lib.projections.tail import WithTail
+from fastdecode_lib.projections.tail import WithTail, low_rank
 from fastdecode_lib.translation import Session
 from tests.recorded import case
 
@@ -207,7 +207,7 @@ def test_a_tail_of_full_rank_leaves_nothing_out(seed: int) -> None:
     exact = perplexity(CompiledExact(matrix), contexts.hidden, gold)
     screen = fit_screened(contexts, budget=9, learning=Learning(clusters=4, rounds=2))
     for inner in (ScreenScorer(screen, matrix), Fgd.fit(weight, bias, neighbours=9)):
-        full, rough = (WithTail.of(inner, weight, bias, rank) for rank in (matrix.shape[1], 1))
+        full, rough = (WithTail(inner, *low_rank(weight, bias, rank)) for rank in (matrix.shape[1], 1))
         assert perplexity(full, contexts.hidden, gold) == pytest.approx(exact, rel=1e-4)
         assert perplexity(rough, contexts.hidden, gold) != pytest.approx(exact, rel=1e-4)
 

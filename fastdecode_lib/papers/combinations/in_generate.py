@@ -36,7 +36,7 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     from fastdecode_lib import hf
 
     model = load(BASE, device="cpu", engine="compiled")
-    ways = {
+    ways: dict[str, Any] = {
         "without": hf.window(1, "pad"),
         "speedup": hf.window(),
         "head": hf.window(3, "ngram+lexicon+head"),
@@ -45,7 +45,7 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     cells = [(which, batch) for which in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
     for which, batch in tqdm(cells, unit="cell", disable=not run.progress):
-        systems = [_system(name, module, model, batch, way) for name, way in {"generate": None, **ways}.items()]
+        systems = [_system(name, module, model, batch, way) for name, way in [("generate", None), *ways.items()]]
         plain, *others = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
         same = [
             a == b for m in others for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)

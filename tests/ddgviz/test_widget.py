@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def test_mime_bundle_shows_everywhere(small: dict[str, Any]) -> None:
     assert data["text/plain"] == repr(ddgviz.show(small))
     image = data["text/html"].split("base64,")[1].split('"')[0]
     assert base64.b64decode(image).decode("utf-8") == ddgviz.svg(small)
+
+
+def test_colab_is_asked_for_its_manager_of_widgets(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ddgviz.show(small)._repr_mimebundle_()[1] == {}
+    asked: list[bool] = []
+    manager = SimpleNamespace(_installed_url="https://example.org/manager.js")
+    colab = SimpleNamespace(enable_custom_widget_manager=lambda: asked.append(True), _widgets=manager)
+    monkeypatch.setitem(sys.modules, "google.colab.output", colab)
+    data, metadata = ddgviz.show(small)._repr_mimebundle_()
+    assert asked == [True] and MIME in data
+    ((kind, told),) = metadata.items()
+    assert kind in data and told["colab"]["custom_widget_manager"]["url"] == manager._installed_url
 
 
 def test_a_large_run_has_a_small_still() -> None:

@@ -92,7 +92,8 @@ class Architecture:
         }
         usual = {"activation": "swish", "scaled_embeddings": True, "shared_embeddings": True, "tied_output": True}
         sizes = {"source_vocabulary": vocabulary, "vocabulary": vocabulary, "width": width}
-        return cls(**({"family": "marian"} | sizes | sides | usual | others))
+        settings: dict[str, Any] = {"family": "marian", **sizes, **sides, **usual, **others}
+        return cls(**settings)
 
     @property
     def layers(self) -> int:

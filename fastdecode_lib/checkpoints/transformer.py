@@ -85,14 +85,15 @@ class Architecture:
         cls, width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, **others: Any
     ) -> "Architecture":
         """A model as Marian's are: sides alike but for their `layers`, one embedding for source, target and output."""
-        sides: dict[str, Any] = {
+        sides = {
             f"{side}_{name}": value
             for side, number in zip(("encoder", "decoder"), layers, strict=True)
             for name, value in (("layers", number), ("heads", heads), ("feed_forward", feed_forward))
         }
         usual = {"activation": "swish", "scaled_embeddings": True, "shared_embeddings": True, "tied_output": True}
         sizes = {"source_vocabulary": vocabulary, "vocabulary": vocabulary, "width": width}
-        return cls(**({"family": "marian"} | sides | sizes | usual | others))
+        settings: dict[str, Any] = {"family": "marian", **sizes, **sides, **usual, **others}
+        return cls(**settings)
 
     @property
     def layers(self) -> int:

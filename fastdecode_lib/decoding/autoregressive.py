@@ -22,7 +22,8 @@ from fastdecode_lib.core import (
     Status,
 )
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import Single, constrained, row_batches
+from fastdecode_lib.decoding.passes import constrained, row_batches
+from fastdecode_lib.decoding.single import Single
 
 
 @dataclass(frozen=True)

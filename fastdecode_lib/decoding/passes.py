@@ -12,6 +12,7 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Iteration, Model, Passes, Projection, Source, State, Status
 from fastdecode_lib.decoding.choosing import Choice, choose
+from fastdecode_lib.decoding.single import Single
 
 
 class Feed(NamedTuple):
@@ -134,22 +135,18 @@ class Pace(Protocol):
         ...
 
 
-NO_DRAFT = np.full(1, -1)
-"""The drafts of a pass that had none."""
-NO_DRAFT.setflags(write=False)
-
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
 """Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
 
 
 def constrained(projection: Projection, source: Source, constraints: Constraints, observe: bool) -> Chooser:
     """The chooser of `choosing.choose`: the best token that the constraints allow."""
-    scorer = whole = projection.bind(source)
-    bound: np.ndarray = np.arange(len(source))
+    scorer, bound = projection.bind(source), np.arange(len(source))
+    several = scorer is not projection and len(source) > 1
 
     def chooser(hidden: Any, slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> Choice:
         nonlocal scorer, bound
-        if whole is not projection and len(source) > 1 and not np.array_equal(rows, bound):
+        if several and not np.array_equal(rows, bound):
             scorer, bound = projection.bind(source.rows(rows)), rows
         return choose(scorer, hidden, slots, constraints, observe)
 
@@ -190,68 +187,12 @@ def decode_rows(
         state = model.start(encoded, prefix, slots)
         chooser = constrained(projection, batch, constraints, observe)
         watching = watchers[first : first + len(batch)] if watchers else ()
-        if watching:
-            watched: Any = model  # `core.Vectors`, which counting proxies pass on
-            for watcher, vectors in zip(watching, watched.source_vectors(encoded), strict=True):
-                watcher.begin(vectors)
+        watched: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
+        for watcher, vectors in zip(watching, watched.source_vectors(encoded) if watching else (), strict=True):
+            watcher.begin(vectors)
         single = None if pace is None else Single(pace.outputs(part), model, chooser, constraints, first)
         call = yield from passes(part, model, state, chooser, first, call, clock, watching, pace, single)
     return tuple(_finished(sentence) for sentence in sentences)
-
-
-class Single:
-    """Greedy decoding's own loop: one token of every row in a pass, from any state.
-
-    Parameters
-    ----------
-    outputs : list of list of int
-        The tokens of each row so far; they grow.
-    """
-
-    def __init__(
-        self, outputs: list[list[int]], model: Model, chooser: Chooser, constraints: Constraints, first_row: int
-    ):
-        self.outputs, self.model, self.chooser = outputs, model, chooser
-        self.constraints, self.first_row = constraints, first_row
-
-    def __call__(self, rows: Sequence[int], state: State, call: int, clock: float) -> Generator[Iteration, None, int]:
-        """Decode these rows to their ends; return the number of the next pass."""
-        constraints, alive = self.constraints, np.array(rows)
-        outputs = [self.outputs[row] for row in rows]
-        last = np.array([[output[-1] if output else constraints.prefix[-1]] for output in outputs])
-        while True:
-            hidden = self.model.step(state, last)
-            slots = np.array([len(output) for output in outputs])
-            choice = self.chooser(hidden[:, 0], slots, alive, ())
-            tokens = choice.tokens.tolist()
-            seconds = (perf_counter() - clock) / len(alive)
-            for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
-                output.append(token)
-                yield Iteration(
-                    row=self.first_row + row,
-                    call=call,
-                    slots=slots[i : i + 1],
-                    drafts=NO_DRAFT,
-                    origins=("",),
-                    tokens=choice.tokens[i : i + 1],
-                    status=("settled",),
-                    **choice.rows(slice(i, i + 1)),
-                    seconds=seconds,
-                )
-            clock = perf_counter()
-            call += 1
-            going = [
-                i
-                for i, (output, token) in enumerate(zip(outputs, tokens, strict=True))
-                if token not in constraints.end and len(output) < constraints.limit
-            ]
-            last = choice.tokens[:, None]
-            if not going:
-                return call
-            if len(going) < len(alive):
-                kept = np.array(going)
-                alive, outputs, last = alive[kept], [outputs[i] for i in going], last[kept]
-                state = state.select(kept)
 
 
 def passes(
@@ -271,8 +212,7 @@ def passes(
     `state` holds a row for each sentence, fed with all but the last token of the prefix. Where `pace` finds that drafts do not
     pay, `single` takes over.
     """
-    clock = perf_counter() if clock is None else clock
-    rows = list(range(len(sentences)))
+    clock, rows = perf_counter() if clock is None else clock, list(range(len(sentences)))
     while rows:
         if single is not None and pace is not None and not pace.drafts(len(rows)):
             end = yield from single(rows, state, call, clock)

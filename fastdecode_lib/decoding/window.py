@@ -14,7 +14,8 @@ import numpy as np
 
 from fastdecode_lib.core import Constraints, Hypothesis, Kind, Model, Passes, Projection, Source, Status
 from fastdecode_lib.decoding.choosing import check_fits
-from fastdecode_lib.decoding.passes import NO_DRAFT, Accepted, Feed, Pace, decode_rows
+from fastdecode_lib.decoding.passes import Accepted, Feed, Pace, decode_rows
+from fastdecode_lib.decoding.single import NO_DRAFT
 from fastdecode_lib.drafts.sources import AUTO, Candidate, Draft, Drafter
 
 

@@ -1,4 +1,4 @@
-"""One call from a model and some text to what decodes it fastest: a draft table, a draft head, all of it measured and kept."""
+"""One call from a model and text to what decodes it fastest; one file because one run makes, measures and keeps it."""
 
 import hashlib
 import shlex

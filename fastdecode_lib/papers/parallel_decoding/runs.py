@@ -180,8 +180,8 @@ def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
                 | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
                 | speedup_row(times[GREEDY], m, run.seed)
             )
-    about = {"timed": dict(zip(SETS, size.timed, strict=True)), "rounds": size.rounds, "joined_seed": JOINED_SEED}
-    return table_of(rows, run, model, **signatures(), **about)
+    timed_of = dict(zip(SETS, size.timed, strict=True))
+    return table_of(rows, run, model, **signatures(), timed=timed_of, rounds=size.rounds, joined_seed=JOINED_SEED)
 
 
 def _specs() -> list[str]:

@@ -1,0 +1,73 @@
+"""Greedy decoding's own loop, from the start or from wherever other passes have come."""
+
+from collections.abc import Callable, Generator, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from fastdecode_lib.core import Constraints, Iteration, Model, State
+from fastdecode_lib.decoding.choosing import Choice
+
+NO_DRAFT = np.full(1, -1)
+"""The drafts of a pass that had none."""
+NO_DRAFT.setflags(write=False)
+
+
+class Single:
+    """Greedy decoding's own loop: one token of every row in a pass, from any state.
+
+    Parameters
+    ----------
+    outputs : list of list of int
+        The tokens of each row so far; they grow.
+    """
+
+    def __init__(
+        self,
+        outputs: list[list[int]],
+        model: Model,
+        chooser: Callable[..., Choice],
+        constraints: Constraints,
+        first_row: int,
+    ):
+        self.outputs, self.model, self.chooser = outputs, model, chooser
+        self.constraints, self.first_row = constraints, first_row
+
+    def __call__(self, rows: Sequence[int], state: State, call: int, clock: float) -> Generator[Iteration, None, int]:
+        """Decode these rows to their ends; return the number of the next pass."""
+        constraints, alive = self.constraints, np.array(rows)
+        outputs = [self.outputs[row] for row in rows]
+        last = np.array([[output[-1] if output else constraints.prefix[-1]] for output in outputs])
+        while True:
+            hidden = self.model.step(state, last)
+            slots = np.array([len(output) for output in outputs])
+            choice = self.chooser(hidden[:, 0], slots, alive, ())
+            tokens = choice.tokens.tolist()
+            seconds = (perf_counter() - clock) / len(alive)
+            for i, (row, output, token) in enumerate(zip(alive.tolist(), outputs, tokens, strict=True)):
+                output.append(token)
+                yield Iteration(
+                    row=self.first_row + row,
+                    call=call,
+                    slots=slots[i : i + 1],
+                    drafts=NO_DRAFT,
+                    origins=("",),
+                    tokens=choice.tokens[i : i + 1],
+                    status=("settled",),
+                    **choice.rows(slice(i, i + 1)),
+                    seconds=seconds,
+                )
+            clock = perf_counter()
+            call += 1
+            going = [
+                i
+                for i, (output, token) in enumerate(zip(outputs, tokens, strict=True))
+                if token not in constraints.end and len(output) < constraints.limit
+            ]
+            last = choice.tokens[:, None]
+            if not going:
+                return call
+            if len(going) < len(alive):
+                kept = np.array(going)
+                alive, outputs, last = alive[kept], [outputs[i] for i in going], last[kept]
+                state = state.select(kept)

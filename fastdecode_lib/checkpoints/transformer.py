@@ -80,6 +80,21 @@ class Architecture:
     epsilon: float = 1e-5
     scaled_output: bool = False
 
+    @classmethod
+    def of_marian(
+        cls, width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, **others: Any
+    ) -> "Architecture":
+        """A model as Marian's are: sides alike but for their `layers`, one embedding for source, target and output."""
+        sides = {
+            f"{side}_{name}": value
+            for side, number in zip(("encoder", "decoder"), layers, strict=True)
+            for name, value in (("layers", number), ("heads", heads), ("feed_forward", feed_forward))
+        }
+        usual = {"activation": "swish", "scaled_embeddings": True, "shared_embeddings": True, "tied_output": True}
+        sizes = {"source_vocabulary": vocabulary, "vocabulary": vocabulary, "width": width}
+        settings: dict[str, Any] = {"family": "marian", **sizes, **sides, **usual, **others}
+        return cls(**settings)
+
     @property
     def layers(self) -> int:
         """Layers of both sides."""

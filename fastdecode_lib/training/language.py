@@ -1,6 +1,5 @@
 """Training word-based LSTM language models: their vocabulary, loss and checkpoint."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from fastdecode_lib.text.corpus import Novels
 from fastdecode_lib.text.words import LanguageText, Vocabulary
 from fastdecode_lib.training.learner import Examples, SmoothedLoss, autocast, batches, kept_examples
 from fastdecode_lib.training.presets import LanguagePreset
+from fastdecode_lib.training.recurrent import write_checkpoint
 
 
 class LanguageLearner:
@@ -66,14 +66,7 @@ class LanguageLearner:
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the checkpoint's own directory."""
-        from safetensors.torch import save_file
-
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, folder / "model.safetensors"
-        )
-        config = {**self.shape.config, **words.GENERATION, "max_length": self.shape.max_positions}
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        self.text.save(folder)
+        write_checkpoint(folder, self.shape, weights, self.text)
 
 
 def prepare_language(preset: LanguagePreset, corpus: Novels, work: Path) -> tuple[LanguageText, Examples]:

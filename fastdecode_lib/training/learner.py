@@ -155,6 +155,9 @@ class TranslationLearner:
     preset: Any
     corpus: Tatoeba
 
+    def after_update(self) -> None:
+        """Do nothing: the weights are not bounded."""
+
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
         """Greedy translations by a network of these weights."""
         raise NotImplementedError

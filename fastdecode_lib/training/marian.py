@@ -98,9 +98,6 @@ class MarianLearner(TranslationLearner):
                 hidden, self.model.lm_head.weight, target[real], padding, self.preset.label_smoothing
             )
 
-    def after_update(self) -> None:
-        """Do nothing: the weights are not bounded."""
-
     def _with(self, weights: dict[str, torch.Tensor]) -> Any:
         model = _new_model(self.preset, self.tokenizer).to(self.device).eval()
         model.load_state_dict(weights, strict=False)

@@ -33,9 +33,9 @@ from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.training.presets import GroupPreset, place_of
 
 END, UNKNOWN, PADDING = range(3)
-SPECIAL = {"bos_id": -1, "eos_id": END, "unk_id": UNKNOWN, "pad_id": PADDING}
-"""Special ids as options of SentencePiece."""
 """Special ids of the joint SentencePiece model; padding starts every slot of the first group, and masks."""
+SPECIAL = {"bos_id": -1, "eos_id": END, "unk_id": UNKNOWN, "pad_id": PADDING}
+"""The same as options of SentencePiece."""
 LONGEST_ON_DEV = 129
 LENGTH_WEIGHT = 0.1
 """Weight of the length's loss; the tokens' loss has 1."""
@@ -129,9 +129,6 @@ class GroupLearner(TranslationLearner):
         loss: torch.Tensor = SmoothedLoss.apply(hidden, matrix, target, len(matrix), self.preset.label_smoothing)
         return loss
 
-    def after_update(self) -> None:
-        """Do nothing: the weights are not bounded."""
-
     @torch.no_grad()
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
         """Translations by the plainest decoder of the model, in batches of like length."""
@@ -204,23 +201,15 @@ def _array(tensor: Any) -> np.ndarray:
 
 def architecture_of(preset: GroupPreset) -> Architecture:
     """The shape of a preset's model."""
-    return Architecture(
+    return Architecture.of_marian(
+        preset.width,
+        preset.feed_forward,
+        preset.heads,
+        (preset.encoder_layers, preset.decoder_layers),
+        preset.vocabulary,
         family=OWN,
-        source_vocabulary=preset.vocabulary,
-        vocabulary=preset.vocabulary,
-        width=preset.width,
-        encoder_layers=preset.encoder_layers,
-        decoder_layers=preset.decoder_layers,
-        encoder_heads=preset.heads,
-        decoder_heads=preset.heads,
-        encoder_feed_forward=preset.feed_forward,
-        decoder_feed_forward=preset.feed_forward,
         max_positions=preset.max_positions,
-        activation="swish",
-        scaled_embeddings=True,
         padding=PADDING,
-        shared_embeddings=True,
-        tied_output=True,
         tokens_per_step=preset.tokens_per_step,
         order=preset.order,
         masked=preset.masked,

@@ -1,7 +1,7 @@
 """Training the word-based recurrent models of Devlin (2017): their vocabularies, lexicon, loss and checkpoint."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,14 +79,19 @@ class RecurrentLearner(TranslationLearner):
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the checkpoint's own directory."""
-        from safetensors.torch import save_file
+        write_checkpoint(folder, self.shape, weights, self.text)
 
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, folder / "model.safetensors"
-        )
-        config: dict[str, Any] = {**self.shape.config, **words.GENERATION, "max_length": self.shape.max_positions}
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        self.text.save(folder)
+
+def write_checkpoint(folder: Path, shape: Any, weights: Mapping[str, torch.Tensor], text: Any) -> None:
+    """A checkpoint of our own: weights, settings, rules of generation and vocabularies."""
+    from safetensors.torch import save_file
+
+    save_file(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, folder / "model.safetensors"
+    )
+    config = {**shape.config, **words.GENERATION, "max_length": shape.max_positions}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    text.save(folder)
 
 
 def prepare_words(preset: RecurrentPreset, corpus: Tatoeba, work: Path, seed: int) -> tuple[WordText, Examples]:

@@ -186,23 +186,16 @@ class Geometry:
 
     def shape(self, group: int = 1, both_ends: bool = False) -> Architecture:
         """A model of our own of this size."""
-        return Architecture(
+        return Architecture.of_marian(
+            self.width,
+            self.feed_forward,
+            self.heads,
+            self.layers,
+            self.vocabulary,
             family=OWN,
-            source_vocabulary=self.vocabulary,
-            vocabulary=self.vocabulary,
-            width=self.width,
-            encoder_layers=self.layers[0],
-            decoder_layers=self.layers[1],
-            encoder_heads=self.heads,
-            decoder_heads=self.heads,
-            encoder_feed_forward=self.feed_forward,
-            decoder_feed_forward=self.feed_forward,
             max_positions=2 * self.tokens + 8,
             activation="relu",
-            scaled_embeddings=True,
             padding=START,
-            shared_embeddings=True,
-            tied_output=True,
             tokens_per_step=group,
             order="both_ends" if both_ends else "left_to_right",
         )

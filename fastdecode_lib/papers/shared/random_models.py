@@ -15,23 +15,8 @@ def marian_shape(
     width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, positions: int = 512
 ) -> Architecture:
     """A Marian model as opus-mt's are: one embedding for source, target and output; the last id pads."""
-    return Architecture(
-        family="marian",
-        source_vocabulary=vocabulary,
-        vocabulary=vocabulary,
-        width=width,
-        encoder_layers=layers[0],
-        decoder_layers=layers[1],
-        encoder_heads=heads,
-        decoder_heads=heads,
-        encoder_feed_forward=feed_forward,
-        decoder_feed_forward=feed_forward,
-        max_positions=positions,
-        activation="swish",
-        scaled_embeddings=True,
-        padding=vocabulary - 1,
-        shared_embeddings=True,
-        tied_output=True,
+    return Architecture.of_marian(
+        width, feed_forward, heads, layers, vocabulary, max_positions=positions, padding=vocabulary - 1
     )
 
 

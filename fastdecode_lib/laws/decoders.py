@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Hypothesis, Iteration, Model, drain
+from fastdecode_lib.core import Decoder, Hypothesis, Iteration, drain
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
 from fastdecode_lib.laws.cases import Case, LawBroken, decode, drafted
 from fastdecode_lib.loading import TranslationModel
-from fastdecode_lib.measuring.counting import Counted
+from fastdecode_lib.measuring.counting import Counted, Proxy
 from fastdecode_lib.models.states import fed_before
 from fastdecode_lib.trace import Trace
 
@@ -115,30 +115,25 @@ def counter_sees_all(decoder: Decoder, case: Case) -> None:
         raise LawBroken(f"{decoder} shows {shown} passes, case {case.seed}; it made {bare.passes - feeding_prefix}.")
 
 
-class _StepCounter:
+class _StepCounter(Proxy):
     """Counts at the network itself, where nothing can be hidden."""
 
-    def __init__(self, model: Model):
-        self.network, self.passes, self.positions, self.starts = model, 0, 0, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.network, name)
+    passes, positions, starts = 0, 0, 0
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         self.starts += 1
-        before = fed_before(prefix, self.network.tokens_per_step)
+        before = fed_before(prefix, self.inner.tokens_per_step)
         if before.size:
             self.passes, self.positions = self.passes + 1, self.positions + before.size
-        return self.network.start(encoded, prefix, capacity)
+        return self.inner.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         self.passes, self.positions = self.passes + 1, self.positions + int((tokens >= 0).sum())
-        return self.network.step(state, tokens, visible)
+        return self.inner.step(state, tokens, visible)
 
     def refine(self, encoded: Any, tokens: np.ndarray, rows: np.ndarray) -> Any:
         self.passes, self.positions = self.passes + 1, self.positions + int((tokens >= 0).sum())
-        masked: Any = self.network
-        return masked.refine(encoded, tokens, rows)
+        return self.inner.refine(encoded, tokens, rows)
 
 
 def settled_stays(decoder: Decoder, case: Case) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class _Proxy:
+class Proxy:
     """A proxy: attributes of another object, except those that a subclass replaces."""
 
     def __init__(self, inner: Any):
@@ -26,7 +26,7 @@ class _Proxy:
         return getattr(self.inner, name)
 
 
-class Watched(_Proxy):
+class Watched(Proxy):
     """A projection that adds up the seconds of its calls within decoding, with the processor's caches as decoding leaves them."""
 
     def __init__(self, inner: Projection | Scorer, whole: "Watched | None" = None):
@@ -45,7 +45,7 @@ class Watched(_Proxy):
         return candidates
 
 
-class WatchedModel(_Proxy):
+class WatchedModel(Proxy):
     """A model that adds up the seconds of its calls: ``encoder``, ``layers`` of the decoder, ``copies`` of rows of a state."""
 
     def __init__(self, inner: Model):
@@ -72,7 +72,7 @@ class WatchedModel(_Proxy):
         return self.timed("layers", self.inner.step, state.inner, tokens, visible)
 
 
-class _WatchedState(_Proxy):
+class _WatchedState(Proxy):
     """A state with the model's watch; it keeps nothing alive that decoding releases."""
 
     def __init__(self, inner: Any, watch: WatchedModel):
@@ -148,7 +148,7 @@ def _attended(session: Session, iteration: Iteration, passes: int) -> int:
     return len(session.constraints.prefix) - tokens + cached + fed
 
 
-class Counted(_Proxy):
+class Counted(Proxy):
     """A model that counts its own calls; every decoder is driven through it, so none can be counted wrongly."""
 
     def __init__(self, inner: Model):

@@ -10,6 +10,7 @@ from fastdecode_lib.core import Measurement
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.combinations import Combination, combinations, named
 from fastdecode_lib.measuring.comparing import outputs_of, text_system
+from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of, stopwatch, synchroniser
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
                 "speedup": float(np.median(looks[plain].seconds) / np.median(looks[name].seconds)),
                 "speedup_low": np.nan,
                 "speedup_high": np.nan,
-                "unchanged": float(np.mean([a == b for a, b in zip(outputs[name], outputs[plain], strict=True)])),
+                "unchanged": same_share(outputs[name], outputs[plain]),
                 "lossless": c.keeps_outputs and outputs[name] == greedy_outputs,
                 "note": "differs by rounding" if c.keeps_outputs and outputs[name] != greedy_outputs else "",
             }

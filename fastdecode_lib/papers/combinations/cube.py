@@ -18,12 +18,11 @@ from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.combinations import Combination, Costs, combinations, costs, known_projections, named
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import gap, speedup_of
+from fastdecode_lib.papers.shared.rows import gap, speedup_of, table_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
@@ -72,10 +71,8 @@ def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount |
             continue
         fingerprints[name] = find_checkpoint(place).fingerprint
         rows += _of_model(name, place, direction, amount, run)
-    frame = pd.DataFrame(rows)
     about = {"engine": "compiled", "device": "cpu", "sentences": amount.sentences, "fingerprints": fingerprints}
-    frame.attrs["provenance"] = provenance(threads=1, seed=run.seed) | about | signatures()
-    return frame
+    return table_of(rows, run, **about, **signatures())
 
 
 def _of_model(name: str, place: str, direction: str, amount: Amount, run: CorpusRun) -> list[dict[str, Any]]:
@@ -108,7 +105,6 @@ def _of_model(name: str, place: str, direction: str, amount: Amount, run: Corpus
             "projection": c.projection,
             "precision": c.precision,
             "refused": c.refused.replace(str(models[c.precision].checkpoint.folder), name) or None,
-            "kind": "measured",
         }
         if c.session is not None:
             row |= _measured(c, counts, timed, plain, run.seed) | _expected(c, counts, timed, prices, plain)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fastdecode_lib.kernels.matrices import PRECISIONS
 from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.comparing import outputs_of, text_system
+from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of
 from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
@@ -48,18 +48,10 @@ def auto(run: CorpusRun) -> pd.DataFrame:
                 "precision": precision,
                 "set": which,
                 "batch": batch,
-                "kind": "measured",
                 "sentences": len(texts[which]),
                 **ratio_of("speedup", greedy.seconds, chosen.seconds, run.seed),
                 **ratio_of("window", greedy.seconds, fixed.seconds, run.seed),
-                "identical": float(
-                    np.mean(
-                        [
-                            a == b
-                            for a, b in zip(outputs_of(greedy.outputs[0]), outputs_of(chosen.outputs[0]), strict=True)
-                        ]
-                    )
-                ),
+                "identical": same_share(outputs_of(greedy.outputs[0]), outputs_of(chosen.outputs[0])),
                 "width": experience.experience.best(min(batch, len(texts[which]))),
                 "noisy": noisy(greedy, chosen),
             }

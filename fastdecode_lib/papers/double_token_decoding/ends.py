@@ -56,7 +56,6 @@ def table3(run: CorpusRun) -> pd.DataFrame:
                     "words": number or None,
                     "n": size,
                     "sentences": len(long),
-                    "kind": "measured",
                 }
                 if gaps:
                     row |= gap(gaps[0])

@@ -56,7 +56,7 @@ def junction(run: CorpusRun) -> pd.DataFrame:
         pairs = pairs_of(which, run, MOST[run.scale])
         counts = {} if gaps else {name: _counts(session, pairs, run.progress) for name, session in found.items()}
         for number, measure in enumerate(MEASURES):
-            row: dict[str, Any] = {"name": f"{which}: {measure}", "set": which, "measure": measure, "kind": "measured"}
+            row: dict[str, Any] = {"name": f"{which}: {measure}", "set": which, "measure": measure}
             if gaps:
                 rows.append(row | gap(gaps[0]))
                 continue

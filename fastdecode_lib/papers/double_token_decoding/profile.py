@@ -98,7 +98,7 @@ def profile(run: Run) -> pd.DataFrame:
                     "arithmetic": used[0].positions / usage.positions,
                     "reading": used[0].passes / usage.passes,
                 }
-            rows.append(row | {"kind": "measured"})
+            rows.append(row)
     return table_of(rows, run, beam=BEAM)
 
 
@@ -164,7 +164,6 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "group": f"{label}, beam {beam}",
                     **timed(timings[place // 2 * 2], m, run.seed),
                     "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
-                    "kind": "measured",
                 }
             )
     return table_of(made, run, share=SHARE, sets=SETS)

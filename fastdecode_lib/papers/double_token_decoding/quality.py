@@ -89,7 +89,6 @@ def figure1(run: Run) -> pd.DataFrame:
                     "query_token": names[query],
                     "key_token": names[key],
                     "sees": bool(seen[query, key]),
-                    "kind": "measured",
                 }
             )
     return systems_table(rows, run)
@@ -135,7 +134,6 @@ def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
             "call": iteration.call,
             "slot": int(slot),
             "token": trace.pieces[int(token)],
-            "kind": "measured",
         }
         for iteration in trace.iterations
         for slot, token in zip(iteration.slots, iteration.tokens, strict=True)
@@ -175,7 +173,7 @@ def table1(run: Run) -> pd.DataFrame:
         "test_batch": "one sentence; 32 sorted by length beside it",
     }
     rows = [
-        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said, "kind": "measured"}
+        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said}
         for name, said, key in imamura_2020.TABLE_1
     ]
     return systems_table(rows, run)
@@ -214,7 +212,7 @@ def learning(run: Run) -> pd.DataFrame:
         for entry in history:
             row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
             row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
-            rows.append(row | {"kind": "measured"})
+            rows.append(row)
     return table_of(rows, run)
 
 
@@ -253,7 +251,7 @@ def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
         speeds = _speeds(sessions, spread_over(texts, TIMED[run.scale]), run)
         for name in systems:
             own_name = name if which == SINGLE else f"{name}, {which}"
-            row: dict[str, Any] = {"name": own_name, "system": name, "set": which, "kind": "measured"}
+            row: dict[str, Any] = {"name": own_name, "system": name, "set": which}
             if name in sessions:
                 row |= scored[L2R][name] | {"bleu_p_l2r": scored[L2R][name]["bleu_p"]}
                 row |= {"bleu_p_r2l": scored[R2L][name]["bleu_p"] if R2L in sessions else None}
@@ -389,7 +387,6 @@ def screened(run: CorpusRun) -> pd.DataFrame:
                     "chrf": chrf,
                     "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
                     **timed(measured[0], m, run.seed),
-                    "kind": "measured",
                 }
             )
     models = [model for model, _ in found.values()]
@@ -450,7 +447,6 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
                 "passes": float(own["passes"].mean()),
                 "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
                 "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
-                "kind": "measured",
             }
         )
     return systems_table(rows, run, (verifying, drafting))

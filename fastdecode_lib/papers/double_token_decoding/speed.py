@@ -57,7 +57,7 @@ def figure3(run: Run) -> pd.DataFrame:
     rows = []
     for beam in tqdm(BEAMS[run.scale], unit="width", disable=not run.progress):
         _, found = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
-        rows.append({"name": "base, batch 1", "beam": beam, **found, "kind": "measured"})
+        rows.append({"name": "base, batch 1", "beam": beam, **found})
     for place, which in enumerate(imamura_2020.SETS):
         ratio = imamura_2020.printed_ratio("bidirectional", place)
         rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
@@ -86,7 +86,6 @@ def sizes(run: Run) -> pd.DataFrame:
                 "vocabulary": geometry.vocabulary,
                 "tokens": geometry.tokens,
                 **found,
-                "kind": "measured",
             }
             for place, which in enumerate(imamura_2020.SETS):
                 if which.endswith(name) and system in imamura_2020.TABLE_2:
@@ -103,7 +102,7 @@ def rows(run: Run) -> pd.DataFrame:
     made = []
     for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]], disable=not run.progress):
         _, found = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
-        made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found, "kind": "measured"})
+        made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found})
     return table_of(made, run, engine="compiled", precision="float32")
 
 
@@ -145,7 +144,6 @@ def table4(run: CorpusRun) -> pd.DataFrame:
                 "forced": sized.tokens,
                 "single_tokens_per_second": first["tokens_per_second"],
                 **second,
-                "kind": "measured",
             }
         )
         vocabulary, sets = printed
@@ -181,7 +179,7 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
     pairs = pairs_of("single", run, 4 if run.tiny else 10**9)
     made, models = [], []
     for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not run.progress)):
-        row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number, "kind": "measured"}
+        row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number}
         for beam, found in speeds.items():
             own = found[place]
             row |= {f"speedup_beam_{beam}{part}": own[f"speedup{part}"] for part in ("", "_low", "_high")}

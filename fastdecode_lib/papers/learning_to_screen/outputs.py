@@ -155,7 +155,6 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
                 **ratio_of("projection_speedup", alone[0].seconds, one.seconds, run.seed),
                 **ratio_of("speedup", whole[0].seconds, all_of_it.seconds, run.seed),
                 "noisy": noisy(one, all_of_it),
-                "kind": "measured",
             }
 
 
@@ -214,8 +213,8 @@ def table8(run: CorpusRun) -> pd.DataFrame:
         for (text, reference), exact, screened in zip(pairs, said["exact"], said["screened"], strict=True)
         if exact != screened
     ][:EXAMPLE_ROWS]
-    columns = ["name", "source", "reference", "exact", "screened", "same_text", "kind", "model"]
-    examples = [{"name": f"example {i}", **row, "kind": "measured"} for i, row in enumerate(rows, 1)]
+    columns = ["name", "source", "reference", "exact", "screened", "same_text", "model"]
+    examples = [{"name": f"example {i}", **row} for i, row in enumerate(rows, 1)]
     return table_on(pd.DataFrame(examples, columns=columns).assign(model=recorded.model), run, [recorded])
 
 
@@ -244,7 +243,6 @@ def figure1(run: CorpusRun) -> pd.DataFrame:
                 "active_share": about["size"] / recorded.matrix.shape[0],
                 "words": " ".join(trace.pieces[token] for token in about["tokens"][:8]),
                 "setting": setting,
-                "kind": "measured",
             }
         )
     frame = table_on(rows, run, [recorded])
@@ -314,7 +312,6 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
             "microseconds": 1e6 * median(m) / len(pairs),
             **speedup_of(timed[0], m, run.seed),
             "over_exact": float(np.median(timed[1].seconds) / np.median(m.seconds)),
-            "kind": "measured",
         }
 
 

@@ -141,7 +141,7 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataF
                 *(rival_settings(recorded, grid, run.seed) if rivals else ()),
             ]
             known[recorded.model] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
-        parts.append(known[recorded.model].assign(set=name, model=recorded.model, kind="measured"))
+        parts.append(known[recorded.model].assign(set=name, model=recorded.model))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -207,7 +207,6 @@ def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float
                 if method in methods or kind in SCREENS:
                     row["reached"] = bool(best["dev_p_at_1"] >= at_1 and best["dev_p_at_5"] >= at_5)
                 row |= {
-                    "kind": "measured",
                     "model": best["model"],
                     "setting": best["name"],
                     **{column: best[column] for column in COLUMNS},
@@ -301,7 +300,7 @@ def _screened(recorded: Situation, settings: list[Setting], run: Run) -> pd.Data
     frame = timed_settings(recorded, [*exact_settings()[:1], *settings], GRIDS[run.scale], progress=run.progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
     kinds = {knob: type(value) for knob, value in settings[0].knobs.items()}
-    return rows.astype(kinds).assign(kind="measured", model=recorded.model)
+    return rows.astype(kinds).assign(model=recorded.model)
 
 
 @experiment
@@ -355,9 +354,7 @@ def figure8(run: CorpusRun) -> pd.DataFrame:
         row = {"name": f"{size} words", "vocabulary": size, "active_share": best["rows_scored"] / size}
         row |= {"setting": best["name"], "clusters": clusters, **{column: best[column] for column in COLUMNS}}
         row["reached"] = bool(best["dev_p_at_1"] >= at_1)
-        rows.append(
-            row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "kind": "measured", "model": recorded.model}
-        )
+        rows.append(row | {"paper_vocabulary": words, "paper_p_at_1": at_1, "model": recorded.model})
     return table_on(rows, run, [recorded])
 
 
@@ -428,7 +425,6 @@ def table7(run: CorpusRun) -> pd.DataFrame:
                 "contexts": int(used[cluster]),
                 "active": int(screen.sets.sizes[cluster]),
                 "words": " ".join(word.replace("▁", "") for word in words),
-                "kind": "measured",
             }
         )
     return table_on(rows, run, [recorded])

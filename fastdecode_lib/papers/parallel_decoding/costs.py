@@ -13,7 +13,6 @@ import pandas as pd
 from fastdecode_lib.core import Source, Usage, drain
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import Counted
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.referee import System, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.parallel_decoding import printed
@@ -93,7 +92,7 @@ def figure3(run: ModelRun) -> pd.DataFrame:
     for cores in (n for n in CORES if n <= available):
         times = take_turns(model, systems, sources, size.rounds, cores, run.progress)
         for name, m in times.items():
-            rows.append({"name": name, "cores": cores, "kind": "measured"} | speedup_row(times[GREEDY], m, run.seed))
+            rows.append({"name": name, "cores": cores} | speedup_row(times[GREEDY], m, run.seed))
     widths = (1, 2, 4, 8, 16)
     timings = pass_cost(
         model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=run.seed, progress=run.progress
@@ -162,12 +161,10 @@ def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW))
                     "agreement": float(m.outputs == base.outputs),
                 }
             )
-    frame = pd.DataFrame(rows)
+    frame = table_of(rows, run, model, direction="-".join(direction), rounds=rounds)
     paying = frame[frame["speedup"] >= 1].groupby("name")["batch"].max()
     frame.attrs["break_even"] = {name: int(paying[name]) if name in paying else None for name in decoders}
-    frame.attrs["provenance"] = provenance(model, threads=run.threads, seed=run.seed) | {
-        "break_even": frame.attrs["break_even"], "direction": "-".join(direction), "rounds": rounds,
-    }  # fmt: skip
+    frame.attrs["provenance"]["break_even"] = frame.attrs["break_even"]
     return frame
 
 

@@ -20,12 +20,11 @@ from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import baseline
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.parallel_decoding.printed import BEAM, GREEDY, HGJ3, PGJ3, PGJ5, PJ
 from fastdecode_lib.papers.run import CorpusRun, Scale, ThreadedRun, experiment
-from fastdecode_lib.papers.shared.rows import median, ratio_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.text.corpus import DIRECTIONS, Pair, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.text.sentences import SENTENCES
 from fastdecode_lib.training.bundling import JOINED_SEED
@@ -181,12 +180,8 @@ def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
                 | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
                 | speedup_row(times[GREEDY], m, run.seed)
             )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model, threads=run.threads, seed=run.seed) | signatures()
-    frame.attrs["provenance"] |= {
-        "timed": dict(zip(SETS, size.timed, strict=True)), "rounds": size.rounds, "joined_seed": JOINED_SEED,
-    }  # fmt: skip
-    return frame
+    sizes = {"timed": dict(zip(SETS, size.timed, strict=True)), "rounds": size.rounds, "joined_seed": JOINED_SEED}
+    return table_of(rows, run, model, **signatures(), **sizes)
 
 
 def _specs() -> list[str]:

@@ -15,7 +15,6 @@ import pandas as pd
 from fastdecode_lib.checkpoints.transformer import FAMILIES
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.counting import count
-from fastdecode_lib.measuring.provenance import provenance
 from fastdecode_lib.papers.parallel_decoding import printed as santilli_2023
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.parallel_decoding.runs import (
@@ -100,9 +99,7 @@ def table4(run: ModelRun) -> pd.DataFrame:
         pairs = sentence_pairs(run, *direction, which, size.honest)
         lengths = model.encode([a for a, _ in pairs], *direction).lengths
         name = f"{'own sentences' if run.tiny else 'tatoeba'} {'-'.join(direction)}"
-        rows.append(
-            {"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean(), "kind": "measured"}
-        )
+        rows.append({"name": name, "set": which, "sentences": len(pairs), "source_tokens": lengths.mean()})
     rows += [{"name": name, "paper_sentences": n, "kind": "paper"} for name, n in santilli_2023.TABLE_4.items()]
     return table_of(rows, run, model)
 
@@ -116,7 +113,7 @@ def _flops(run: ThreadedRun) -> pd.DataFrame:
             "mBART, M2M-100, NLLB or T5 checkpoint."
         )
     here = (frame["direction"] == frame["direction"].iloc[0]) & frame["name"].isin([m.name for m in METHODS])
-    frame = frame[here].assign(kind="measured", train_flops=0.0)
+    frame = frame[here].assign(train_flops=0.0)
     return frame.assign(total_flops=frame["flops_per_sentence"] * frame["sentences"])
 
 
@@ -186,8 +183,7 @@ def _traces(model: TranslationModel, shown: Iterable[tuple[tuple[str, str, str, 
                         "probability": None if probabilities is None else float(probabilities[i]),
                     }
                 )
-    frame = pd.DataFrame(rows)
-    frame.attrs["provenance"] = provenance(model)
+    frame = table_of(rows, None, model)
     frame.attrs["traces"] = traces
     return frame
 
@@ -285,7 +281,7 @@ def vocabulary(run: ThreadedRun) -> pd.DataFrame:
     def add(name: str, size: int, pieces: Sequence[str], **more: Any) -> None:
         internal = float(np.mean([word_internal(piece) for piece in pieces]))
         shares = {"internal_share": internal, "pieces_per_word": len(pieces) / words}
-        rows.append({"name": name, "kind": "measured", "vocabulary": size} | shares | more)
+        rows.append({"name": name, "vocabulary": size} | shares | more)
 
     training = _training_text(run, directions)
     for size in sizes:
@@ -424,5 +420,4 @@ def dependencies(run: ModelRun) -> pd.DataFrame:
     frame = pd.concat([each, mean.assign(name=model.name, direction="all")], ignore_index=True)
     frame["variant"] = frame["replace"].where(frame["control"] == "none", frame["control"])
     frame["distance"] = frame["group"].where((frame["measure"] == "changed") & (frame["group"] != "all"), None)
-    frame.attrs["provenance"] = provenance(model, seed=run.seed) | {"sentences": len(texts)}
-    return frame
+    return table_of(frame, run, model, sentences=len(texts))

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from fastdecode_lib.core import Candidates, Projection, Scorer, Source
 from fastdecode_lib.kernels.matrices import Matrix
+from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.experiment import Scale
 from fastdecode_lib.papers.shared.contexts_of import Situation, arrays
@@ -118,34 +119,22 @@ def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int =
     return found
 
 
-@dataclass
-class Captured:
+class Captured(Proxy):
     """A projection that keeps the hidden vectors of every call, to be scored again by others."""
 
-    inner: Projection
-    seen: list[np.ndarray] = field(default_factory=list)
+    def __init__(self, inner: Projection | Scorer, seen: list[np.ndarray] | None = None):
+        super().__init__(inner)
+        self.seen: list[np.ndarray] = [] if seen is None else seen
 
-    def bind(self, source: Source | None) -> "_CapturedScorer":
+    def bind(self, source: Source | None) -> "Captured":
         """The inner scorer, watched."""
-        return _CapturedScorer(self.inner.bind(source), self.seen)
-
-    @property
-    def memory_bytes(self) -> int:
-        """The inner's."""
-        return self.inner.memory_bytes
-
-
-@dataclass
-class _CapturedScorer:
-    inner: Scorer
-    seen: list[np.ndarray]
+        return Captured(self.inner.bind(source), self.seen)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
+        """Best tokens of the inner scorer."""
         self.seen.append(np.array(hidden, dtype=np.float32))
-        return self.inner.top_k(hidden, k, banned, normalise)
-
-    def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
-        return self.inner.log_probs(hidden, ids)
+        candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
+        return candidates
 
 
 class Screens:

@@ -36,8 +36,12 @@ def table_of(
     /,
     **about: Any,
 ) -> pd.DataFrame:
-    """Rows as a table that says how it was made: by which run, with which model, and what else `about` it."""
+    """Rows as a table that says how it was made: by which run, with which model, and what else `about` it.
+
+    Rows that have no ``kind`` are measured.
+    """
     frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows))
+    frame = frame.assign(kind=frame["kind"].fillna("measured") if "kind" in frame else "measured")
     threads = run.threads if isinstance(run, ThreadedRun) else 1
     frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | about
     return frame

@@ -18,9 +18,10 @@ import pandas as pd
 from fastdecode_lib.checkpoints.transformer import Architecture
 from fastdecode_lib.core import Constraints, Measurement, Source
 from fastdecode_lib.loading import PRECISIONS, TranslationModel, load
-from fastdecode_lib.measuring.baselines import baseline, converted, until_end
-from fastdecode_lib.measuring.comparing import decoder_system
-from fastdecode_lib.measuring.referee import System, measure, noisy, stopwatch
+from fastdecode_lib.measuring.baselines import baseline, converted
+from fastdecode_lib.measuring.comparing import decoder_system, outputs_of, text_system
+from fastdecode_lib.measuring.quality import same_share
+from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.measuring.widths import pass_cost
 from fastdecode_lib.papers.run import CorpusRun, ModelRun, Run, Scale, ThreadedRun, experiment
 from fastdecode_lib.papers.shared.random_models import OPUS, TOY, random_checkpoint
@@ -323,7 +324,7 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     texts, which = many_sentences(run, size.many)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
     everything = geometry.reference.encode(texts, *direction_of(geometry.reference))
-    alone = _ours("alone", sessions["compiled float32"], 1, 1).decode(everything)
+    alone = text_system(sessions["compiled float32"]).decode(everything)
     chosen: list[System] = []
     backends: dict[str, str] = {}
     batches: dict[str, int] = {}
@@ -332,7 +333,9 @@ def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
     try:
         for precision in PRECISIONS:
             label = f"compiled {precision}"
-            systems = {batch: _ours(label, sessions[label], batch, run.threads) for batch in size.batches}
+            systems = {
+                batch: text_system(sessions[label], label, batch=batch, threads=run.threads) for batch in size.batches
+            }
             timings = measure(list(systems.values()), [everything], runs=1, progress=run.progress)
             tried[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
             batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
@@ -369,7 +372,7 @@ def _rates(
     threads: int,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """A row of `throughput` for each system; `alone` has the outputs of single sentences, as `_flat` puts them."""
+    """A row of `throughput` for each system; `alone` has the outputs of single sentences, as a `text_system` puts them."""
     times = {m.name: m for m in timings}
     for m in timings:
         compiled = times[f"compiled {m.name.split()[-1]}"]
@@ -379,39 +382,18 @@ def _rates(
             "batch": batches[m.name],
             "threads": threads,
             **ratio_of("ratio", m.seconds, compiled.seconds, seed),
-            "agreement": _agreement(m.outputs[0], alone),
+            "agreement": same_share(outputs_of(m.outputs[0]), outputs_of(alone)),
             "backend": backends.get(m.name, ""),
             "note": _note(m, times),
         }
 
 
-def _ours(label: str, session: Session, batch: int, threads: int) -> System:
-    def timed(sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        taken, (found,) = stopwatch(
-            lambda source: session.decode_ids(source, source.lengths, batch=batch, threads=threads), sources
-        )
-        return taken, (_flat([until_end(list(hypothesis.tokens), session.constraints) for hypothesis in found]),)
-
-    return System(label, lambda source: timed([source])[1][0], timed=timed)
-
-
 def _theirs(label: str, worker: Worker, batch: int) -> System:
     def timed(sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
         taken, found = worker.together(sources[0], batch)
-        return taken, (_flat(found),)
+        return taken, (tuple(token for output in found for token in (*output, -1)),)
 
     return System(label, lambda source: timed([source])[1][0], timed=timed)
-
-
-def _flat(outputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """All outputs concatenated, -1 after each."""
-    return tuple(token for output in outputs for token in (*output, -1))
-
-
-def _agreement(found: Sequence[int], expected: Sequence[int]) -> float:
-    """Share of the outputs, as `_flat` puts them, that are equal."""
-    ours, theirs = (" ".join(map(str, outputs)).split("-1")[:-1] for outputs in (expected, found))
-    return float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)]))
 
 
 def many_sentences(run: CorpusRun, number: int) -> tuple[list[str], str]:

@@ -24,6 +24,7 @@ from fastdecode_lib.kernels.matrices import Matrix, Precision
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.measuring.baselines import until_end
+from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.models.compiled_recurrent import FASTEST, BlasProduct, CompiledRecurrent, Speedups, ladder
 from fastdecode_lib.models.ensemble import Ensemble
@@ -222,7 +223,6 @@ def figure1(run: Run) -> pd.DataFrame:
                     **ratio_of("speedup", library, times, run.seed),
                     "paper_speedup_low": low_paper,
                     "paper_speedup_high": high_paper,
-                    "kind": "measured",
                 }
             )
     return table_of(rows, run, seconds=seconds, shape=[outputs, columns], repeats=geometry.repeats)
@@ -381,14 +381,10 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dic
     return {key: m.seconds / together for key, m in zip(calls, timings, strict=True)}
 
 
-class _Watched:
+class _Watched(Proxy):
     """A model that counts the rows of its passes, and the different states among them."""
 
-    def __init__(self, model: Any):
-        self.model, self.rows, self.distinct = model, 0, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
+    rows, distinct = 0, 0
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
         """Count, and pass on; a pass of one row has nothing to share."""
@@ -397,14 +393,14 @@ class _Watched:
             nodes = own.path[np.arange(len(tokens)), own.filled]
             self.rows += len(nodes)
             self.distinct += len(np.unique(nodes))
-        return self.model.step(state, tokens, visible)
+        return self.inner.step(state, tokens, visible)
 
 
 def _distinct_states(
     beam: Beam, network: Any, projection: Projection, sources: Sequence[Source], constraints: Constraints
 ) -> float:
     """Share of different states among those of a beam's hypotheses."""
-    watched = _Watched(network)
+    watched: Any = _Watched(network)
     for source in sources:
         drain(beam.iterate(watched, projection, source, constraints))
     return watched.distinct / watched.rows

@@ -175,7 +175,6 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
                         np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
                     "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
-                    "kind": "measured",
                 }
             )
     return _learned_table(rows, recorded, run)
@@ -210,7 +209,6 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
                     "share": share,
                     "most": 1 / (1 - share) if share < 1 else None,
                     "noisy": noisy(one, everything),
-                    "kind": "measured",
                 }
             )
     return _learned_table(rows, recorded, run)

@@ -111,7 +111,6 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
                 "mismatches": wrong,
                 "scored_again": rescored / asked,
                 "scored_again_most": most,
-                "kind": "measured",
             }
         )
     return table_on(rows, run, used, geometry=GROWN)
@@ -188,7 +187,6 @@ def _zcode_rows(
                 "microseconds": 1e6 * median(m) / len(vectors),
                 **speedup_of(timed[0], m, run.seed),
                 "seconds": m.seconds.tolist(),
-                "kind": "measured",
             }
         )
     return rows

@@ -111,7 +111,7 @@ def table1(run: CorpusRun) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for direction in situation(NAME, run).fit.directions:
         sizes = {f"set_{i}": len(pairs_of(direction, kind, run)) for i, kind in enumerate(("single", "joined"), 1)}
-        rows.append({"name": direction, **sizes, "kind": "measured"})
+        rows.append({"name": direction, **sizes})
     for direction, printed in amer_2022.TABLE_1.items():
         rows.append(
             {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
@@ -155,7 +155,6 @@ def table2(run: CorpusRun) -> pd.DataFrame:
                 "microseconds": 1e6 * median(m) / len(steps),
                 **speedup_of(timed[0], m, run.seed),
                 "rows": float(np.mean([len(h) for h in steps])),
-                "kind": "measured",
             }
             rows.append(row)
     for direction, both in amer_2022.TABLE_2.items():
@@ -174,11 +173,12 @@ def table2(run: CorpusRun) -> pd.DataFrame:
 def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarray]:
     """The hidden vectors of every step of a beam search of 2 over batches of 20."""
     session = limited(recorded, direction, run.scale)
-    captured = Captured(recorded.loaded.exact)
+    captured: Any = Captured(recorded.loaded.exact)
     texts = [a for a, _ in spread_over(pairs_of(direction, "single", run), AMOUNTS[run.scale].timed)]
     for batch in batches(recorded, texts, direction, 20):
         drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
-    return captured.seen
+    seen: list[np.ndarray] = captured.seen
+    return seen
 
 
 def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
@@ -268,7 +268,6 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
                         "chrf": chrf,
                         "identical": same_share(outputs, exact),
                         **speedup_of(timed[0], m, run.seed),
-                        "kind": "measured",
                     }
                 )
     return pd.DataFrame([*rows, *_printed(sentences)])
@@ -311,7 +310,6 @@ def table5(run: CorpusRun) -> pd.DataFrame:
                 "output_megabytes": recorded.matrix.memory_bytes / 1e6,
                 "sets_megabytes": lean / 1e6,
                 "with_copies_megabytes": scorer.memory_bytes / 1e6,
-                "kind": "measured",
             }
         )
     for model, (before, after) in amer_2022.TABLE_5.items():
@@ -337,7 +335,6 @@ def figure2(run: CorpusRun) -> pd.DataFrame:
                     "largest_share": float(shares[np.diff(screen.sets.offsets) > 0].max()),
                     "mean_share": float((shares * used).sum() / used.sum()),
                     "contexts": int(screen.about["contexts"]),
-                    "kind": "measured",
                 }
             )
     for what, percent in amer_2022.FIGURE_2.items():
@@ -380,7 +377,6 @@ def figure3(run: CorpusRun) -> pd.DataFrame:
                 "clusters": clusters,
                 **speedup_of(timed[0], m, run.seed),
                 "identical": m.agreement(timed[0]),
-                "kind": "measured",
             }
         )
     return table_on(rows, run, [recorded])
@@ -400,7 +396,6 @@ def figure4(run: CorpusRun) -> pd.DataFrame:
                 "cluster": place,
                 "share": float(share),
                 "paper_share_of_the_largest": amer_2022.FIGURE_4[top] / 100,
-                "kind": "measured",
             }
             for place, share in enumerate(shares)
         ]
@@ -427,7 +422,7 @@ def table6(run: CorpusRun) -> pd.DataFrame:
             "differing": differing,
             "identical": 1 - differing / len(texts),
         }
-        rows.append(row | {"kind": "measured"})
+        rows.append(row)
     for direction, (before, after, mark) in amer_2022.TABLE_6.items():
         row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
         rows.append(row | {"kind": "paper"})
@@ -464,7 +459,6 @@ def sharing(run: CorpusRun) -> pd.DataFrame:
                     "otherwise_together_as_alone": same_share(otherwise, alone),
                     "window_as_greedy": same_share(drafted, alone),
                     "sentences": len(texts),
-                    "kind": "measured",
                 }
             )
     return table_on(rows, run, [recorded])
@@ -481,7 +475,6 @@ def figure1(run: Run) -> pd.DataFrame:
             "token": trace.pieces[int(token)],
             "cluster": int(cluster),
             "active": int(active),
-            "kind": "measured",
         }
         for iteration in trace.iterations
         if iteration.cluster is not None and iteration.num_active is not None

@@ -8,7 +8,7 @@ arrays and only pass from model to projection.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -217,6 +217,14 @@ class Projection(Protocol):
     def memory_bytes(self) -> int:
         """Bytes held by the projection's own arrays."""
         ...
+
+
+class OfAnySource:
+    """Base of projections that do not depend on the sources decoded, and so score by themselves."""
+
+    def bind(self, source: Source | None) -> Self:
+        """Itself."""
+        return self
 
 
 # ----------------------------------------------------------------------------------------------------------- decoding

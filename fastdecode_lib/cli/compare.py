@@ -8,7 +8,7 @@ from fastdecode_lib.cli.common import UsageError, limits, load, print_table, rea
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """Add ``compare`` and ``tune``."""
+    """Add ``compare``, ``tune`` and ``speedup``."""
     compare = commands.add_parser("compare", parents=parents, help="compare decoders on the same sentences")
     compare.add_argument("--source", metavar="FILE", required=True, help="one sentence a line")
     compare.add_argument("--reference", metavar="FILE", help="one reference a line, for BLEU and chrF")

@@ -10,7 +10,7 @@ from typing import Any
 from fastdecode_lib.cli.common import PICTURES, UsageError, limits, load, read_lines
 
 PARTS = 5
-"""Number of them, from the first, that can show a part of a trace."""
+"""How many of the pictures, from the first, can show a part of a trace."""
 
 
 def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -37,7 +37,7 @@ def fed_before(prefix: np.ndarray, tokens_per_step: int) -> np.ndarray:
 
 
 def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
-    """Refuse a step that does not feed whole groups to rows (B,) filled so far; `contexts.feeding` is bool (B, W).
+    """Refuse a step that does not feed whole groups to rows (B,) filled so far; `feeding` is bool (B, W).
 
     Raises
     ------

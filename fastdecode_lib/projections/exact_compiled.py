@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Projection, Source
+from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
-from fastdecode_lib.projections.queries import check_found, check_width, checked_query, checked_wanted
+from fastdecode_lib.projections.queries import check_found, check_width, checked_query, checked_wanted, only_output
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
@@ -17,7 +17,7 @@ ROWS = 32
 
 
 @dataclass(frozen=True)
-class CompiledExact:
+class CompiledExact(OfAnySource):
     """The full vocabulary: ``hidden @ weight.T + bias``.
 
     This is the compiled engine's; torch models have `projections.exact_torch.Exact`.
@@ -43,20 +43,12 @@ class CompiledExact:
     @classmethod
     def of(cls, model: Model) -> "CompiledExact":
         """The projection a model was trained with."""
-        if len(model.outputs) != 1:
-            raise ValueError(
-                f"Exact scores one output matrix, this model has {len(model.outputs)}. Use Average for an ensemble."
-            )
-        weight = model.outputs[0].weight
+        weight = only_output(model).weight
         return cls(weight if isinstance(weight, Matrix) else Matrix.of(weight))
 
     def __reduce__(self) -> Any:
         """A copy has room of its own."""
         return CompiledExact, (self.matrix,)
-
-    def bind(self, source: Source | None) -> "CompiledExact":
-        """Itself: the full vocabulary does not depend on the source."""
-        return self
 
     @property
     def memory_bytes(self) -> int:
@@ -117,11 +109,8 @@ def output_matrix(model: Model, precision: StorageFormat | None = None) -> Matri
     ValueError
         If the model has several outputs, or its weights are not on the CPU.
     """
-    if len(model.outputs) != 1:
-        raise ValueError(
-            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use 'exact' for an ensemble."
-        )
-    weight, bias = model.outputs[0].weight, model.outputs[0].bias
+    output = only_output(model)
+    weight, bias = output.weight, output.bias
     if isinstance(weight, Matrix):
         if precision in (None, weight.precision):
             return weight

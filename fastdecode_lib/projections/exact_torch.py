@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdecode_lib.core import Candidates, Model, Source
+from fastdecode_lib.core import Candidates, Model, OfAnySource
 from fastdecode_lib.kernels.products import Product
-from fastdecode_lib.projections.queries import check_width, checked_query
+from fastdecode_lib.projections.queries import check_width, checked_query, only_output
 
 FEW = 2
 """Up to so many of the best, running over the scores once for each is faster than sorting."""
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(OfAnySource):
     """``hidden @ weight.T + bias`` over the whole vocabulary, for torch models.
 
     Attributes
@@ -38,11 +38,7 @@ class Exact:
         ValueError
             If the model has several outputs, or is not a torch model.
         """
-        if len(model.outputs) != 1:
-            raise ValueError(
-                f"Exact scores one output matrix, this model has {len(model.outputs)}. Use Average for an ensemble."
-            )
-        output = model.outputs[0]
+        output = only_output(model)
         if not isinstance(output.weight, Tensor):
             raise ValueError(
                 f"Exact is for the torch engine, this model's output is a {type(output.weight).__name__}. "
@@ -51,10 +47,6 @@ class Exact:
         weight = output.weight
         bias = weight.new_zeros(weight.shape[0]) if output.bias is None else output.bias.reshape(-1)
         return cls(Product.of(weight, bias))
-
-    def bind(self, source: Source | None) -> "Exact":
-        """Itself: the full vocabulary does not depend on the source."""
-        return self
 
     @property
     def memory_bytes(self) -> int:

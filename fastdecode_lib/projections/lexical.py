@@ -14,7 +14,7 @@ from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.projections.average import per_network
-from fastdecode_lib.projections.queries import ban, best_first, check_width, checked_query
+from fastdecode_lib.projections.queries import ban, best_first, check_width, checked_query, only_output
 from fastdecode_lib.store import ModelFiles
 
 FIRST_WORD = 3
@@ -127,11 +127,7 @@ class Lexical:
         ValueError
             If the lexicon is another vocabulary's, the model has several outputs, or a number is out of range.
         """
-        if len(model.outputs) != 1:
-            raise ValueError(
-                f"Lexical scores one output matrix, this model has {len(model.outputs)}. Use Average over one for each network."
-            )
-        vocabulary = model.outputs[0].vocabulary
+        vocabulary = only_output(model).vocabulary
         if lexicon.vocabulary != vocabulary:
             raise ValueError(
                 f"The lexicon is of another vocabulary: got one of {lexicon.vocabulary} target words, the model has "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Projection, Source
+from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.bounded import best_of_bounded, rounding
 from fastdecode_lib.kernels.matrices import Matrix, scratch
 from fastdecode_lib.kernels.tiles import INT8_FOURS
@@ -21,7 +21,7 @@ UNIT = 2.0**-24
 """Half a unit in the last place of float32, relative."""
 
 
-class Quantised:
+class Quantised(OfAnySource):
     """Every token in bytes, in doubt in float32: lossless.
 
     These are the tokens and scores of the exact projection, ties included, at a fraction of the memory read.
@@ -69,10 +69,6 @@ class Quantised:
     def make(cls, model: Model, files: ModelFiles) -> Projection:
         """The projection of a model in float32 on the CPU."""
         return per_network(model, lambda part: cls(output_matrix(part)))
-
-    def bind(self, source: Source | None) -> "Quantised":
-        """Itself: the vocabulary does not depend on the source."""
-        return self
 
     @property
     def memory_bytes(self) -> int:

@@ -4,10 +4,26 @@ from typing import Any
 
 import numpy as np
 
+from fastdecode_lib.core import Model
 from fastdecode_lib.kernels.ids import checked
 
 NONE = np.zeros((1, 0), dtype=np.int64)
 """No ids for all rows."""
+
+
+def only_output(model: Model) -> Any:
+    """The output layer of a model that has one.
+
+    Raises
+    ------
+    ValueError
+        If it has several.
+    """
+    if len(model.outputs) != 1:
+        raise ValueError(
+            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use 'exact' for an ensemble."
+        )
+    return model.outputs[0]
 
 
 def ban(scores: np.ndarray, ids: np.ndarray, banned: np.ndarray) -> None:

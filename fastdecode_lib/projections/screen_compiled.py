@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.core import Candidates, OfAnySource
 from fastdecode_lib.kernels.gathered import (
     CLUSTERS,
     COUNTS,
@@ -91,7 +91,7 @@ class _SetMatrix:
         return record
 
 
-class ScreenScorer:
+class ScreenScorer(OfAnySource):
     """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, so that no row depends on the rows beside it. With
@@ -115,12 +115,7 @@ class ScreenScorer:
     """
 
     def __init__(self, screen: Screen, whole: Matrix, *, shared: bool = False, scatter: bool = False):
-        vocabulary, width = whole.shape
-        if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
-            raise ValueError(
-                f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
-                f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
-            )
+        screen.check_fits(*whole.shape)
         if scatter and not shared:
             raise ValueError("scatter is a step of shared sets: got scatter=True with shared=False. Use shared=True.")
         self.screen, self.whole, self.shared, self.scatter = screen, whole, shared, scatter
@@ -128,7 +123,7 @@ class ScreenScorer:
         self._router = screen.router
         self._sets = _SetMatrix.of(screen.sets, whole)
         self._listing = Listing(whole) if shared else None
-        self._widest = padded(vocabulary if shared else int(screen.sets.sizes.max()))
+        self._widest = padded(whole.shape[0] if shared else int(screen.sets.sizes.max()))
         self._rooms = threading.local()
         self._record = self._sets.record_beside(self._router, len(screen.sets))
 
@@ -140,10 +135,6 @@ class ScreenScorer:
     def fingerprint(self) -> str:
         """Fingerprint of the model whose contexts the screen was fitted on."""
         return self.screen.fingerprint
-
-    def bind(self, source: Source | None) -> "ScreenScorer":
-        """Itself: sets do not depend on the source."""
-        return self
 
     @property
     def memory_bytes(self) -> int:

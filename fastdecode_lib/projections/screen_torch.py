@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.core import Candidates, OfAnySource
 from fastdecode_lib.projections.exact_torch import top_k_lowest_id_first
 from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
 from fastdecode_lib.projections.screens import Screen
@@ -26,7 +26,7 @@ SHARE = 8
 """Rows of the weight are copied without being asked where that takes no more than this part of a GPU's free memory."""
 
 
-class TorchScreenScorer:
+class TorchScreenScorer(OfAnySource):
     """A screen on the rows of a torch model's output matrix; satisfies `core.Projection` and `core.Scorer`.
 
     By default each hidden vector has the set of its own cluster, whatever stands beside it. With `shared`, all rows of a
@@ -69,11 +69,7 @@ class TorchScreenScorer:
         copies: bool | None = None,
     ):
         vocabulary, width = weight.shape
-        if screen.points.shape[1] != width or screen.sets.vocabulary != vocabulary:
-            raise ValueError(
-                f"The screen is another model's: got one of width {screen.points.shape[1]} and vocabulary "
-                f"{screen.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
-            )
+        screen.check_fits(vocabulary, width)
         self.screen, self.shared, self.name = screen, shared, screen.method
         self.kernels = _chosen(kernels, weight)
         self.weight = weight.detach().contiguous()
@@ -94,10 +90,6 @@ class TorchScreenScorer:
     def fingerprint(self) -> str:
         """Fingerprint of the model whose contexts the screen was fitted on."""
         return self.screen.fingerprint
-
-    def bind(self, source: Source | None) -> "TorchScreenScorer":
-        """Itself: sets do not depend on the source."""
-        return self
 
     @property
     def memory_bytes(self) -> int:

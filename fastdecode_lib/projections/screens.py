@@ -75,6 +75,14 @@ class Screen:
         halves = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
         return Matrix.of(self.points, halves, name="the centroids")
 
+    def check_fits(self, vocabulary: int, width: int) -> None:
+        """Refuse an output matrix of another model."""
+        if self.points.shape[1] != width or self.sets.vocabulary != vocabulary:
+            raise ValueError(
+                f"The screen is another model's: got one of width {self.points.shape[1]} and vocabulary "
+                f"{self.sets.vocabulary}, the model has {width} and {vocabulary}. Fit it on contexts of this model."
+            )
+
     def assign(self, hidden: np.ndarray) -> np.ndarray:
         """The cluster of each hidden vector (N, D), int64 (N,); as in decoding, bit for bit."""
         return _assign(self.router, len(self.sets), np.ascontiguousarray(hidden, dtype=np.float32))

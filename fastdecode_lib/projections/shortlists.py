@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Model, Projection, Source
+from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.listed import scratch
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.projections.queries import NONE, check_width, checked_query, checked_wanted, host, layer, plain
@@ -34,7 +34,7 @@ class Active(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fitted(ABC):
+class Fitted(OfAnySource, ABC):
     """A projection made by ``fit``: its arrays and knobs never change, and it can be kept in a folder.
 
     Attributes
@@ -50,10 +50,6 @@ class Fitted(ABC):
     needs: ClassVar[str]
     support: ClassVar[Support]
     """Normaliser of the probabilities."""
-
-    def bind(self, source: Source | None) -> Self:
-        """Itself: nothing depends on the source."""
-        return self
 
     @property
     @abstractmethod
@@ -251,7 +247,7 @@ class Listed(Fitted):
         return int(self.weight.shape[1])
 
     def _counted(self) -> float:
-        """`candidates`, counted on some rows of the weight taken as hidden vectors."""
+        """Active tokens on average, counted on some rows of the weight taken as hidden vectors."""
         return float(self.top_k(self._sample, 1).num_active.mean())
 
     @property
@@ -261,7 +257,7 @@ class Listed(Fitted):
     @property
     @abstractmethod
     def search_bytes(self) -> float:
-        """Bytes read for finding them, on average."""
+        """Bytes read for finding candidates, on average."""
 
     @property
     def memory_bytes(self) -> int:

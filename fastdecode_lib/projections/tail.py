@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdecode_lib.core import Candidates, Source
+from fastdecode_lib.core import Candidates, OfAnySource
 from fastdecode_lib.kernels.gathered import mixed_log_probabilities
 from fastdecode_lib.kernels.ids import checked
 from fastdecode_lib.kernels.matrices import Matrix, scratch
@@ -15,7 +15,7 @@ ROWS = 32
 
 
 @dataclass(frozen=True)
-class WithTail:
+class WithTail(OfAnySource):
     """A projection's own tokens with their exact scores, and all others with scores of low rank, as one distribution.
 
     The paper does not say what bias the others have; here it is the exact one.
@@ -41,10 +41,6 @@ class WithTail:
     def name(self) -> str:
         """The projection's."""
         return f"{self.inner.name} with a tail"
-
-    def bind(self, source: Source | None) -> "WithTail":
-        """Itself."""
-        return self
 
     @property
     def memory_bytes(self) -> int:

@@ -397,7 +397,7 @@ def figure8(run: CorpusRun) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class InMemory:
-    """Contexts as arrays, hidden (N, D) and labels (N, K); satisfies `projections.active.Recorded`."""
+    """Contexts as arrays, hidden (N, D) and labels (N, K); satisfies `projections.active_sets.Recorded`."""
 
     hidden: np.ndarray
     labels: np.ndarray

@@ -42,15 +42,23 @@ def provenance(
 
 @cache
 def commit() -> str | None:
-    """The checkout's commit, with ``-dirty`` where files have changed since; None for an installed library."""
+    """The checkout's commit, with ``-dirty`` where code has changed since; None for an installed library."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+        head = _git(checkout, "rev-parse", "--short", "HEAD")
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "*.py", "fastdecode_lib/assets")
     except (OSError, subprocess.SubprocessError):
         return None
+    return f"{head}-dirty" if changed else head
+
+
+def _git(checkout: Path, *command: str) -> str:
+    called = subprocess.run(
+        ["git", "-C", str(checkout), *command], capture_output=True, text=True, check=True, timeout=10
+    )
+    return called.stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -17,12 +17,16 @@ def test_a_result_says_when_and_from_which_commit_it_was_made(tmp_path: Path, mo
         assert provenance()["date"] == date.today().isoformat() and provenance()["commit"] is None
         git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
         subprocess.run([*git, "init", "-q"], check=True)
-        (tmp_path / "a").write_text("1")
-        subprocess.run([*git, "add", "a"], check=True)
+        (tmp_path / "a.py").write_text("1")
+        (tmp_path / "result.json").write_text("1")
+        subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", "a"], check=True)
         commit.cache_clear()
         clean = commit()
-        (tmp_path / "a").write_text("2")
+        (tmp_path / "result.json").write_text("2")
+        commit.cache_clear()
+        assert commit() == clean, "results are not what they were made with"
+        (tmp_path / "a.py").write_text("2")
         commit.cache_clear()
         assert clean and len(clean) >= 7 and commit() == f"{clean}-dirty"
     finally:

@@ -11,7 +11,7 @@ CITATION = Citation(
 SETUP = """\
 The bundled multilingual model on one thread, systems in turn, 95% intervals; speedups are over our own exact product in float32
 unless a table says otherwise. A direction's clusters are made on 960,025 to 1,075,230 hidden vectors of the model's own greedy
-decoding of the training split in tables 2 and 3, on 156,870 to 188,499 of the earlier model's in the others. Sentences are the
+decoding of the training split in tables 2 to 4, on 156,870 to 188,499 of the earlier model's in the others. Sentences are the
 test split's, single (set 1) and joined two to four at a time (set 2)."""
 CONCLUSION = Conclusion(
     claims="A hidden vector needs the scores of its cluster's active tokens alone, 6 to 17% of the vocabulary: "

@@ -128,7 +128,7 @@ def test_a_gif_plays_every_pass(chromium: str, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.browser
 def test_the_svg_moves_and_stands(browser: Any, small: dict[str, Any]) -> None:
-    for wish, expected in (("reduce", {"hhhhv"}), ("no-preference", {"vhhhh", "hvhhh"})):
+    for wish in ("reduce", "no-preference"):
         page = browser.new_page(reduced_motion=wish)
         page.set_content(animated_svg(small))
         states = set()
@@ -136,7 +136,8 @@ def test_the_svg_moves_and_stands(browser: Any, small: dict[str, Any]) -> None:
             groups = "[...document.querySelectorAll('svg > g[class^=ddg]')]"
             states.add(page.evaluate(f"{groups}.map(g => getComputedStyle(g).visibility[0]).join('')"))
             page.wait_for_timeout(1000 if wish == "no-preference" else 0)
-        assert states == expected
+        assert all(state.count("v") == 1 for state in states), "one pass at a time"
+        assert states == {"hhhhv"} if wish == "reduce" else len(states) == 2
         page.close()
 
 

@@ -146,9 +146,10 @@ HEADLINES = (
     _drafted(
         "window and quantised, large",
         GROWN,
-        "ngram+lexicon",
-        '`decoder="window:width=3", projection="quantised"`',
+        "head",
+        '`decoder="window:width=4,draft=head", projection="quantised"`',
         "quantised",
+        width=4,
         when="no output may change; a large model, whose weights exceed the cache",
     ),
     _cube("PJ", "parallel_decoding", '`decoder="jacobi"`', decoder="jacobi"),

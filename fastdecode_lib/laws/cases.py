@@ -12,7 +12,7 @@ from fastdecode_lib import registry
 from fastdecode_lib.checkpoints.t5 import T5
 from fastdecode_lib.checkpoints.transformer import FAMILIES, ORDERS, OWN, Architecture
 from fastdecode_lib.core import Constraints, Decoder, Hypothesis, Model, Output, Projection, Source, drain
-from fastdecode_lib.decoding.auto import Auto, Experience
+from fastdecode_lib.decoding.auto import Auto, Experience, Pace
 from fastdecode_lib.decoding.autoregressive import Beam, Greedy
 from fastdecode_lib.decoding.double_token import DoubleToken
 from fastdecode_lib.decoding.jacobi import GaussSeidel, Hybrid, Jacobi
@@ -224,11 +224,20 @@ def random_window(random: np.random.Generator, draft: str | None = None) -> Wind
 def random_auto(random: np.random.Generator) -> Auto:
     """`auto` with random settings, whose widths follow no measurement: the output must not depend on them."""
     window = random_window(random)
-    return Auto(window.width, window.draft, window.candidates, RandomExperience(int(random.integers(1 << 30))))
+    return RandomAuto(window.width, window.draft, window.candidates, RandomExperience(int(random.integers(1 << 30))))
+
+
+class RandomAuto(Auto):
+    """`auto` of random widths that hands over to greedy decoding's own loop at any pass, alike in every batch."""
+
+    def pace(self) -> Pace:
+        """Widths by an experience that begins anew."""
+        assert isinstance(self.experience, RandomExperience)
+        return Pace(RandomExperience(self.experience.seed), self.width)
 
 
 class RandomExperience(Experience):
-    """Experience that says anything, the same for every batch."""
+    """Experience that says anything."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -240,8 +249,7 @@ class RandomExperience(Experience):
         return int(self.random.integers(1, most + 1))
 
     def greedy(self, rows: int, most: int = 8) -> bool:
-        """Yes or no, at the beginning of a batch."""
-        self.random = np.random.default_rng(self.seed)
+        """Yes or no, before every pass."""
         return bool(self.random.random() < 0.1)
 
 

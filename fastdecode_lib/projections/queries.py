@@ -21,7 +21,8 @@ def only_output(model: Model) -> Any:
     """
     if len(model.outputs) != 1:
         raise ValueError(
-            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use 'exact' for an ensemble."
+            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use `Average` over one for "
+            "each network."
         )
     return model.outputs[0]
 

@@ -94,8 +94,8 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
             "`fastdecode draft-table --data DIR --sentences 16000 --out FOLDER` makes them (English to German with 32000). The "
             "draft head (`draft-head.safetensors`, int8) is a small network that guesses the tokens behind the one just verified, "
             "trained on the model's own translations with the model frozen: `fastdecode draft-head --data DIR --sentences 8000 "
-            "--updates 450 --begin-with HEAD --out FOLDER/draft-head.safetensors`, where HEAD is that of 900 updates more, begun "
-            "with the one before in the project's history.",
+            "--updates 450 --begin-with HEAD --out FOLDER/draft-head.safetensors`, where HEAD is what 900 of "
+            "2,400 planned updates of the same command made, begun with the head before in the project's history.",
             *_signatures(),
         ],
         library="transformers",

@@ -123,7 +123,10 @@ def table1(run: CorpusRun) -> pd.DataFrame:
 
 @experiment
 def frontiers(run: CorpusRun) -> pd.DataFrame:
-    """Every method at every setting of its knob, on each model: the source of tables 2 and 5 and figures 2 to 7."""
+    """Every method at the settings looked at, on each model: the source of tables 2 and 5 and figures 2 to 7.
+
+    Screens are tried over a grid; what is tuned by bisection has more settings near the precision it is held to.
+    """
     return table_on(_frontiers(run, MAIN, True), run, trained_of(MAIN, run))
 
 
@@ -131,14 +134,15 @@ def frontiers(run: CorpusRun) -> pd.DataFrame:
 def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataFrame:
     """The settings of every method, or of exact projections and screens alone if `rivals` is false."""
     grid, parts = GRIDS[run.scale], []
-    known: dict[str, pd.DataFrame] = {}
+    known: dict[tuple[str, str], pd.DataFrame] = {}
     for name in names:
         try:
             recorded = situation(name, run)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"set": name, "name": "all", **gap(missing)}]))
             continue
-        if recorded.model not in known:  # in a tiny run one model stands for several
+        place = (recorded.model, recorded.direction)
+        if place not in known:  # in a tiny run one language model stands for several
             screens = Screens(recorded)
             settings = [*exact_settings(), *screen_settings(screens, grid, run.seed)]
             if rivals:
@@ -146,8 +150,8 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataF
                 settings += tuned_screens(screens, grid, judge, run.seed)
                 settings += rival_settings(recorded, grid, judge, run.seed)
             settings = list({setting.label: setting for setting in settings}.values())
-            known[recorded.model] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
-        parts.append(known[recorded.model].assign(set=name, model=recorded.model))
+            known[place] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
+        parts.append(known[place].assign(set=name, model=recorded.model))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -160,8 +164,8 @@ def _judge(name: str, recorded: Situation) -> Callable[[str], Judge]:
 def tuned_screens(screens: Screens, grid: Grid, judge: Callable[[str], Judge], seed: int) -> list[Setting]:
     """Learned screens and k-means with a knapsack in float32, their budgets tuned to what the learned screen is held to."""
     settings = []
-    for method, rounds in (("screened", Learning().rounds), ("kmeans", 1)):
-        options = Learning(**{**grid.options, **({"rounds": rounds} if method == "kmeans" else {})})
+    for method, knobs in (("screened", {}), ("kmeans", {"rounds": 1})):
+        options = Learning(**{**grid.options, **knobs})
 
         def make(budget: int, precision: str, options: Learning = options) -> Projection:
             return screens.scorer(screens.learned(budget, options, seed), precision)
@@ -176,7 +180,8 @@ def tuned_screens(screens: Screens, grid: Grid, judge: Callable[[str], Judge], s
 def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
 
-    Knobs are tuned by bisection; ``at_limit`` is True where the one shown stands at an end of the range looked through.
+    Knobs of rivals, and budgets in float32, are tuned by bisection; ``at_limit`` is True where one of these stands at an end of
+    the range looked through.
     ``reached`` is False where no setting is, and the most precise is shown. What the paper does not have is held to the
     precision of its L2S; of screens ``reached`` says whether they have it, of other methods nothing. All are in float32, but
     where it says otherwise.

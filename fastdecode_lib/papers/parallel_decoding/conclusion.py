@@ -20,14 +20,14 @@ CONCLUSION = Conclusion(
     found="The output is the same, and plain blocks are slower than greedy decoding here (0.7 times), because a good "
     "model depends on "
     "its own last word: they save no passes. A sliding window with drafts from a table makes 1.6 to 1.7 times "
-    "fewer, with a draft head 2.0 to 2.3.",
+    "fewer, with a draft head as well 2.0 to 2.3.",
     differs="Counted at the network PJ, PGJ and HGJ save nothing; the paper counts 1.03 to 1.11 times fewer "
     "iterations and leaves out "
     "the pass that confirms each block.",
     why="A pass over several positions costs more than one over one. It pays where passes wait for memory: a "
     "window of three is 1.3 times as fast on the bundled model, and 1.8 with the lossless projection `quantised`; 2.4 "
-    "(2.4 to 2.6) at opus-mt's shape with a draft head; in int8 1.2 times, and no faster than greedy decoding where drafts "
-    "seldom hold.",
+    "(2.4 to 2.6) at opus-mt's shape, four wide with a draft head; in int8 1.2 times, and no faster than greedy decoding "
+    "where drafts seldom hold.",
     use='`decoder="window:width=3"` with `projection="quantised"`, one sentence at a time, without loss; not '
     "in batches. `fastdecode tune` says "
     "which width pays on "

@@ -65,7 +65,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grid:
-    """Range of every method's knob, and the amount of timing."""
+    """Settings of screens, the search for those of rivals, and the amount of timing."""
 
     clusters: int
     budgets: tuple[int, ...]
@@ -75,7 +75,7 @@ class Grid:
     variants: int
     """Variants of a rival, each with another second knob."""
     bisections: int
-    """Most halvings of the range of a rival's knob."""
+    """Most halvings of the range of a knob that is tuned: a rival's, or a screen's budget."""
     rounds: int
     timed: int
     learning: dict[str, Any]
@@ -362,7 +362,7 @@ def reaching(settings: Iterable[Setting], recorded: Situation, at_1: float, at_5
 def precise(recorded: Situation, at_1: float, at_5: float, most: int | None = None) -> Judge:
     """A judge for `first_of`: whether precisions on dev contexts, `most` of them if given, are at least these."""
     hidden, labels = arrays(recorded.dev)
-    some = slice(None, None, 1 if most is None else max(1, len(hidden) // most))
+    some = slice(None, None, 1 if most is None else max(1, -(-len(hidden) // most)))
 
     def judge(projection: Projection) -> tuple[bool, float]:
         ids, _ = best_of(projection, hidden[some], labels.shape[1])

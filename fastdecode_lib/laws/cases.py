@@ -230,6 +230,10 @@ def random_auto(random: np.random.Generator) -> Auto:
 class RandomAuto(Auto):
     """`auto` of random widths that hands over to greedy decoding's own loop at any pass, alike in every batch."""
 
+    def with_draft(self, draft: Draft) -> "RandomAuto":
+        """The same with a draft resolved for a model."""
+        return replace(self, draft=draft)
+
     def pace(self) -> Pace:
         """Widths by an experience that begins anew."""
         assert isinstance(self.experience, RandomExperience)

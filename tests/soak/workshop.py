@@ -123,6 +123,7 @@ def begin(
     if number == 0:
         try:
             os.close(read)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
             if largest_file is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))

@@ -123,7 +123,7 @@ class Pace(Protocol):
         ...
 
     def drafts(self, rows: int) -> bool:
-        """Whether so many sentences are worth drafting for; if not, the rest of the batch is decoded token by token."""
+        """Whether so many sentences are worth drafting for; if not, greedy decoding's own loop takes over, where there is one."""
         ...
 
     def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:

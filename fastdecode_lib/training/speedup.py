@@ -53,7 +53,7 @@ class Speedup:
         faster one whose outputs nearly all are, None if there is none.
     provenance : dict
         How it was measured, and notes on what was made.
-    told : InTransformers or None
+    in_transformers : InTransformers or None
         How transformers is told the direction; None where `generate` does not run the model.
     """
 
@@ -61,7 +61,7 @@ class Speedup:
     lossless: dict[str, str]
     near: dict[str, str] | None
     provenance: dict[str, Any] = field(repr=False)
-    told: InTransformers | None = field(repr=False)
+    in_transformers: InTransformers | None = field(repr=False)
 
     def __str__(self) -> str:
         parts = [self._told("Without any loss", self.lossless)]
@@ -103,25 +103,27 @@ class Speedup:
             f"projection={chosen['projection']!r}, batch={about['batch']})"
         )
         lines = [command, "", "import fastdecode_lib", loading, call]
-        if chosen == self.lossless and self.told is not None:
-            lines += ["", *self._lines_of_generate(self.told)]
+        if chosen == self.lossless and self.in_transformers is not None:
+            lines += ["", *self._lines_of_generate(self.in_transformers)]
         return [f"  {line}".rstrip() for line in lines]
 
-    def _lines_of_generate(self, told: InTransformers) -> list[str]:
+    def _lines_of_generate(self, direction: InTransformers) -> list[str]:
         """The lossless combination inside `generate`, with what names the direction there."""
         batch, name = self.provenance["batch"], self.provenance["model"]
         place = repr(str(bundled().get(name, name)))
-        language = f", src_lang={told.source!r}" if told.source else ""
+        language = f", src_lang={direction.source!r}" if direction.source else ""
         texts = "sentences[0]" if batch == 1 else f"sentences[:{batch}]"
-        if told.front:
-            texts = f"{told.front!r} + {texts}" if batch == 1 else f"[{told.front!r} + text for text in {texts}]"
+        if direction.front:
+            texts = (
+                f"{direction.front!r} + {texts}" if batch == 1 else f"[{direction.front!r} + text for text in {texts}]"
+            )
         padding = "" if batch == 1 else ", padding=True"
-        first = f", forced_bos_token_id=tokenizer.convert_tokens_to_ids({told.first!r})" if told.first else ""
+        first = f", forced_bos_token_id=tokenizer.convert_tokens_to_ids({direction.first!r})" if direction.first else ""
         return [
             "import fastdecode_lib.hf",
-            f"from transformers import AutoModelForSeq2SeqLM, {told.kind}",
+            f"from transformers import AutoModelForSeq2SeqLM, {direction.kind}",
             f"module = AutoModelForSeq2SeqLM.from_pretrained({place})",
-            f"tokenizer = {told.kind}.from_pretrained({place}{language})",
+            f"tokenizer = {direction.kind}.from_pretrained({place}{language})",
             f"inputs = tokenizer({texts}, return_tensors='pt'{padding})",
             f"module.generate(**inputs, num_beams=1{first}, custom_generate=fastdecode_lib.hf.window())",
         ]
@@ -194,8 +196,8 @@ def speedup(
     fingerprint = plain.model.checkpoint.fingerprint
     write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), about)
     nearest = None if chosen["near"] is None else parts[chosen["near"]]
-    told = direction_in_generate(plain.model, plain.source, plain.target)
-    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about, told)
+    direction = direction_in_generate(plain.model, plain.source, plain.target)
+    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about, direction)
 
 
 def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:

@@ -206,7 +206,7 @@ def test_from_any_pass_on_the_rest_is_greedy_decodings_own_loop(monkeypatch):
         assert auto.experience.outputs > 0
 
 
-def test_batches_try_no_width_that_was_not_timed():
+def test_batches_choose_no_width_that_was_not_timed():
     """What two slots take for eight rows is not guessed from one slot each: a batch pays for it."""
     for rows, width in ((8, 1), (1, 2)):
         known = Experience()

@@ -30,6 +30,7 @@ from fastdecode_lib.translation import Session
 BASE = "tatoeba-small"
 DIRECTION = ("en", "de")
 DRAFTS = ("recycled/pad", "ngram+lexicon", "head", "ngram+lexicon+head")
+SETS = ("joined", "single", "technical")
 WIDTHS_OF_DRAFTS = {Scale.TINY: (2, 4), Scale.LAPTOP: (2, 3, 4, 5, 8), Scale.PAPER: (2, 3, 4, 5, 6, 8, 12)}
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 200, Scale.PAPER: 1_000}
 
@@ -46,7 +47,7 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
     """
     from tqdm.auto import tqdm
 
-    texts, model = _texts(run), _model()
+    texts, model = texts_of(run, SENTENCES[run.scale], *SETS), _model()
     rows: list[dict[str, Any]] = []
     table, head = _parts(model)
     greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
@@ -73,17 +74,14 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
     )
 
 
-def _texts(run: CorpusRun) -> dict[str, list[str]]:
-    number = SENTENCES[run.scale]
-    if run.tiny:
-        single = [a for a, _ in own_pairs(*DIRECTION)][:number]
-        return {"joined": [" ".join(single)], "single": single, "technical": list(TECHNICAL[:number])}
-    pairs = run.pairs(*DIRECTION)
-    return {
-        "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
-        "single": [a for a, _ in spread_over(pairs, number)],
-        "technical": list(TECHNICAL),
-    }
+def texts_of(run: CorpusRun, number: int, *sets: str) -> dict[str, list[str]]:
+    """So many English texts of each of these sets: single test sentences, joined ones, and technical text (all there is)."""
+    pairs = own_pairs(*DIRECTION)[:number] if run.tiny else run.pairs(*DIRECTION)
+    single = [a for a, _ in spread_over(pairs, number)]
+    joined = [" ".join(single)] if run.tiny else [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)]
+    technical = list(TECHNICAL[: number if run.tiny else None])
+    texts = {"joined": joined, "single": single, "technical": technical}
+    return {which: texts[which] for which in sets}
 
 
 def _model(precision: str = "float32") -> TranslationModel:
@@ -151,7 +149,7 @@ def draft_time(run: CorpusRun) -> pd.DataFrame:
     ``predicted`` is from counted passes and positions and measured costs of passes with the exact projection, and leaves the time
     of drafting out; outputs are compared, one by one, in the timed run.
     """
-    amount, texts = TIMED[run.scale], _texts(run)
+    amount, texts = TIMED[run.scale], texts_of(run, SENTENCES[run.scale], *TIMED_SETS)
     rows: list[dict[str, Any]] = []
     for shape, precision in product((BASE, LARGE), amount.precisions):
         model = _model(precision)

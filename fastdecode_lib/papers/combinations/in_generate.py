@@ -1,7 +1,6 @@
 """What `hf.window` gains inside Hugging Face's `generate`, by batch size: with the drafts that come with the model, and without."""
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.baselines import until_end
 from fastdecode_lib.measuring.comparing import outputs_of
 from fastdecode_lib.measuring.referee import System, measure, noisy, ratio_of
-from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION
+from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.rows import table_of
-from fastdecode_lib.text.corpus import join_pairs, spread_over
-from fastdecode_lib.text.sentences import own_pairs
 
 BATCHES = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 8), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
+SETS = ("single", "joined")
+"""Kinds of text; a tiny run has the first."""
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 16, Scale.PAPER: 200}
 ROUNDS = {Scale.TINY: 2, Scale.LAPTOP: 7, Scale.PAPER: 11}
 
@@ -41,7 +40,7 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
         "speedup": hf.window(),
         "head": hf.window(3, "ngram+lexicon+head"),
     }
-    module, texts = _module(model), _texts(run)
+    module, texts = _module(model), texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     cells = [(which, batch) for which in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
     for which, batch in tqdm(cells, unit="cell", disable=not run.progress):
@@ -56,7 +55,6 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
                 "name": f"{which}, batch {batch}",
                 "set": which,
                 "batch": batch,
-                "kind": "measured",
                 "sentences": len(texts[which]),
                 **{key: value for ratio in ratios for key, value in ratio.items()},
                 "identical": float(np.mean(same)),
@@ -72,17 +70,6 @@ def _module(model: TranslationModel) -> Any:
     from transformers import AutoModelForSeq2SeqLM
 
     return AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder).eval()
-
-
-def _texts(run: CorpusRun) -> dict[str, Sequence[str]]:
-    number = SENTENCES[run.scale]
-    if run.tiny:
-        return {"single": [a for a, _ in own_pairs(*DIRECTION)][:number]}
-    pairs = run.pairs(*DIRECTION)
-    return {
-        "single": [a for a, _ in spread_over(pairs, number)],
-        "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
-    }
 
 
 def _system(name: str, module: Any, model: TranslationModel, batch: int, way: Any) -> System:

@@ -9,14 +9,14 @@ from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.comparing import outputs_of, text_system
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import measure, noisy, ratio_of
-from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION
+from fastdecode_lib.papers.combinations.drafts import BASE, DIRECTION, texts_of
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
 from fastdecode_lib.papers.shared.rows import table_of
-from fastdecode_lib.text.corpus import join_pairs, spread_over
-from fastdecode_lib.text.sentences import TECHNICAL, own_pairs
 from fastdecode_lib.translation import Session
 
 BATCHES = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 2, 4, 8, 32), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
+SETS = ("single", "joined", "technical")
+"""Kinds of text; a tiny run has the first."""
 SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 500}
 ROUNDS = {Scale.TINY: 2, Scale.LAPTOP: 7, Scale.PAPER: 11}
 FIXED = "window:width=3"
@@ -32,7 +32,7 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     """
     from tqdm.auto import tqdm
 
-    texts = _texts(run)
+    texts = texts_of(run, SENTENCES[run.scale], *SETS[:1] if run.tiny else SETS)
     cells = [(precision, which, batch) for precision in PRECISIONS for which in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
     models = {precision: load(BASE, device="cpu", engine="compiled", precision=precision) for precision in PRECISIONS}
@@ -60,15 +60,3 @@ def auto(run: CorpusRun) -> pd.DataFrame:
     return table_of(
         rows, run, engine="compiled", direction="-".join(DIRECTION), fingerprints=fingerprints, window=FIXED
     )
-
-
-def _texts(run: CorpusRun) -> dict[str, list[str]]:
-    number = SENTENCES[run.scale]
-    if run.tiny:
-        return {"single": [a for a, _ in own_pairs(*DIRECTION)][:number]}
-    pairs = run.pairs(*DIRECTION)
-    return {
-        "single": [a for a, _ in spread_over(pairs, number)],
-        "joined": [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)],
-        "technical": list(TECHNICAL),
-    }

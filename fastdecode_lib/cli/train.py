@@ -2,10 +2,17 @@
 
 import argparse
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fastdecode_lib.cli.common import UsageError, at_low_priority, print_table
+
+LOG = "train.log"
+"""Output of a run that is trained beside others, in its folder."""
 
 
 def add_commands(commands: Any) -> None:
@@ -15,7 +22,10 @@ def add_commands(commands: Any) -> None:
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
     train.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: cpu)")
-    train.add_argument("--threads", type=int, help="threads of torch (default: 2, if there are as many)")
+    train.add_argument("--threads", type=int, help="threads of torch (default: 2, if there are as many; 1 with --jobs)")
+    train.add_argument(
+        "--jobs", type=int, default=1, help="models trained side by side, each in a process of its own (default: 1)"
+    )
     train.add_argument("--seed", type=int, help="default: the preset's own, mostly 1")
     train.add_argument("--updates", type=int, help="planned length of the run; a larger number extends an earlier run")
     train.add_argument("--stop-at", type=int, metavar="UPDATE", help="stop at this update, to be continued later")
@@ -43,7 +53,11 @@ def _train(options: argparse.Namespace) -> int:
                 "Which model? --bundle, --keep, --updates and --seed belong to names: got none. fastdecode train lists them."
             )
         _list_presets(options.folder)
+    if options.jobs < 1:
+        raise UsageError(f"--jobs counts processes: got {options.jobs}. Use 1 or more.")
     at_low_priority()
+    if options.jobs > 1 and not (options.bundle or options.keep):
+        return _side_by_side(options)
     for name in options.names:
         if options.bundle or options.keep:
             target = bundling.bundle(name, data=options.data, folder=options.folder, keep=options.keep)
@@ -65,6 +79,50 @@ def _train(options: argparse.Namespace) -> int:
         where = f"the best checkpoint is in {best}" if best.is_dir() else "stopped before the first evaluation"
         print(f"{name}: {where}")
     return 0
+
+
+def _side_by_side(options: argparse.Namespace) -> int:
+    """Train the names in processes of their own, a teacher before those that learn from it; 1 if one of them failed."""
+    from fastdecode_lib.training.presets import PRESETS
+
+    shared = ("data", "folder", "device", "seed", "updates", "stop_at", "begin_with")
+    given = [f"--{k.replace('_', '-')}={v}" for k in shared if (v := getattr(options, k)) is not None]
+    teachers = {name: getattr(PRESETS.get(name), "teacher", "") for name in options.names}
+    waiting, running, failed = list(teachers), dict[str, Any](), list[str]()
+    try:
+        while waiting or running:
+            for name in list(waiting):
+                if teachers[name] in failed:
+                    waiting.remove(name)
+                    failed.append(name)
+                    print(f"{name}: not begun, since its teacher {teachers[name]} failed", file=sys.stderr)
+                elif len(running) < options.jobs and teachers[name] not in (*waiting, *running):
+                    waiting.remove(name)
+                    running[name] = _begun(name, Path(options.folder), [*given, f"--threads={options.threads or 1}"])
+            for name, process in list(running.items()):
+                if process.poll() is not None:
+                    log = Path(options.folder) / name / LOG
+                    del running[name]
+                    if process.returncode:
+                        failed.append(name)
+                    print(f"{name}: {'failed' if process.returncode else 'trained'}, see {log}", flush=True)
+            time.sleep(0.2)
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
+            process.wait()
+    return int(bool(failed))
+
+
+def _begun(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
+    """A process that trains one model, its output appended to the log of its run."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    with (folder / name / LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fastdecode_lib.cli", "train", name, *options],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
 
 
 def _fetch(options: argparse.Namespace) -> int:

@@ -154,7 +154,6 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
             _checkpoint(preset, chosen, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
             f"float32 (bfloat16 where the hardware has it); {_recipe(preset)}.",
             *([f"Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
-            *([f"Before the first update: {preset.stacked_from}, its layers copied."] if preset.stacked_from else []),
         ],
         ["## Scores on the test split (the plainest decoder, float32)", *_quality(rows)],
     )

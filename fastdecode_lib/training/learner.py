@@ -176,10 +176,9 @@ class TranslationLearner:
 
 def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
     lengths = offsets[rows + 1] - offsets[rows]
-    ids = np.full((len(rows), lengths.max()), padding, dtype=np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : lengths[i]] = flat[offsets[row] : offsets[row + 1]]
-    return torch.from_numpy(ids)
+    places = np.arange(lengths.max())
+    at = np.minimum(offsets[rows, None] + places, len(flat) - 1)
+    return torch.from_numpy(np.where(places < lengths[:, None], flat[at].astype(np.int64), padding))
 
 
 def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +220,7 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of an output matrix; softmax a few rows at a time, which stay in cache.
+    """Label-smoothed cross-entropy of an output matrix; softmax a few rows at a time on a CPU, whose cache they stay in.
 
     The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
     the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
@@ -247,12 +246,15 @@ class SmoothedLoss(torch.autograd.Function):
         gradients = rows.new_empty(len(hidden), classes)
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, len(hidden), SmoothedLoss.ROWS):
-            some = slice(start, start + SmoothedLoss.ROWS)
-            gold, gradient = target[some, None], gradients[some]
-            torch.softmax(functional.linear(rows[some], matrix, bias), -1, out=gradient)
-            total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
-            gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
+        added = None if bias is None else bias[:classes].to(kind)
+        step = SmoothedLoss.ROWS if hidden.device.type == "cpu" else max(1, len(hidden))
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(hidden), step):
+                some = slice(start, start + step)
+                gold, gradient = target[some, None], gradients[some]
+                torch.softmax(functional.linear(rows[some], matrix, added), -1, out=gradient)
+                total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
+                gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
         # The smoothing takes the same from every score of a row: its products are sums.
         share = smoothing / classes
         if grad_bias is not None:

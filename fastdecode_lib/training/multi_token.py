@@ -11,8 +11,6 @@ from torch import nn
 from torch.nn import functional
 
 from fastdecode_lib import registry
-from fastdecode_lib.checkpoints.folder import Checkpoint
-from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.checkpoints.int8 import quantised
 from fastdecode_lib.checkpoints.transformer import OWN, Architecture
 from fastdecode_lib.core import Constraints, drain
@@ -52,36 +50,16 @@ class GroupLearner(TranslationLearner):
         self.preset, self.corpus, self.device = preset, corpus, device
         self.pieces_file = _kept_pieces(preset, corpus, work, seed)
         self.pieces = load_pieces(self.pieces_file.read_bytes())
-        self.examples = kept_examples(work, lambda: _encoded(preset, corpus, self.pieces, work, seed))
+        self.examples = kept_examples(work, lambda: _encoded(preset, corpus, self.pieces, work, seed, device))
         self.architecture = architecture_of(preset)
         torch.manual_seed(seed)
         self.model = _new_model(preset).to(device)
         self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        if preset.stacked_from:
-            self._stack(find_checkpoint(preset.stacked_from))
         groups = torch.arange(preset.max_positions, device=device) // preset.tokens_per_step
         self.hidden_groups = torch.zeros(len(groups), len(groups), device=device).masked_fill(
             groups[:, None] < groups, torch.finfo(torch.float32).min
         )
         """Added to attention scores: the lowest number where a slot must not look (T, T)."""
-
-    @torch.no_grad()
-    def _stack(self, base: Checkpoint) -> None:
-        """Begin as another model, its layers spread over ours; see `GroupPreset.stacked_from`."""
-        if (base.folder / "source.spm").read_bytes() != self.pieces_file.read_bytes():
-            raise ValueError(
-                f"{self.preset.name} begins as {base.name}, whose vocabulary is another than that of this text: got "
-                f"{self.pieces_file}. Train on the text that {base.name} was trained on, with the same seed."
-            )
-        tensors = base.tensors()
-        tensors["model.shared.weight"] = tensors[TIED[0]]
-        layers = {side: getattr(base.architecture, f"{side}_layers") for side in ("encoder", "decoder")}
-        ours = {side: getattr(self.architecture, f"{side}_layers") for side in layers}
-        for name, parameter in self.parameters.items():
-            parts = name.split(".")
-            if parts[2:3] == ["layers"]:
-                parts[3] = str(int(parts[3]) * layers[parts[1]] // ours[parts[1]])
-            parameter.copy_(tensors[".".join(parts)])
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Smoothed cross-entropy per target token: of all in their groups, or of those masked."""
@@ -257,7 +235,7 @@ def _kept_pieces(preset: GroupPreset, corpus: Tatoeba, work: Path, seed: int) ->
     return file
 
 
-def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int) -> Examples:
+def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int, device: str) -> Examples:
     """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without.
 
     Pairs for which a teacher puts out nothing are left out.
@@ -270,7 +248,7 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
         pairs += join_pairs(pairs, seed=seed + number, count=joined, sizes=preset.joined_sizes)
         texts, outputs = [a for a, _ in pairs], pieces.encode([b for _, b in pairs])
         if preset.teacher:
-            outputs = _taught(preset.teacher, texts, (source, target), pieces, work)
+            outputs = _taught(preset.teacher, texts, (source, target), pieces, work, device)
         for row, output in zip(pieces.encode(texts), outputs, strict=True):
             if output:
                 sources.append(np.array([*row, END], dtype=np.uint16))
@@ -278,7 +256,9 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
     return Examples.of(sources, targets, preset.max_positions)
 
 
-def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path) -> list[list[int]]:
+def _taught(
+    teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path, device: str
+) -> list[list[int]]:
     """Translations of some texts by the model trained beside this one, or else the bundled one, as ids; kept as they come."""
     from fastdecode_lib.loading import load
     from fastdecode_lib.training.draft_tables import translations
@@ -290,9 +270,9 @@ def _taught(teacher: str, texts: list[str], direction: tuple[str, str], pieces: 
             f"The teacher {teacher} has not been trained to its end: got {work.parent / teacher}. Train it first: fastdecode train "
             f"{teacher} --data DIR --folder {work.parent}"
         )
-    model = load(place, device="cpu")
-    session = Session.of(model, *direction)
-    _, outputs = translations(session, texts, folder=work / "taught", progress=True)
+    model = load(place, device=device)
+    session, batch = Session.of(model, *direction), 64 if model.engine == "compiled" else 1_024
+    _, outputs = translations(session, texts, batch=batch, folder=work / "taught", progress=True)
     taught = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
     encoded: list[list[int]] = pieces.encode(taught)
     return encoded

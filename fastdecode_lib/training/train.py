@@ -1,4 +1,4 @@
-"""Train a preset: resumable after a kill at any moment, one trainer at a time, shipping the best checkpoint at hand.
+"""Train a preset: resumable after a kill at any moment, the best checkpoint always at hand.
 
 Checkpoints are single safetensors files written atomically under ``build/train/NAME``.
 """
@@ -83,7 +83,7 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     if threads:
         torch.set_num_threads(threads)
-    with only_trainer(Path(folder)):
+    with only_trainer(work):
         recover(work)
         corpus = corpus_folder(data)
         base = None if begin_with is None else find_checkpoint(begin_with)

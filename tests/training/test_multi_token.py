@@ -40,6 +40,7 @@ SMALL = {
     "warm_up": 20,
     "average": 0.9,
     "dropout": 0.0,
+    "teacher": "",
     "dev_single": 6,
     "dev_joined": 2,
 }
@@ -51,14 +52,6 @@ def small(name: str, **more: Any) -> GroupPreset:
     preset = SYSTEMS_002[name]
     assert isinstance(preset, GroupPreset)
     return dataclasses.replace(preset, **(SMALL | more))
-
-
-@pytest.mark.parametrize("name", ["single-l2r", "bidirectional"])
-def test_the_big_systems_are_the_others_at_the_papers_width(name: str) -> None:
-    preset, big = SYSTEMS_002[name], SYSTEMS_002[f"{name}-big"]
-    assert (big.width, big.heads, big.feed_forward) == (512, 8, 2_048) and PRESETS[big.name] is big
-    own = {field: getattr(preset, field) for field in ("name", "width", "heads", "feed_forward")}
-    assert dataclasses.replace(big, **own) == preset
 
 
 def whole(slots: list[int], tokens_per_step: int, both_ends: bool) -> list[int]:
@@ -85,8 +78,8 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return found
 
 
-def learner(name: str, corpus: Path, folder: Path) -> GroupLearner:
-    return GroupLearner(small(name), Tatoeba(corpus), folder, "cpu", 1)
+def learner(name: str, corpus: Path, folder: Path, **more: Any) -> GroupLearner:
+    return GroupLearner(small(name, **more), Tatoeba(corpus), folder, "cpu", 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,20 +176,20 @@ def test_the_start_and_the_mask_learn_as_inputs(name: str, corpus: Path, tmp_pat
     assert not torch.allclose(free, gradient(), atol=1e-6), "frozen as an input, it would have another"
 
 
-@pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])
+@pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
 def test_a_system_learns_from_its_teachers_translations(
     name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The teacher is random: what it says depends on the source, and is not the reference."""
     monkeypatch.setitem(PRESETS, "single-l2r", small("single-l2r", updates=150))
-    monkeypatch.setitem(PRESETS, name, small(name, updates=20, evaluate_every=20))
+    monkeypatch.setitem(PRESETS, name, small(name, updates=20, evaluate_every=20, teacher="single-l2r"))
     teaching, best = learner("single-l2r", corpus, tmp_path / "single-l2r"), tmp_path / "single-l2r" / "best"
     best.mkdir()
     teaching.export(sharp(teaching), best)
     (best.parent / "history.json").write_text('[{"update": 150, "dev_chrf": 1.0}]')
     assert load(str(train.train(name, data=corpus, folder=tmp_path, progress=False)), device="cpu").network
 
-    made, teacher = learner(name, corpus, tmp_path / name), load(str(best), device="cpu")
+    made, teacher = learner(name, corpus, tmp_path / name, teacher="single-l2r"), load(str(best), device="cpu")
     taught = {}
     for row in range(0, len(made.examples.target_offsets) - 1, 7):
         source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([row]), PADDING))
@@ -217,53 +210,32 @@ def test_a_teacher_must_have_come_to_its_end(
         work.mkdir()
         said = rf"teacher single-l2r has not been trained to its end: got {work.parent}/single-l2r.*fastdecode train single-l2r"
         with pytest.raises(ValueError, match=said):
-            learner("bidirectional-distilled", corpus, work)
+            learner("bidirectional", corpus, work, teacher="single-l2r")
         assert not (work / "examples.npz").exists()
 
 
 def test_a_bundled_model_teaches_where_none_is_trained(corpus: Path, tmp_path: Path) -> None:
-    made = learner("bidirectional-distilled", corpus, tmp_path)
+    made = learner("bidirectional", corpus, tmp_path, teacher="single-l2r")
     source, target = (ids[0].tolist() for ids in made.examples.batch(np.array([3]), PADDING))
     said = translate(load("single-l2r"), made.pieces.decode(source[:-1])).text
     assert made.pieces.decode(whole(target, 2, True)) == made.pieces.decode(made.pieces.encode(said))
 
 
-@pytest.mark.parametrize("name", ["bidirectional-distilled", "mask-predict-distilled"])
+@pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
 def test_pairs_for_which_the_teacher_says_nothing_are_left_out(
     name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sparing(teacher: str, texts: list[str], direction: Any, pieces: Any, work: Path) -> list[list[int]]:
+    def sparing(teacher: str, texts: list[str], direction: Any, pieces: Any, *_: object) -> list[list[int]]:
         return [[] if i % 3 == 0 else row for i, row in enumerate(pieces.encode(texts))]
 
     monkeypatch.setattr("fastdecode_lib.training.multi_token._taught", sparing)
-    made = learner(name, corpus, tmp_path)
-    plain = learner(name.removesuffix("-distilled"), corpus, tmp_path / "plain")
+    made = learner(name, corpus, tmp_path, teacher="single-l2r")
+    plain = learner(name, corpus, tmp_path / "plain", teacher="")
     number = len(made.examples.target_offsets) - 1
     assert number == len(made.examples.source_offsets) - 1 < 0.7 * len(plain.examples.target_offsets)
     assert made.preset.tokens_per_step <= np.diff(made.examples.target_offsets).min()
     for row in range(0, 60, 4):
         assert np.isfinite(made.loss(*made.examples.batch(np.arange(row, row + 4), PADDING)).item())
-
-
-def test_a_deeper_system_begins_as_the_layers_of_another(corpus: Path, tmp_path: Path) -> None:
-    layers = {"encoder_layers": 3, "decoder_layers": 3}
-    deep = GroupLearner(small("single-l2r", **layers), Tatoeba(corpus), tmp_path / "deep", "cpu", 1)
-    base = tmp_path / "base"
-    base.mkdir()
-    deep.export(sharp(deep), base)
-    tensors, rows = hub.find_checkpoint(base).tensors(), deep.examples.batch(np.arange(40), PADDING)
-
-    def stacked(**shape: int) -> GroupLearner:
-        preset = small("shallow-l2r", stacked_from=str(base), **shape)
-        return GroupLearner(preset, Tatoeba(corpus), tmp_path / "stacked", "cpu", 1)
-
-    again, other = stacked(**layers), stacked(encoder_layers=6, decoder_layers=1)
-    assert all(torch.equal(p, tensors.get(n, tensors["lm_head.weight"])) for n, p in again.parameters.items())
-    for side, copied in (("encoder", (0, 0, 1, 1, 2, 2)), ("decoder", (0,))):
-        for number, layer in enumerate(copied):
-            name = f"model.{side}.layers.{{}}.fc1.weight"
-            assert torch.equal(other.parameters[name.format(number)], tensors[name.format(layer)])
-    assert torch.isfinite(other.loss(*rows)) and not torch.equal(other.loss(*rows), again.loss(*rows))
 
 
 @pytest.mark.parametrize("name", ["bidirectional", "mask-predict"])
@@ -274,14 +246,6 @@ def test_a_run_begins_with_trained_weights_as_they_are_stored(
     begin_as(made.parameters, base)
     stored = base.tensors()
     assert all(torch.equal(p, stored.get(n, stored["lm_head.weight"]).float()) for n, p in made.parameters.items())
-
-
-def test_a_system_does_not_begin_as_one_of_another_vocabulary(
-    trained: dict[str, Path], corpus: Path, tmp_path: Path
-) -> None:
-    preset = small("shallow-l2r", vocabulary=56, stacked_from=str(trained["single-l2r"]))
-    with pytest.raises(ValueError, match=r"shallow-l2r begins as .*vocabulary is another.*with the same seed"):
-        GroupLearner(preset, Tatoeba(corpus), tmp_path, "cpu", 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

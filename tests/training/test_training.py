@@ -15,11 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fastdecode_lib import cli
 from fastdecode_lib.text.corpus import CorpusNotFound, Tatoeba, corpus_folder, join_pairs
 from fastdecode_lib.training import marian
 from fastdecode_lib.training import run as training_run
 from fastdecode_lib.training.learner import Examples, SmoothedLoss, batches
 from fastdecode_lib.training.presets import PRESETS, Preset
+from fastdecode_lib.training.stacked_muon import StackedMuon
 from fastdecode_lib.training.train import train
 
 NAME = "micro"
@@ -157,12 +159,30 @@ def test_loss_falls_and_the_export_is_an_ordinary_model(
 
 
 def test_a_second_trainer_is_refused(corpus: Path, tmp_path: Path) -> None:
-    with (tmp_path / "lock").open("w") as lock:
+    with (_made(tmp_path / NAME) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match=r"Another trainer is running in .*\. Wait for it, or stop it first"):
             run(tmp_path, corpus, 1)
     assert not (tmp_path / NAME / "checkpoint.safetensors").exists()
     run(tmp_path, corpus, 1)
+
+
+def test_side_by_side_one_failure_stops_its_pupils_alone(
+    corpus: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The corpus has too few words for a vocabulary of 8,000 pieces, and enough for a model of words."""
+    names, options = ["mask-predict", "single-l2r", "sharp-s4"], [f"--data={corpus}", f"--folder={tmp_path}"]
+    assert cli.main(["train", *names, *options, "--jobs=2", "--stop-at=1"]) == 1
+    out, err = capfd.readouterr()
+    assert set(out.splitlines()) == {
+        f"single-l2r: failed, see {tmp_path}/single-l2r/train.log",
+        f"sharp-s4: trained, see {tmp_path}/sharp-s4/train.log",
+    }
+    assert err == "mask-predict: not begun, since its teacher single-l2r failed\n"
+    assert "Traceback" not in (log := (tmp_path / "single-l2r" / "train.log").read_text()) and "fastdecode:" in log
+    assert (tmp_path / "sharp-s4" / "checkpoint.safetensors").is_file() and not (tmp_path / "mask-predict").exists()
+    assert cli.main(["train", *names, *options, "--jobs=0"]) == 2
+    assert "--jobs counts processes: got 0" in capfd.readouterr().err
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +225,25 @@ def test_muon_trains_the_matrices_of_layers_alone(corpus: Path, tmp_path: Path) 
     former = dataclasses.replace(MICRO, optimiser="adamw")
     ((only, _),) = training_run.Run(former, learner, tmp_path, "cpu", 1).optimisers
     assert len(only.param_groups[0]["params"]) == len(learner.parameters)
+
+
+def test_stacked_matrices_are_trained_as_one_by_one() -> None:
+    def trained(kind: type[torch.optim.Optimizer], begun: list[torch.Tensor]) -> list[torch.nn.Parameter]:
+        parameters = [torch.nn.Parameter(p.clone()) for p in begun]
+        muon: Any = kind
+        optimiser = muon(parameters, lr=0.02, weight_decay=0.01, momentum=0.95, adjust_lr_fn="original")
+        generator = torch.Generator().manual_seed(3)
+        for _ in range(3):
+            for p in parameters[:-1]:
+                p.grad = torch.randn(p.shape, generator=generator)
+            optimiser.step()
+        return parameters
+
+    shapes = ((24, 24), (24, 24), (60, 24), (24, 60), (24, 24))
+    begun = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes]
+    pairs = zip(trained(torch.optim.Muon, begun), trained(StackedMuon, begun), begun, strict=True)
+    moved = [((a - b).norm(), (a - p).norm()) for a, b, p in pairs]
+    assert all(gap < 0.02 * way for gap, way in moved[:-1]) and moved[-1] == (0, 0)
 
 
 def test_an_extended_run_is_the_longer_run_to_the_bit(

@@ -49,7 +49,7 @@ SYSTEMS = columns(
 )
 SYSTEMS_NOTE = """\
 ratio: of tokens a second over single-token L2R, as in the paper. † and ‡: BLEU differs from single-token L2R's or R2L's by more
-than chance (paired bootstrap over sentences, 5%). updates: of the best checkpoint, with those of what it began as."""
+than chance (paired bootstrap over sentences, 5%). updates: of the best checkpoint."""
 EXPERIMENTS = (
     Experiment(quality.figure1, "Figure 1: which slots see each other", live=True, counted=True),
     Experiment(quality.figure2, "Figure 2: a sentence from both ends", traced=True, live=True, counted=True),
@@ -58,8 +58,6 @@ EXPERIMENTS = (
         quality.table1,
         "Table 1: settings",
         columns("name ours paper"),
-        note="The recipe that trained the weights of the tables below. `fastdecode train` has another since: Muon for matrices of "
-        "layers, dropout 0.1, and a planned length at whose end the learning rate is zero.",
         counted=True,
     ),
     Experiment(
@@ -67,35 +65,14 @@ EXPERIMENTS = (
         "Table 2: quality and speed of every system",
         SYSTEMS,
         arrange=marked,
-        note=f"{SYSTEMS_NOTE} `bidirectional_from_l2r` and `single_token_l2r_on` go on from `single_token_l2r`, `shallow_l2r` from "
-        "a training of 2,400 updates. Names that end in 2400 are earlier trainings: `double_token_r2l`, which had as many updates, "
-        "and Mask-Predict, which had three times as many, compare with those. Rows were measured in several runs, each over its "
-        "own single-token L2R: 34.4 and 35.0 BLEU for Mask-Predict and `double_token_l2r_2400`, 34.0 and 34.9 for "
-        "`double_token_r2l` and `shallow_l2r`. Without p against R2L: it was not in the run. Tokens and sentences a second "
-        "compare within a run.",
-    ),
-    Experiment(
-        quality.trained_on,
-        "Single-token L2R and bidirectional, trained on",
-        SYSTEMS,
-        arrange=marked,
-        note="Both began as they stand in table 2, after 6,000 updates, and had as many further ones by Muon. Columns as in table "
-        "2; without ‡, there being no R2L.",
+        note=SYSTEMS_NOTE,
     ),
     Experiment(
         quality.learning,
         "How the systems learn",
         arrange=learned,
-        note="chrF on dev after so many updates of its own, plainest decoder, running average of the weights. `shallow-l2r` began "
-        "as an L2R of 2,400 updates, the two others that go on from L2R as the bundled one.",
+        note="chrF on dev after so many updates, plainest decoder; the last weights or their running average, whichever is better.",
         chart=Chart("updates", "chrf", group="system", from_zero=False, x_title="updates", y_title="chrF, dev"),
-    ),
-    Experiment(
-        quality.distilled,
-        "Distilled: systems that learned from single-token L2R's translations",
-        SYSTEMS,
-        arrange=marked,
-        note="Columns as in table 2.",
     ),
     Experiment(
         speed.figure3,

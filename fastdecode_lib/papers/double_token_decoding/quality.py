@@ -1,6 +1,6 @@
 """Quality and uses of Imamura and Sumita's trained systems; one file because all its tables translate the same sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,10 @@ from fastdecode_lib.papers.double_token_decoding import printed as imamura_2020
 from fastdecode_lib.papers.double_token_decoding.systems import (
     BEAM,
     DIRECTION,
-    DISTILLED,
     JOINED,
     SINGLE,
     SINGLE_BEAM,
     SYSTEMS,
-    Named,
     each,
     fingerprints,
     history_of,
@@ -148,7 +146,6 @@ def table1(run: Run) -> pd.DataFrame:
     """Table 1: the paper's settings beside those of our recipe, the same for all systems unless stated."""
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
-    slow, further = SYSTEMS_002["mask-predict"], SYSTEMS_002["single-l2r-on"]
     ours = {
         "encoder_layers": f"{preset.encoder_layers} + {preset.decoder_layers}",
         "width": preset.width,
@@ -163,8 +160,7 @@ def table1(run: Run) -> pd.DataFrame:
         "label_smoothing": preset.label_smoothing,
         "batch": f"at most {preset.tokens_per_update:,} padded target tokens",
         "peak_rate": preset.peak_rate,
-        "updates": f"{preset.updates:,} updates, Mask-Predict {slow.updates:,}, what goes on from single-token L2R "
-        f"{further.updates:,}; table 2 has what was run",
+        "updates": f"{preset.updates:,} updates",
         "average": f"last weights or their running average, {preset.average}, whichever is better on dev",
         "numbers": "float32",
         "norms": "behind each block; big not trained",
@@ -192,50 +188,12 @@ def table2(run: CorpusRun) -> pd.DataFrame:
     sentences, ``token_ratio`` of tokens a second, which is the paper's and rises where a system says more; tokens are counted
     without ends. Systems that are not trained here are named with the command that trains them.
     """
-    return _compared(SYSTEMS, run)
-
-
-@experiment
-def learning(run: Run) -> pd.DataFrame:
-    """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
-
-    Scores are those of training: the plainest decoder of each with the running average of the weights. ``begun_as`` names the model
-    that a system's training began as, whose updates are not among its own.
-    """
-    rows: list[dict[str, Any]] = []
-    for preset, recipe in SYSTEMS_002.items():
-        try:
-            history = history_of(preset)
-        except NoResult as missing:
-            rows.append({"name": preset, "system": preset, "updates": None, **gap(missing)})
-            continue
-        for entry in history:
-            row = {"name": f"{preset}, {entry['update']:,}", "system": preset, "begun_as": recipe.stacked_from}
-            row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
-            rows.append(row)
-    return table_of(rows, run)
-
-
-@experiment
-def distilled(run: CorpusRun) -> pd.DataFrame:
-    """Table 2 of the systems that learned from single-token L2R's translations, beside that teacher; apart, as they saw others."""
-    return _compared(DISTILLED, run)
-
-
-@experiment
-def trained_on(run: CorpusRun) -> pd.DataFrame:
-    """Single-token L2R and bidirectional as they are bundled: table 2's two, trained on by a better recipe, for as long each."""
-    return _compared({name: SYSTEMS[name] for name in (L2R, BOTH)}, run)
-
-
-def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
-    """Quality and speed of some systems, single-token L2R among them."""
     from tqdm.auto import tqdm
 
-    found = each(list(systems), run.scale, lambda name, model: model)
+    found = each(list(SYSTEMS), run.scale, lambda name, model: model)
     models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
-    sessions = {name: session_of(model, systems[name].decoder) for name, model in models.items()}
-    _check_tokenizers(sessions, systems)
+    sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
+    _check_tokenizers(sessions)
     rows: list[dict[str, Any]] = []
     for which in (SINGLE, JOINED):
         pairs = pairs_of(which, run, MOST[run.scale])
@@ -249,7 +207,7 @@ def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
             for against in (L2R, R2L)
         }
         speeds = _speeds(sessions, spread_over(texts, TIMED[run.scale]), run)
-        for name in systems:
+        for name in SYSTEMS:
             own_name = name if which == SINGLE else f"{name}, {which}"
             row: dict[str, Any] = {"name": own_name, "system": name, "set": which}
             if name in sessions:
@@ -259,7 +217,7 @@ def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
                     "sentences": len(pairs),
                     "passes": float(counts[name]["passes"].mean()),
                     "tokens": float(counts[name]["tokens"].mean()) - 1,
-                    "updates": None if run.tiny else updates_of(systems[name].preset),
+                    "updates": None if run.tiny else updates_of(SYSTEMS[name].preset),
                     **speeds[name],
                 }
                 row.pop("bleu_p")
@@ -274,6 +232,26 @@ def _compared(systems: Mapping[str, Named], run: CorpusRun) -> pd.DataFrame:
                     row[f"paper_marks_{printed}"] = imamura_2020.MARKS[name][place]
             rows.append(row)
     return systems_table(rows, run, list(models.values()), beam=BEAM, batch=BATCH, **signatures())
+
+
+@experiment
+def learning(run: Run) -> pd.DataFrame:
+    """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
+
+    Scores are those of training: the plainest decoder of each, its last weights or their running average.
+    """
+    rows: list[dict[str, Any]] = []
+    for preset, recipe in SYSTEMS_002.items():
+        try:
+            history = history_of(preset)
+        except NoResult as missing:
+            rows.append({"name": preset, "system": preset, "updates": None, **gap(missing)})
+            continue
+        for entry in history:
+            row = {"name": f"{preset}, {entry['update']:,}", "system": preset}
+            row |= {"updates": entry["update"], "chrf": entry[recipe.measure], "minutes": entry["seconds"] / 60}
+            rows.append(row)
+    return table_of(rows, run)
 
 
 def _marks(*chances: float | None) -> str:
@@ -313,7 +291,7 @@ def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dic
     return rows
 
 
-def _check_tokenizers(sessions: dict[str, Session], systems: Mapping[str, Named]) -> None:
+def _check_tokenizers(sessions: dict[str, Session]) -> None:
     """Raise a `ValueError` if a system has another tokenizer than the first: the same ids are fed to all."""
     pieces = {
         name: session.model.tokenizer.source_tokens(range(session.model.network.outputs[0].vocabulary))
@@ -321,9 +299,9 @@ def _check_tokenizers(sessions: dict[str, Session], systems: Mapping[str, Named]
     }
     for name, own in pieces.items():
         if own != next(iter(pieces.values())):
-            preset = systems[name].preset
+            preset = SYSTEMS[name].preset
             raise ValueError(
-                f"The systems of table 2 need one tokenizer: got another of {preset} than of {systems[next(iter(pieces))].preset}. "
+                f"The systems of table 2 need one tokenizer: got another of {preset} than of {SYSTEMS[next(iter(pieces))].preset}. "
                 f"Train {preset} anew, on the text of the others and with their seed, or take its folder out of build/train."
             )
 

@@ -200,14 +200,16 @@ def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share:
     """
     import torch
 
-    sets: list[Any] = [[0]] * len(points)
+    sets = [np.zeros(1, dtype=np.int64)] * len(points)
     size = max(1, round(share * len(weight)))
     for clusters in map(np.unique, owners):
         scores = torch.addmm(bias, torch.from_numpy(points[clusters]).to(weight), weight.T)
-        scores = scores.amax(0, keepdim=True).expand_as(scores) if shared else scores
-        for cluster, tokens in zip(clusters, scores.topk(size, dim=1).indices.cpu().numpy(), strict=True):
-            sets[cluster] = np.sort(tokens)
-    return ActiveSets.of(sets, len(weight))
+        scores = scores.amax(0, keepdim=True) if shared else scores
+        best = scores.topk(size, dim=1).indices.sort(dim=1).values.cpu().numpy()
+        for cluster, tokens in zip(clusters, np.broadcast_to(best, (len(clusters), size)), strict=True):
+            sets[cluster] = tokens
+    offsets = np.cumsum([0, *map(len, sets)], dtype=np.int64)
+    return ActiveSets(offsets, np.concatenate(sets), len(weight))
 
 
 def _systems(

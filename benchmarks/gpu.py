@@ -90,7 +90,9 @@ def run(part: Part, log: Path, environment: Mapping[str, str]) -> dict[str, obje
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all parts; 1 if one has failed."""
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="folder of the results (default: build/gpu)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/gpu"), help="folder of the results (default: build/gpu)"
+    )
     parser.add_argument("--scale", default="laptop", help="tiny (shows that all parts run) or laptop (default)")
     parser.add_argument("--device", default="cuda", help="cuda or cpu (default: cuda)")
     parser.add_argument("--parts", nargs="*", help="only these parts")

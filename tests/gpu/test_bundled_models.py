@@ -32,7 +32,11 @@ DIRECTIONS = {"tatoeba-small": ("en", "de"), "single-l2r": ("en", "de"), "sharp-
 CASES = [*(("tatoeba-small", decoder) for decoder in LOSSLESS)]
 CASES += [(name, decoder) for name in ("single-l2r", "sharp-s4") for decoder in PLAIN]
 BEAMS = [("tatoeba-small", "beam:size=4"), ("single-l2r", "beam:size=10,early_stopping=true")]
-BEAMS += [("bidirectional", "double_token:size=1"), ("bidirectional", "double_token:size=10"), ("sharp-s4", "beam:size=3")]
+BEAMS += [
+    ("bidirectional", "double_token:size=1"),
+    ("bidirectional", "double_token:size=10"),
+    ("sharp-s4", "beam:size=3"),
+]
 
 
 @cache

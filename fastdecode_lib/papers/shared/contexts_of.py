@@ -1,7 +1,7 @@
 """The models that screens are measured on, with contexts to fit on, to choose by, and to measure on (Amer et al., Chen et al.)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,7 @@ def situation(name: str, run: CorpusRun) -> Situation:
         If the model is neither bundled nor trained here.
     """
     data = None if run.tiny else str(corpus_folder(run.data))
-    if name not in DIRECTION:
-        return _situation(name, run.scale, data, run.progress)
-    whole = _situation("multilingual", run.scale, data, run.progress)
-    fit, dev, test = (contexts.where(direction=DIRECTION[name]) for contexts in (whole.fit, whole.dev, whole.test))
-    return replace(whole, name=name, fit=fit, dev=dev, test=test, direction=DIRECTION[name])
+    return _situation(name, run.scale, data, run.progress)
 
 
 @cache
@@ -135,19 +131,22 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
     else:
         loaded = load(place, device="cpu", engine="compiled")
         network, feeder = loaded.network, Translations(loaded)
+    only = DIRECTION.get(name)
     recorded: list[Contexts] = []
     for number, split in enumerate(("train", "dev", "test")):
         texts = _texts(model, split, number, data, AMOUNTS[scale], loaded)
         inputs: Mapping[str, Sequence[Any]] = {
-            direction: text.encode(some) if model.startswith("novels") else some for direction, some in texts.items()
+            direction: text.encode(some) if model.startswith("novels") else some
+            for direction, some in texts.items()
+            if only in (None, direction)
         }
         held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, AMOUNTS[scale].held_out))
         most = len(inputs) * (AMOUNTS[scale].fit if number == 0 else held_out)
-        name_of = f"{model}-{split}-{most}-{loaded.checkpoint.fingerprint[:8]}"
+        name_of = f"{'-'.join((model, *([only] if only else ()), split))}-{most}-{loaded.checkpoint.fingerprint[:8]}"
         folder = (temporary_folder() if data is None else FOLDER) / name_of
         recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
     fit, dev, test = recorded
-    return Situation(name, model, output_matrix(network), fit, dev, test, loaded, fit.directions[0])
+    return Situation(name, model, output_matrix(network), fit, dev, test, loaded, only or fit.directions[0])
 
 
 def _texts(

@@ -12,7 +12,9 @@ def without(device: str, run: Run) -> pd.DataFrame | None:
 
     if not device.startswith("cuda") or torch.cuda.is_available():
         return None
-    missing = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
+    missing = (
+        f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
+    )
     return table_of([{"name": "all", **gap(missing)}], run)
 
 

@@ -104,7 +104,11 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                 }
             )
     kernels = projections["clustered"].kernels  # type: ignore[attr-defined]
-    about = {"layers": " + ".join(map(str, size.layers)), "vocabulary": size.vocabulary, "width": output.weight.shape[1]}
+    about = {
+        "layers": " + ".join(map(str, size.layers)),
+        "vocabulary": size.vocabulary,
+        "width": output.weight.shape[1],
+    }
     return table_of(rows, run, model, kernels=kernels, rounds=size.rounds, **about)
 
 

@@ -10,6 +10,7 @@ VERSIONS ?= $(shell echo '$(TRANSFORMERS)' | sed 's/.*>=\([^,]*\),.*/\1/; s/^[0-
 	$(shell sed -n 's/^transformers==//p' constraints.txt) newest
 APP_PORT ?= 8866
 TEST_JOBS ?= 2
+GPU_OUT ?= build/gpu
 
 BIN := .venv/bin
 # Modules are compiled when they are first imported, and then kept, not all of them here: half the time.
@@ -26,13 +27,14 @@ assert os.path.samefile(u.find_spec('fastdecode_lib').origin, 'fastdecode_lib/__
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help lab app test lint types tests soak test-versions test-oldest notebooks notebooks-save format figures site train clean install
+.PHONY: help lab app test lint types tests soak test-versions test-oldest notebooks notebooks-save format figures site gpu train clean install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Options: LAB_ARGS, APP_ARGS, TEST_ARGS, TRAIN_ARGS, BENCH_ARGS are passed on, as in: make test TEST_ARGS='-k greedy'"
 	@echo "  PYTHON=PATH       a Python of 3.11 or newer"
+	@echo "  GPU_PYTHON=PATH   a Python for make gpu that has all it needs, instead of .venv's; GPU_OUT, GPU_ARGS: where to, what"
 	@echo "  TEST_JOBS=NUMBER  tests and notebooks side by side, instead of $(TEST_JOBS)"
 	@echo "  VERSIONS=LIST     transformers for make test-versions, instead of $(VERSIONS)"
 	@echo "  APP_PORT=NUMBER   another port for make app than $(APP_PORT)"
@@ -134,6 +136,10 @@ site: install ## build the documentation into build/site and look at it in Chrom
 bench-%: install ## measure cpu, projections, combinations or ddgviz on this machine
 	$(call say,bench-$*: BENCH_ARGS=--quick takes under five minutes)
 	PYTHONPATH=tests/ddgviz $(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
+
+gpu: $(if $(GPU_PYTHON),,install) ## parity tests and all measurements on a GPU, in four minutes or so, into build/gpu
+	$(call say,gpu: into $(GPU_OUT))
+	$(or $(GPU_PYTHON),$(BIN)/python) -m benchmarks.gpu --out "$(GPU_OUT)" $(GPU_ARGS)
 
 train: install ## train a bundled model again, from where it stopped
 	$(call say,train: $(TRAIN_ARGS))

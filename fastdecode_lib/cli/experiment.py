@@ -66,6 +66,8 @@ def _experiment(options: argparse.Namespace) -> int:
         )
     loading = tuple((name, getattr(options, name)) for name in ("device", "dtype", "engine", "precision"))
     settings: dict[str, Any] = {"seed": options.seed, "threads": options.threads}
+    if options.device != "auto":
+        settings["device"] = options.device
     if options.data:
         settings["data"] = options.data
     rows: dict[str, list[dict[str, Any]]] = {}

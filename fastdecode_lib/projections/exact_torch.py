@@ -121,9 +121,9 @@ def top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """torch.topk leaves the order of equal scores open, and which of those at the edge it returns; this does not."""
     best, ids = scores.topk(k, dim=1)
     tied = (scores >= best[:, -1:]).sum(1) > k
-    for row in tied.nonzero().flatten().tolist():
-        order = scores[row].sort(descending=True, stable=True)
-        best[row], ids[row] = order.values[:k], order.indices[:k]
+    if len(rows := tied.nonzero().flatten()):
+        order = scores[rows].sort(dim=1, descending=True, stable=True)
+        best[rows], ids[rows] = order.values[:, :k], order.indices[:, :k]
     by_id = ids.argsort(1)
     by_score = best.gather(1, by_id).sort(dim=1, descending=True, stable=True)
     return by_score.values, ids.gather(1, by_id).gather(1, by_score.indices)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 
 CLOSE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 SHORT = (torch.float32, torch.float16, torch.bfloat16)
-every_seed = pytest.mark.parametrize("seed", range(8))
+every_seed = pytest.mark.parametrize("seed", range(8), ids="seed{}".format)
 
 
 def case(seed: int, rows: int, dtype: torch.dtype) -> tuple[Screen, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""A small trained model at the cost of a large one: each feature twice, layers that add nothing, tokens that never win.
+"""A small trained model at the cost of a large one: each feature several times, layers that add nothing, tokens that never win.
 
 What a large shape costs can be timed with random weights, but whether drafts hold cannot. A grown model says what the small
 one says (to rounding), so that its drafts hold as often, and computes what a model of the large shape computes.
@@ -23,12 +23,50 @@ NEVER = -1e4
 def grown(
     model: TranslationModel, layers: tuple[int, int], vocabulary: int, precision: Any, seed: int = 0
 ) -> TranslationModel:
-    """A Marian model with features, heads and feed-forward entries twice, more layers and a larger vocabulary.
+    """A Marian model on the compiled engine, twice as wide; see `grown_weights`."""
+    large, tensors = grown_weights(model, 2, layers, vocabulary, seed)
+    network: Any = CompiledTransformer(large, tensors, precision)
+    for part, table in zip((network.encoder, network.decoder), _positions(model, 2), strict=True):
+        part.positions = table
+    return TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")
+
+
+def grown_on_torch(
+    model: TranslationModel,
+    times: int,
+    layers: tuple[int, int],
+    vocabulary: int,
+    device: str,
+    dtype: str,
+    seed: int = 0,
+) -> TranslationModel:
+    """A Marian model on the torch engine, several times as wide; see `grown_weights`."""
+    import torch
+
+    from fastdecode_lib.models.transformer import Transformer
+
+    large, arrays = grown_weights(model, times, layers, vocabulary, seed)
+    own, numbers = {id(array): array for array in arrays.values()}, getattr(torch, dtype)
+    tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
+    network: Any = Transformer(large, {name: tensors[id(a)] for name, a in arrays.items()}, device, numbers)
+    network.encoder, network.decoder = (
+        replace(side, positions=torch.from_numpy(table).to(side.positions))
+        for side, table in zip((network.encoder, network.decoder), _positions(model, times), strict=True)
+    )
+    return TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+
+
+def grown_weights(
+    model: TranslationModel, times: int, layers: tuple[int, int], vocabulary: int, seed: int = 0
+) -> tuple[Architecture, dict[str, np.ndarray]]:
+    """Shape and weights of a Marian model with features, heads and feed-forward entries several times, more layers and tokens.
 
     Parameters
     ----------
     model : TranslationModel
         Marian's shape: norms behind the blocks, one embedding for everything.
+    times : int
+        Copies of each feature.
     layers : (int, int)
         Layers of the encoder and of the decoder; no fewer than the model has.
     vocabulary : int
@@ -50,19 +88,19 @@ def grown(
         )
     large = replace(
         small,
-        width=2 * small.width,
+        width=times * small.width,
         encoder_layers=layers[0],
         decoder_layers=layers[1],
-        encoder_heads=2 * small.encoder_heads,
-        decoder_heads=2 * small.decoder_heads,
-        encoder_feed_forward=2 * small.encoder_feed_forward,
-        decoder_feed_forward=2 * small.decoder_feed_forward,
+        encoder_heads=times * small.encoder_heads,
+        decoder_heads=times * small.decoder_heads,
+        encoder_feed_forward=times * small.encoder_feed_forward,
+        decoder_feed_forward=times * small.decoder_feed_forward,
         vocabulary=vocabulary,
         source_vocabulary=vocabulary,
     )
     random = np.random.default_rng(seed)
     old = model.checkpoint.arrays()
-    new = _embeddings(old, small, vocabulary, random)
+    new = _embeddings(old, small, times, vocabulary, random)
     for side, (had, has) in {
         "encoder": (small.encoder_layers, layers[0]),
         "decoder": (small.decoder_layers, layers[1]),
@@ -70,16 +108,21 @@ def grown(
         for number in range(has):
             for name in (n for n in large.tensors if n.startswith(f"model.{side}.layers.{number}.")):
                 own = name.replace(f".layers.{number}.", f".layers.{min(number, had - 1)}.")
-                new[name] = _twice(old[own])
+                new[name] = _repeated(old[own], times)
                 if number >= had and name.split(".")[-2] in ("out_proj", "fc2"):
                     new[name] = np.zeros_like(new[name])
         _move_last_norm(new, f"model.{side}.layers", had - 1, has - 1)
-    network: Any = CompiledTransformer(large, new, precision)
-    little = CompiledTransformer(small, old, "float32")
-    for part, table in ((network.encoder, little.encoder.positions), (network.decoder, little.decoder.positions)):
-        part.positions = np.ascontiguousarray(np.concatenate([table, table], 1))
-    name = f"{model.name}, grown"
-    return TranslationModel(name, network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")
+    return large, new
+
+
+def _name(model: TranslationModel) -> str:
+    return f"{model.name}, grown"
+
+
+def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
+    """Position tables of the encoder and of the decoder, each feature several times."""
+    little = CompiledTransformer(model.checkpoint.architecture, model.checkpoint.arrays(), "float32")
+    return [np.ascontiguousarray(np.tile(side.positions, (1, times))) for side in (little.encoder, little.decoder)]
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:
@@ -117,23 +160,22 @@ def _longer(array: np.ndarray, length: int, value: Any) -> np.ndarray:
     return np.concatenate([array, rest])
 
 
-def _twice(tensor: np.ndarray) -> np.ndarray:
-    """A matrix from doubled features to doubled features; a vector is repeated."""
-    if tensor.ndim == 1:
-        return np.concatenate([tensor, tensor])
-    half = tensor / np.float32(2)
-    return np.block([[half, half], [half, half]])
+def _repeated(tensor: np.ndarray, times: int) -> np.ndarray:
+    """A matrix from repeated features to repeated features; a vector is repeated."""
+    return np.tile(tensor, times) if tensor.ndim == 1 else np.tile(tensor / np.float32(times), (times, times))
 
 
 def _embeddings(
-    old: dict[str, np.ndarray], small: Architecture, vocabulary: int, random: np.random.Generator
+    old: dict[str, np.ndarray], small: Architecture, times: int, vocabulary: int, random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """The embedding, which the larger width scales by the root of 2 more, and biases with which new tokens never win."""
-    rows = old["lm_head.weight"] / np.float32(np.sqrt(2))
-    more = random.normal(size=(vocabulary - small.vocabulary, 2 * small.width)).astype(np.float32) * rows.std()
-    table = np.concatenate([np.concatenate([rows, rows], 1), more])
+    """The embedding, which the larger width scales by the root of `times` more, and biases with which new tokens never win."""
+    root = np.sqrt(times, dtype=np.float32)
+    rows = old["lm_head.weight"] / root
+    more = random.standard_normal((vocabulary - small.vocabulary, times * small.width), dtype=np.float32)
+    more *= rows.std()
+    table = np.concatenate([np.tile(rows, (1, times)), more])
     bias = np.full(vocabulary, NEVER, dtype=np.float32)
-    bias[: small.vocabulary] = np.sqrt(2) * old["final_logits_bias"].reshape(-1) if "final_logits_bias" in old else 0.0
+    bias[: small.vocabulary] = root * old["final_logits_bias"].reshape(-1) if "final_logits_bias" in old else 0.0
     shared = {f"model.{side}.embed_tokens.weight": table for side in ("encoder", "decoder")}
     return shared | {"lm_head.weight": table, "final_logits_bias": bias[None]}
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fastdecode_lib.papers.double_token_decoding import ends, junction, profile, quality, speed
+from fastdecode_lib.papers.double_token_decoding import ends, gpu, junction, profile, quality, speed
 from fastdecode_lib.papers.double_token_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -223,6 +223,29 @@ EXPERIMENTS = (
             log_x=True,
             y_title=RATIO,
         ),
+    ),
+    Experiment(
+        gpu.gpu,
+        "Table 2's speed on a GPU",
+        columns(
+            Column("name", "system, decoder"),
+            Column("tokens_per_second", "tokens a second", 0),
+            Column("token_ratio", "ratio of tokens a second"),
+            Column("speedup", "speedup"),
+            Column("as_float32", "same as float32"),
+            Column("paper_ratio_wmt_base", "paper: WMT"),
+            Column("paper_ratio_aspec_base", "paper: ASPEC"),
+        ),
+        arrange=measured_rows,
+        note="In float16, in batches of 32 sorted by length, over single-token L2R by the same width of beam in the same run; 128 "
+        "of our own sentences.",
+    ),
+    Experiment(
+        gpu.gpu_beams,
+        "Figure 3 on a GPU: speed ratio against beam width",
+        columns("batch beam", Column("tokens_per_second", "tokens a second", 0), SPEEDUP),
+        note="In float16, base geometry, random weights, forced lengths of 30 tokens.",
+        chart=Chart("beam", "speedup", group="group", reference=1.0, x_title="beam width", y_title=RATIO),
     ),
     Experiment(
         quality.lossless,

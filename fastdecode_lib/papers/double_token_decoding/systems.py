@@ -83,9 +83,12 @@ def model_of(preset: str, scale: Scale) -> TranslationModel:
     NoResult
         If there is none.
     """
-    if scale is Scale.TINY:
-        return load(str(_toy(preset)), device="cpu", engine="compiled")
-    return load(trained(preset), device="cpu", engine="compiled")
+    return load(place_of_system(preset, scale), device="cpu", engine="compiled")
+
+
+def place_of_system(preset: str, scale: Scale) -> str:
+    """Where a system's model is, as `load` takes it; see `model_of`."""
+    return str(_toy(preset)) if scale is Scale.TINY else trained(preset)
 
 
 def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:

@@ -102,5 +102,6 @@ def random_network(shape: Architecture, seed: int, device: str = "cpu", dtype: s
     from fastdecode_lib.models.transformer import Transformer
 
     weights = random_weights(shape, seed)
-    tensors = {id(array): torch.from_numpy(array).to(getattr(torch, dtype)) for array in weights.values()}
-    return Transformer(shape, {name: tensors[id(array)] for name, array in weights.items()}, device)
+    own, numbers = {id(array): array for array in weights.values()}, getattr(torch, dtype)
+    tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
+    return Transformer(shape, {name: tensors[id(a)] for name, a in weights.items()}, device, numbers)

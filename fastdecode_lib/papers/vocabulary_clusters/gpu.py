@@ -18,8 +18,9 @@ from fastdecode_lib.measuring.provenance import device_name, provenance
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
 from fastdecode_lib.papers.shared.contexts_of import arrays, situation
+from fastdecode_lib.papers.shared.devices import short, without
 from fastdecode_lib.papers.shared.projection_runs import counted
-from fastdecode_lib.papers.shared.rows import gap, median, ratio_of, table_of
+from fastdecode_lib.papers.shared.rows import median, ratio_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.papers.vocabulary_clusters.geometry import GROWN, geometry, grown
 from fastdecode_lib.papers.vocabulary_clusters.tables import NAME
@@ -199,14 +200,16 @@ def _sets(weight: Any, bias: Any, points: np.ndarray, owners: np.ndarray, share:
     """
     import torch
 
-    sets: list[Any] = [[0]] * len(points)
+    sets = [np.zeros(1, dtype=np.int64)] * len(points)
     size = max(1, round(share * len(weight)))
     for clusters in map(np.unique, owners):
         scores = torch.addmm(bias, torch.from_numpy(points[clusters]).to(weight), weight.T)
-        scores = scores.amax(0, keepdim=True).expand_as(scores) if shared else scores
-        for cluster, tokens in zip(clusters, scores.topk(size, dim=1).indices.cpu().numpy(), strict=True):
-            sets[cluster] = np.sort(tokens)
-    return ActiveSets.of(sets, len(weight))
+        scores = scores.amax(0, keepdim=True) if shared else scores
+        best = scores.topk(size, dim=1).indices.sort(dim=1).values.cpu().numpy()
+        for cluster, tokens in zip(clusters, np.broadcast_to(best, (len(clusters), size)), strict=True):
+            sets[cluster] = tokens
+    offsets = np.cumsum([0, *map(len, sets)], dtype=np.int64)
+    return ActiveSets(offsets, np.concatenate(sets), len(weight))
 
 
 def _systems(
@@ -250,18 +253,15 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
 
     A machine without a CUDA device gives a single row that says so.
     """
-    import torch
-
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        missing = f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
-        return table_of([{"name": "all", **gap(missing)}], run)
+    if (nothing := without(device, run)) is not None:
+        return nothing
     tiny, parts = run.tiny, []
     for model in printed.GEOMETRY:
         vocabulary, width, clusters = geometry(model, run.scale)
         for rows in (1, 4 if tiny else 40):
             part = projection_times(
                 vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
-                "float16" if device.startswith("cuda") else "float32", device, 2 if tiny else 20,
+                short(device), device, 2 if tiny else 20,
                 seed=run.seed, progress=run.progress,
             )  # fmt: skip
             about = part.attrs["provenance"]

@@ -101,10 +101,13 @@ class GraphTransformer(Transformer):
         made = cls.__new__(cls)
         vars(made).update(vars(network))
         made.rooms = {}
+        made.memory_pool = torch.cuda.graph_pool_handle() if made.device.type == "cuda" else None
         return made
 
     rooms: dict[tuple[int, int], list[Room]]
     """Rooms by their rows and source tokens."""
+    memory_pool: Any
+    """Device memory that all graphs share: they run one after another, and their results are held."""
 
     @torch.inference_mode()
     def _empty(self, encoded: Memory, rows: int, most: int) -> TransformerState:
@@ -187,7 +190,7 @@ class GraphTransformer(Transformer):
             for _ in range(2):
                 run()
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self.memory_pool):
             hidden = run()
 
         def replay() -> Tensor:

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
+
+from fastdecode_lib.measuring.referee import stopwatch
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ("-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--tb=short")
@@ -33,6 +35,7 @@ LIMITS = {
     "double_token_decoding.gpu_beams": 45,
 }
 """Experiments in order, and the seconds that each may take."""
+LATE = "over its time"
 THREADS = 8
 """For what is prepared on the CPU; while times are taken there is one."""
 
@@ -51,26 +54,23 @@ def parity_commands() -> list[tuple[str, ...]]:
 
 def side_by_side(commands: Sequence[tuple[str, ...]], limit: float, log: Path) -> list[int | str]:
     """Run commands of Python's until they end or the time is over; what they print is added to the log, one after another."""
-    start = monotonic()
     pieces = [log.with_name(f"{log.name}.{i}") for i in range(len(commands))]
-    running = []
-    for command, piece in zip(commands, pieces, strict=True):
-        with piece.open("wb") as printed:
-            running.append(_started(command, printed))
-    while any(process.poll() is None for process in running) and monotonic() - start < limit:
-        sleep(0.05)
-    ended: list[int | str] = []
-    for process in running:
-        late = process.poll() is None
-        if late:
-            os.killpg(process.pid, signal.SIGKILL)
-        ended.append("over its time" if late else process.returncode)
-        process.wait()
+
+    def ended(command: tuple[str, ...], piece: Path) -> int | str:
+        with piece.open("wb") as printed, _started(command, printed) as process:
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return LATE
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        found = list(pool.map(ended, commands, pieces))
     with log.open("ab") as whole:
         for command, piece in zip(commands, pieces, strict=True):
             whole.write(f"\n== python {' '.join(command)}\n".encode() + piece.read_bytes())
             piece.unlink()
-    return ended
+    return found
 
 
 def _started(command: Sequence[str], printed: Any, **more: Any) -> "subprocess.Popen[bytes]":
@@ -108,7 +108,7 @@ class Worker:
             self.stop()
             return "died"
         ready, _, _ = select.select([self.answers], [], [], limit)
-        answer = os.read(self.answers, 100).decode().strip() if ready else "over its time"
+        answer = os.read(self.answers, 100).decode().strip() if ready else LATE
         if answer != "0":
             self.stop()
         return int(answer) if answer.isdecimal() else answer or "died"
@@ -183,24 +183,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
     given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
     threads = ("--threads", str(min(THREADS, os.cpu_count() or 1)))
-    worker, done = Worker(out / "tables.log"), []
+    worker, done, failed = Worker(out / "tables.log"), [], False
     if chosen != [PARITY]:
         worker.start()
     try:
         for name in chosen:
-            start = monotonic()
             limit = LIMITS.get(name, LIMIT)
-            if name == PARITY:
-                ended: list[int | str] = side_by_side(parity_commands(), limit, out / "tests.log")
-            else:
-                ended = [worker.run(("experiment", name, *given, *threads), limit)]
-            done.append({"part": name, "seconds": round(monotonic() - start, 1), "limit": limit, "ended": ended})
+
+            def part(name: str, limit: float = limit) -> list[int | str]:
+                if name == PARITY:
+                    return side_by_side(parity_commands(), limit, out / "tests.log")
+                return [worker.run(("experiment", name, *given, *threads), limit)]
+
+            seconds, (ended,) = stopwatch(part, [name])
+            failed |= any(status != 0 for status in ended)
+            done.append({"part": name, "seconds": round(seconds, 1), "limit": limit, "ended": ended})
             (out / "parts.json").write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
             print(json.dumps(done[-1]), flush=True)
     finally:
         worker.stop()
     print(f"Results are in {out}: a file for each table, what was printed in tests.log and tables.log.")
-    return int(any(part["ended"] != [0] * len(part["ended"]) for part in done))
+    return int(failed)
 
 
 if __name__ == "__main__":

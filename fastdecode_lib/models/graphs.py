@@ -8,14 +8,13 @@ others (a beam that moves, a batch from which a sentence has left).
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.states import check_groups
 from fastdecode_lib.models.transformer import (
     SLOTS,
@@ -198,15 +197,3 @@ class GraphTransformer(Transformer):
             return hidden.clone()
 
         return replay
-
-
-def graphed(model: TranslationModel) -> TranslationModel:
-    """A loaded model whose passes are replayed as CUDA graphs: the same outputs, on the same tensors.
-
-    Raises
-    ------
-    ValueError
-        If its network cannot; see `GraphTransformer.of`.
-    """
-    network: Any = GraphTransformer.of(model.network)  # type: ignore[arg-type]
-    return replace(model, network=network)

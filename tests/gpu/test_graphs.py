@@ -9,7 +9,8 @@ import torch
 
 from fastdecode_lib import load
 from fastdecode_lib.laws import cases, models
-from fastdecode_lib.models.graphs import GraphState, GraphTransformer, graphed
+from fastdecode_lib.loading import graphed
+from fastdecode_lib.models.graphs import GraphState, GraphTransformer
 from fastdecode_lib.translation import Session
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,8 @@ import pytest
 
 from fastdecode_lib import load
 from fastdecode_lib.laws import cases, models
-from fastdecode_lib.models.graphs import ROOMS, GraphState, GraphTransformer, graphed
+from fastdecode_lib.loading import graphed
+from fastdecode_lib.models.graphs import ROOMS, GraphState, GraphTransformer
 from fastdecode_lib.translation import Session
 
 TEXTS = fakes.own_sentences()["en"][:6]

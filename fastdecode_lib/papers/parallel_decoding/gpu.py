@@ -1,7 +1,7 @@
 """Passes and decoders on a GPU in float16, called kernel by kernel and replayed as CUDA graphs (Santilli et al., 2023).
 
 That a block of positions costs what one costs is seen at the shapes of the paper's models with random weights. Whether drafts
-hold can only be seen of trained ones: of the bundled model, and of the bundled model grown to mBART's shape (`combinations.grown`),
+hold can only be seen of trained ones: of the bundled model, and of the bundled model grown to mBART's shape (`shared.grown`),
 which has its outputs and its passes.
 """
 
@@ -12,18 +12,17 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib.core import Source
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.loading import TranslationModel, graphed, load
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
 from fastdecode_lib.measuring.widths import pass_systems
-from fastdecode_lib.models.graphs import GraphTransformer, graphed
-from fastdecode_lib.papers.combinations.grown import grown_on_torch
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.run import Run, Scale, experiment
 from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.random_models import TOY, random_network
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
 from fastdecode_lib.text.corpus import spread_over
@@ -61,6 +60,8 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     ``cost`` is in passes over one position of the same kind, ``gain`` that of graphs at the same width. A machine without a CUDA
     device gives a single row that says so.
     """
+    from fastdecode_lib.models.graphs import GraphTransformer
+
     if (nothing := without(device, run)) is not None:
         return nothing
     widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 9)

@@ -232,8 +232,8 @@ def graphed(model: TranslationModel) -> TranslationModel:
     """
     from fastdecode_lib.models.graphs import GraphTransformer
 
-    network: Any = GraphTransformer.of(model.network)
-    return replace(model, network=network)
+    network: Any = model.network
+    return replace(model, network=GraphTransformer.of(network))
 
 
 def around(network: Model, folder: Path) -> TranslationModel | None:

@@ -1,119 +1,209 @@
 """Everything there is to say about a GPU, in minutes: parity tests, then the experiments of three papers that are about one.
 
-Each part is a process of its own with a time limit, so that one that fails or hangs stops no other; what it prints, and its table,
-lie in the folder as soon as they exist. Nothing is installed and nothing is downloaded.
+Each part has a time limit, so that one that fails or hangs stops no other; what it prints, and its table, lie in the folder as
+soon as they exist. Experiments share a process, which is started anew after one that has failed.
 """
 
 import argparse
+import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
+from typing import Any
+
+from fastdecode_lib.measuring.referee import stopwatch
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ("-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--tb=short")
 AGREEMENT = "agreement.json"
 """Outputs that float16 and bfloat16 share with float64, as the parity tests count them."""
+PARITY, LIMIT = "parity", 75
+LIMITS = {
+    "parallel_decoding.gpu": 75,
+    "parallel_decoding.gpu_passes": 45,
+    "double_token_decoding.gpu": 45,
+    "vocabulary_clusters.gpu_decoding": 60,
+    "vocabulary_clusters.gpu": 100,
+    "double_token_decoding.gpu_beams": 45,
+}
+"""Experiments in order, and the seconds that each may take."""
+LATE = "over its time"
+THREADS = 8
+"""For what is prepared on the CPU; while times are taken there is one."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Part of the run: commands of Python's that run side by side, and the seconds they may take."""
-
-    name: str
-    commands: tuple[tuple[str, ...], ...]
-    limit: float
-
-
-def parity() -> Part:
+def parity_commands() -> list[tuple[str, ...]]:
     """The tests marked `gpu`; those of screens, which compile many kernels, in four processes by their seeds."""
     screens = [
         (*PYTEST, "tests/gpu/test_screens_gpu.py", "-k", f"seed{i} or seed{i + 4}{' or not seed' * (i == 0)}")
         for i in range(4)
     ]
-    others = [(*PYTEST, f"tests/gpu/{name}.py") for name in ("test_bundled_models", "test_cuda", "test_graphs")]
-    return Part("parity", (*others, *screens), 70)
+    return [
+        *((*PYTEST, f"tests/gpu/{name}.py") for name in ("test_bundled_models", "test_cuda", "test_graphs")),
+        *screens,
+    ]
 
 
-def experiment(name: str, limit: float, scale: str, device: str, out: Path) -> Part:
-    """A table of a paper, written to the folder."""
-    command = ("-m", "fastdecode_lib.cli", "experiment", name, "--scale", scale, "--device", device)
-    return Part(name, ((*command, "--results", str(out)),), limit)
+def side_by_side(commands: Sequence[tuple[str, ...]], limit: float, log: Path) -> list[int | str]:
+    """Run commands of Python's until they end or the time is over; what they print is added to the log, one after another."""
+    pieces = [log.with_name(f"{log.name}.{i}") for i in range(len(commands))]
 
+    def ended(command: tuple[str, ...], piece: Path) -> int | str:
+        with piece.open("wb") as printed, _started(command, printed) as process:
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return LATE
 
-def parts_of(scale: str, device: str, out: Path) -> list[Part]:
-    """All parts, in order."""
-    limits = {
-        "parallel_decoding.gpu": 60,
-        "parallel_decoding.gpu_passes": 40,
-        "double_token_decoding.gpu": 45,
-        "vocabulary_clusters.gpu_decoding": 50,
-        "vocabulary_clusters.gpu": 90,
-        "double_token_decoding.gpu_beams": 45,
-    }
-    return [parity(), *(experiment(name, limit, scale, device, out) for name, limit in limits.items())]
-
-
-def run(part: Part, log: Path, environment: Mapping[str, str]) -> dict[str, object]:
-    """Run a part's commands side by side until they end or its time is over; what they print is added to the log."""
-    start = monotonic()
-    pieces = [log.with_suffix(f".{i}.part") for i in range(len(part.commands))]
-    running = []
-    for command, piece in zip(part.commands, pieces, strict=True):
-        with piece.open("wb") as printed:
-            running.append(
-                subprocess.Popen(
-                    [sys.executable, *command], cwd=ROOT, env=dict(environment), stdin=subprocess.DEVNULL,
-                    stdout=printed, stderr=subprocess.STDOUT, start_new_session=True,
-                )
-            )  # fmt: skip
-    while any(process.poll() is None for process in running) and monotonic() - start < part.limit:
-        sleep(0.05)
-    late = [process.poll() is None for process in running]
-    for process in running:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with ThreadPoolExecutor(len(commands)) as pool:
+        found = list(pool.map(ended, commands, pieces))
     with log.open("ab") as whole:
-        for command, piece in zip(part.commands, pieces, strict=True):
-            whole.write(f"\n== {part.name}: python {' '.join(command)}\n".encode() + piece.read_bytes())
+        for command, piece in zip(commands, pieces, strict=True):
+            whole.write(f"\n== python {' '.join(command)}\n".encode() + piece.read_bytes())
             piece.unlink()
-    ended = ["over its time" if slow else process.returncode for process, slow in zip(running, late, strict=True)]
-    return {"part": part.name, "seconds": round(monotonic() - start, 1), "limit": part.limit, "ended": ended}
+    return found
+
+
+def _started(command: Sequence[str], printed: Any, **more: Any) -> "subprocess.Popen[bytes]":
+    more = {"stdin": subprocess.DEVNULL} | more
+    together: dict[str, Any] = {"stdout": printed, "stderr": subprocess.STDOUT, "start_new_session": True}
+    return subprocess.Popen([sys.executable, *command], **together, **more)
+
+
+@dataclass
+class Worker:
+    """A process that makes one table after another; it imports what all of them need while others still run."""
+
+    log: Path
+    process: "subprocess.Popen[bytes] | None" = field(default=None)
+    answers: int = -1
+
+    def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.answers, theirs = os.pipe()
+        with self.log.open("ab") as printed:
+            command = ("-m", "benchmarks.gpu", "--serve", str(theirs))
+            self.process = _started(command, printed, stdin=subprocess.PIPE, pass_fds=(theirs,))
+        os.close(theirs)
+
+    def run(self, arguments: Sequence[str], limit: float) -> int | str:
+        """The exit status of a command of fastdecode's, ``"over its time"``, or ``"died"``."""
+        self.start()
+        assert self.process is not None and self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(list(arguments)).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.stop()
+            return "died"
+        ready, _, _ = select.select([self.answers], [], [], limit)
+        answer = os.read(self.answers, 100).decode().strip() if ready else LATE
+        if answer != "0":
+            self.stop()
+        return int(answer) if answer.isdecimal() else answer or "died"
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+            os.close(self.answers)
+            self.process = None
+
+
+def serve(answers: int) -> int:
+    """Run the commands of fastdecode's that stand on the lines of the standard input, and answer each with its exit status."""
+    from fastdecode_lib.cli.main import main as fastdecode
+    from fastdecode_lib.papers.catalogue import experiments
+
+    experiments()
+    os.environ["FASTDECODE_TRACEBACK"] = "1"
+    for line in sys.stdin:
+        arguments = json.loads(line)
+        print(f"\n== fastdecode {' '.join(arguments)}", flush=True)
+        sys.argv = ["fastdecode", *arguments]
+        try:
+            status = fastdecode(arguments)
+        except BaseException:
+            traceback.print_exc()
+            status = 3
+        sys.stdout.flush()
+        os.write(answers, f"{status}\n".encode())
+        _tidy()
+    return 0
+
+
+def _tidy() -> None:
+    """Give back what the last table took on the device."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all parts; 1 if one has failed."""
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/gpu"), help="folder of the results (default: build/gpu)"
-    )
+    parser.add_argument("--out", default="build/gpu", help="folder of the results (default: build/gpu)")
     parser.add_argument("--scale", default="laptop", help="tiny (shows that all parts run) or laptop (default)")
     parser.add_argument("--device", default="cuda", help="cuda or cpu (default: cuda)")
-    parser.add_argument("--parts", nargs="*", help="only these parts")
+    parser.add_argument("--parts", nargs="*", help=f"only these of {PARITY}, {', '.join(LIMITS)}")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    out = options.out.resolve()
-    known = parts_of(options.scale, options.device, out)
-    if unknown := sorted({*(options.parts or ())} - {part.name for part in known}):
-        parser.error(f"unknown part: got {', '.join(unknown)}. Parts: {', '.join(part.name for part in known)}.")
+    if options.serve is not None:
+        return serve(options.serve)
+    if unknown := sorted({*(options.parts or ())} - {PARITY, *LIMITS}):
+        parser.error(f"unknown part: got {', '.join(unknown)}. Parts: {PARITY}, {', '.join(LIMITS)}.")
+    os.chdir(ROOT)
+    out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    agreement = {"FASTDECODE_AGREEMENT": str(out / AGREEMENT)}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **agreement}
-    (out / "log.txt").write_text("", encoding="utf-8")
-    done: list[dict[str, object]] = []
-    for part in known:
-        if options.parts and part.name not in options.parts:
-            continue
-        done.append(run(part, out / "log.txt", environment))
-        (out / "parts.json").write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-        print(json.dumps(done[-1]), flush=True)
-    print(f"Results are in {out}; what was printed is in log.txt there.")
-    return int(any(set(one["ended"]) != {0} for one in done))  # type: ignore[call-overload]
+    for name, value in {
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "FASTDECODE_AGREEMENT": str(out / AGREEMENT),
+    }.items():
+        os.environ[name] = value
+    for old in ("tests.log", "tables.log", "parts.json"):
+        (out / old).unlink(missing_ok=True)
+    chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
+    given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
+    threads = ("--threads", str(min(THREADS, os.cpu_count() or 1)))
+    worker, done, failed = Worker(out / "tables.log"), [], False
+    if chosen != [PARITY]:
+        worker.start()
+    try:
+        for name in chosen:
+            limit = LIMITS.get(name, LIMIT)
+
+            def part(name: str, limit: float = limit) -> list[int | str]:
+                if name == PARITY:
+                    return side_by_side(parity_commands(), limit, out / "tests.log")
+                return [worker.run(("experiment", name, *given, *threads), limit)]
+
+            seconds, (ended,) = stopwatch(part, [name])
+            failed |= any(status != 0 for status in ended)
+            done.append({"part": name, "seconds": round(seconds, 1), "limit": limit, "ended": ended})
+            (out / "parts.json").write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+            print(json.dumps(done[-1]), flush=True)
+    finally:
+        worker.stop()
+    print(f"Results are in {out}: a file for each table, what was printed in tests.log and tables.log.")
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -222,6 +222,20 @@ def load(
     return TranslationModel(str(name), network, tokenizer, checkpoint, network.engine, dtype, str(place))
 
 
+def graphed(model: TranslationModel) -> TranslationModel:
+    """A model of the torch engine whose passes are replayed as CUDA graphs: the same outputs, on the same weights.
+
+    Raises
+    ------
+    ValueError
+        If its network cannot; see `models.graphs.GraphTransformer.of`.
+    """
+    from fastdecode_lib.models.graphs import GraphTransformer
+
+    network: Any = model.network
+    return replace(model, network=GraphTransformer.of(network))
+
+
 def around(network: Model, folder: Path) -> TranslationModel | None:
     """A network of somebody else's making with what the folder of its checkpoint has; None where that cannot be used."""
     try:

@@ -54,6 +54,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
         "kernels.products",
         "kernels.triton_gathered",
         "models.transformer",
+        "models.graphs",
         "models.huggingface",
         "models.recurrent",
         "models.lstm_layer",

@@ -447,19 +447,23 @@ class Transformer:
     def start(self, encoded: Memory, prefix: np.ndarray, capacity: int | None = None) -> TransformerState:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         check_prefix(prefix, encoded.rows)
-        heads, size = self.architecture.heads("decoder")
-        most = min(capacity or self.max_target, self.max_target)
-        shape = (len(prefix), heads, min(most, SLOTS) + 1, size)
-
-        def caches() -> list[Tensor]:
-            return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
-
-        lengths = np.zeros(len(prefix), dtype=np.int64)
-        state = TransformerState(caches(), caches(), most, encoded, np.arange(len(prefix)), lengths, lengths.copy())
+        state = self._empty(encoded, len(prefix), min(capacity or self.max_target, self.max_target))
         before = fed_before(prefix, self.tokens_per_step)
         if before.shape[1]:
             self.step(state, before)
         return state
+
+    def _empty(self, encoded: Memory, rows: int, most: int) -> TransformerState:
+        """A state of some rows, one for each sentence, fed with nothing so far."""
+        keys, values = (self._caches(rows, min(most, SLOTS)) for _ in range(2))
+        lengths = np.zeros(rows, dtype=np.int64)
+        return TransformerState(keys, values, most, encoded, np.arange(rows), lengths, lengths.copy())
+
+    def _caches(self, rows: int, slots: int) -> list[Tensor]:
+        """A cache for each layer, with room for so many slots and one for those that feed nothing."""
+        heads, size = self.architecture.heads("decoder")
+        shape = (rows, heads, slots + 1, size)
+        return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
 
     def source_vectors(self, encoded: Memory) -> list[np.ndarray]:
         """See `core.Vectors`: the values of the last decoder layer's cross-attention."""
@@ -484,8 +488,21 @@ class Transformer:
         """Feed tokens (B, W), -1 feeding nothing, and return hidden vectors (B, W, D); see `core.Model.step`."""
         place = _place(self, state, tokens, visible)
         ids = torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device)
+        hidden = self._decoded(ids, place, state.keys, state.values, *state.readable_memory())
+        state.advance(place.counts)
+        return hidden
+
+    def _decoded(
+        self,
+        ids: Tensor,
+        place: "Placing",
+        own_keys: list[Tensor],
+        own_values: list[Tensor],
+        memory: Memory,
+        group: int,
+    ) -> Tensor:
+        """Hidden vectors (B, W, D) of tokens (B, W) at their places, whose keys and values are written into the caches."""
         x = self._embed(self.decoder, ids.clamp_min(0) if place.ragged else ids, place.positions)
-        memory, group = state.readable_memory()
         for number, layer in enumerate(self.decoder.layers):
             attention, cross = layer.self_attention, layer.cross_attention
             assert cross is not None and cross.queries is not None
@@ -493,8 +510,8 @@ class Transformer:
             def attend(
                 y: Tensor,
                 attention: Attention = attention,
-                keys: Tensor = state.keys[number],
-                values: Tensor = state.values[number],
+                keys: Tensor = own_keys[number],
+                values: Tensor = own_values[number],
             ) -> Tensor:
                 q, k, v = attention.split(attention.inputs(y), 3)
                 place.write(keys, k)
@@ -517,7 +534,6 @@ class Transformer:
             x = self._around(x, attention.norm, attend)
             x = self._around(x, cross.norm, look_up)
             x = self._feed_forward(layer, x)
-        state.advance(place.counts)
         x = self.decoder.norm(x) if self.decoder.norm else x
         return x * self.architecture.output_scale if self.architecture.scaled_output else x
 
@@ -528,7 +544,7 @@ def _merge(heads: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Placing:
+class Placing:
     """Where the slots of one step stand: their positions, cache entries and what they may attend to."""
 
     positions: Tensor
@@ -549,7 +565,7 @@ class _Placing:
             cache[self.rows, :, self.entries] = new.transpose(1, 2)
 
 
-def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> _Placing:
+def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> Placing:
     rows, width = tokens.shape
     feeding = state.feeding(tokens)
     counts = feeding.sum(1)
@@ -563,24 +579,14 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
         mask, places = model.seen(first, end) if width > model.sight else None, torch.arange(end, device=device)
         if isinstance(relative, RelativePositions):
             mask = relative.mask(places[first:], places, mask)
-        return _Placing(places[first:], end, counts, False, mask, start=first)
-    entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.spare)
-    # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
-    reads = np.arange(longest) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
-    if visible is None:
-        seen = np.minimum((np.arange(width) // model.sight + 1) * model.sight, counts[:, None]) + state.filled[:, None]
-        reads |= (np.arange(longest) < seen[:, :, None]) & feeding[:, :, None]
-        positions = np.where(feeding, entries, 0)
-    else:
-        row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])
-        reads[row, query, entries[row, slot]] = True
-        positions = np.where(feeding, reads.sum(2) - 1, 0)
+        return Placing(places[first:], end, counts, False, mask, start=first)
+    entries, positions, reads = scattered(state, feeding, visible, longest, model.sight)
     mask, places = (torch.from_numpy(array).to(device) for array in (reads[:, None], positions))
     if isinstance(relative, RelativePositions):
         keys = np.tile(np.arange(max(longest, state.spare + 1)), (rows, 1))
         np.put_along_axis(keys, entries, positions, 1)
         mask = relative.mask(places, torch.from_numpy(keys[:, :longest]).to(device), mask)
-    return _Placing(
+    return Placing(
         places,
         longest,
         counts,
@@ -589,3 +595,22 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
         rows=torch.arange(rows, device=device)[:, None],
         entries=torch.from_numpy(entries).to(device),
     )
+
+
+def scattered(
+    state: TransformerState, feeding: np.ndarray, visible: np.ndarray | None, end: int, sight: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cache entries and positions (B, W) of a step's slots, and which of the first `end` entries each reads, bool (B, W, end)."""
+    counts, width = feeding.sum(1), feeding.shape[1]
+    entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.spare)
+    # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
+    reads = np.arange(end) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
+    if visible is None:
+        seen = np.minimum((np.arange(width) // sight + 1) * sight, counts[:, None]) + state.filled[:, None]
+        reads |= (np.arange(end) < seen[:, :, None]) & feeding[:, :, None]
+        positions = np.where(feeding, entries, 0)
+    else:
+        row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])
+        reads[row, query, entries[row, slot]] = True
+        positions = np.where(feeding, reads.sum(2) - 1, 0)
+    return entries, positions, reads

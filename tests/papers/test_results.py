@@ -35,7 +35,10 @@ from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.papers.vocabulary_clusters.printed import TABLE_6
 from fastdecode_lib.text.corpus import spread_over
 
-LONG = sorted(e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced)
+ON_A_GPU = ("gpu", "gpu_passes")
+LONG = sorted(
+    e.name for e in experiments().values() if e.stem == "parallel_decoding" and not e.traced and e.table not in ON_A_GPU
+)
 
 
 @pytest.mark.parametrize("name", LONG)

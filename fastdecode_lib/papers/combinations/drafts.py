@@ -18,8 +18,8 @@ from fastdecode_lib.measuring.combinations import WIDTHS, Combination, Costs, co
 from fastdecode_lib.measuring.comparing import decoder_system
 from fastdecode_lib.measuring.counting import count
 from fastdecode_lib.measuring.referee import measure
-from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.shared.random_models import OPUS
 from fastdecode_lib.papers.shared.rows import speedup_of, table_of
 from fastdecode_lib.projections.quantised import Quantised

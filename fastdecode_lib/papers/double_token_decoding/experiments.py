@@ -203,7 +203,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         gpu.gpu,
-        "Table 2's speed on a GPU",
+        "Speed of every system on a GPU",
         columns(
             Column("name", "system, decoder"),
             Column("tokens_per_second", "tokens a second", 0),
@@ -219,7 +219,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         gpu.gpu_beams,
-        "Figure 3 on a GPU: speed ratio against beam width",
+        "Speed ratio against beam width on a GPU",
         columns("batch beam", Column("tokens_per_second", "tokens a second", 0), SPEEDUP),
         note="In float16, base geometry, random weights, forced lengths of 30 tokens.",
         chart=Chart("beam", "speedup", group="group", reference=1.0, x_title="beam width", y_title=RATIO),

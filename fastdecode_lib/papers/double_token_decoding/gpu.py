@@ -79,25 +79,26 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device
     """A row for each system."""
     texts = spread_over([text for text, _ in own_pairs(*DIRECTION)], SENTENCES[run.scale])
     decoders = {name: _decoder(name, beam) for name in models}
-    systems, precise, parts = [], {}, []
+    systems, precise = [], {}
+    parts: list[Source] = []
     for name, model in models.items():
         parts = parts or _parts(model, texts, BATCH[run.scale])
         systems.append(_system(name, model, decoders[name]))
         whole = load(place_of_system(SYSTEMS[name].preset, run.scale), device=device, engine="torch")
         precise[name] = [tokens for part in parts for tokens in _system(name, whole, decoders[name]).decode(part)]
     timings = measure(systems, parts, runs=RUNS[run.scale], synchronise=synchroniser(device), progress=run.progress)
-    said = {m.name: sum(len(tokens) - 1 for part in m.outputs for tokens in part) for m in timings}
+    outputs: dict[str, list[Any]] = {m.name: [tokens for part in m.outputs for tokens in part] for m in timings}
+    said = {name: sum(len(tokens) - 1 for tokens in own) for name, own in outputs.items()}
     baseline = next((m for m in timings if m.name == L2R), None)
     for m in timings:
         ratio = timed(baseline, m, run.seed)
-        outputs = [tokens for part in m.outputs for tokens in part]
         row: dict[str, Any] = {
             "name": f"{m.name}, {decoders[m.name]}",
             "system": m.name,
             "beam": beam,
-            "sentences": len(outputs),
+            "sentences": len(outputs[m.name]),
             "tokens_per_second": said[m.name] / median(m),
-            "as_float32": same_share(outputs, precise[m.name]),
+            "as_float32": same_share(outputs[m.name], precise[m.name]),
             **ratio,
         }
         for end in ("", "_low", "_high"):

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
-from fastdecode_lib.papers.parallel_decoding import costs, tables
+from fastdecode_lib.papers.parallel_decoding import costs, gpu, tables
 from fastdecode_lib.papers.parallel_decoding.conclusion import CITATION, CONCLUSION, DIFFERENCES, SETUP
 from fastdecode_lib.papers.parallel_decoding.printed import TABLE_4
 from fastdecode_lib.papers.reading import measured_rows, pivoted
@@ -170,6 +170,34 @@ EXPERIMENTS = (
         note="In passes over one position, network and projection. A decoder pays where its tokens a pass exceed this, less what "
         "it does itself. The compiled engine's stand under Devlin (2017).",
         chart=Chart("width", "cost", y_title="cost in passes of width 1", reference=1.0),
+    ),
+    Experiment(
+        gpu.gpu_passes,
+        "Cost of a pass on a GPU, without and with CUDA graphs",
+        columns(
+            Column("name", "shape, kernels, positions"),
+            Column("milliseconds", "ms a pass"),
+            Column("cost", "in passes over one position"),
+            Column("gain", "gain by graphs"),
+        ),
+        note="In float16, random weights, one sentence; decoder and projection. *Plain* calls every kernel, *graphs* replay a "
+        "recorded pass.",
+        chart=Chart("width", "cost", group="group", y_title="cost in passes over one position", reference=1.0),
+    ),
+    Experiment(
+        gpu.gpu,
+        "Whole decoding on a GPU, without and with CUDA graphs",
+        columns(
+            Column("name", "model, kernels, decoder"),
+            Column("passes", "passes a sentence", 1),
+            Column("milliseconds", "ms a sentence"),
+            Column("identical", "same as greedy"),
+            Column("speedup", "speedup"),
+            Column("over_plain", "over plain greedy"),
+        ),
+        note="In float16, own sentences, English to German, one at a time; speedups are over greedy decoding of the same kind, "
+        "*plain* or *graphs*. *mBART's shape* is the bundled model grown to 12 + 12 layers that are 1,024 wide and 250,054 "
+        "tokens: it has the bundled model's outputs and passes.",
     ),
     Experiment(
         tables.vocabulary,

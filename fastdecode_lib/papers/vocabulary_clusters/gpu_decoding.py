@@ -1,6 +1,6 @@
 """Whole decoding with screens on a GPU, at the vocabulary and width of Amer et al.'s Dense model (their table 3).
 
-The model is the bundled one grown (`combinations.grown`): it says what the bundled one says, at the cost of 12 + 12 layers that are
+The model is the bundled one grown (`shared.grown`): it says what the bundled one says, at the cost of 12 + 12 layers that are
 1,024 wide. Its screen is the bundled one's, whose sets are filled up with tokens that never win, for the paper's active shares.
 """
 
@@ -17,13 +17,12 @@ from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
 from fastdecode_lib.measuring.referee import System, measure, synchroniser
-from fastdecode_lib.papers.combinations.grown import grown_on_torch
 from fastdecode_lib.papers.run import Run, Scale, experiment
 from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.screen_torch import TorchScreenScorer
 from fastdecode_lib.projections.screens import Screen
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
@@ -58,6 +57,8 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     ``active`` is the mean share of the vocabulary that a call scores for a vector. A machine without a CUDA device gives a single
     row that says so.
     """
+    from fastdecode_lib.projections.screen_torch import TorchScreenScorer
+
     if (nothing := without(device, run)) is not None:
         return nothing
     size, small = SIZES[run.scale], load("tatoeba-small", device="cpu")

@@ -11,8 +11,8 @@ from fastdecode_lib import load
 from fastdecode_lib.drafts.scores import BoundHead
 from fastdecode_lib.drafts.sources import Draft
 from fastdecode_lib.papers.combinations import drafts
-from fastdecode_lib.papers.combinations.grown import grown, grown_head, grown_table
 from fastdecode_lib.papers.experiment import Scale
+from fastdecode_lib.papers.shared.grown import grown, grown_head, grown_table
 from fastdecode_lib.translation import Session
 
 TEXTS = sorted(fakes.own_sentences()["en"], key=len)[:12]

@@ -1,0 +1,158 @@
+"""Passes and decoders on a GPU in float16, called kernel by kernel and replayed as CUDA graphs (Santilli et al., 2023).
+
+That a block of positions costs what one costs is seen at the shapes of the paper's models with random weights. Whether drafts
+hold can only be seen of trained ones: of the bundled model, and of the bundled model grown to mBART's shape (`shared.grown`),
+which has its outputs and its passes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fastdecode_lib.core import Source
+from fastdecode_lib.loading import TranslationModel, graphed, load
+from fastdecode_lib.measuring.comparing import decoder_system
+from fastdecode_lib.measuring.provenance import device_name
+from fastdecode_lib.measuring.quality import same_share
+from fastdecode_lib.measuring.referee import System, measure, noisy, synchroniser
+from fastdecode_lib.measuring.widths import pass_systems
+from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
+from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
+from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.grown import grown_on_torch
+from fastdecode_lib.papers.shared.random_models import TOY, random_network
+from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
+from fastdecode_lib.text.corpus import spread_over
+from fastdecode_lib.text.sentences import own_pairs
+from fastdecode_lib.translation import Session
+
+DIRECTION = ("en", "de")
+WIDTHS = {Scale.TINY: (1, 4), Scale.LAPTOP: (1, 2, 4, 8, 16, 32), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
+STEPS, ROUNDS = {Scale.TINY: 2}, {Scale.TINY: 3}
+WINDOW = "window:width=5,draft=recycled/pad"
+DECODERS = (GREEDY, PJ, PGJ3, HGJ3, WINDOW)
+KINDS = ("plain", "graphs")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model grown for whole decoding, None for the bundled one as it is; sentences and rounds."""
+
+    shape: tuple[int, tuple[int, int], int] | None
+    """Copies of each feature, layers, tokens."""
+    sentences: int
+    rounds: int
+
+
+MODELS = {
+    Scale.TINY: {"bundled": Size(None, 1, 2), "grown": Size((1, (4, 3), 16_500), 1, 2)},
+    Scale.LAPTOP: {"bundled": Size(None, 16, 5), "mBART's shape": Size((4, (12, 12), 250_054), 6, 5)},
+}
+
+
+@experiment
+def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+    """Time of a pass over w positions, network and projection, without and with CUDA graphs, at the shapes of the paper's models.
+
+    ``cost`` is in passes over one position of the same kind, ``gain`` that of graphs at the same width. A machine without a CUDA
+    device gives a single row that says so.
+    """
+    from fastdecode_lib.models.graphs import GraphTransformer
+
+    if (nothing := without(device, run)) is not None:
+        return nothing
+    widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 9)
+    sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
+    rows: list[dict[str, Any]] = []
+    for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
+        network = random_network(shape, run.seed, device, short(device))
+        keys, systems = [], []
+        for kind, model in zip(KINDS, (network, GraphTransformer.of(network)), strict=True):
+            for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
+                keys.append((kind, width))
+                systems.append(System(f"{kind} {width}", system.decode))
+        timings = measure(
+            systems, sources, runs=rounds, warm_up=2, synchronise=synchroniser(device), progress=run.progress
+        )
+        found = dict(zip(keys, timings, strict=True))
+        for (kind, width), m in found.items():
+            one, plain = found[kind, 1], found[KINDS[0], width]
+            rows.append(
+                {
+                    "name": f"{name}, {kind}, {width} positions",
+                    "group": f"{name}, {kind}",
+                    "shape": name,
+                    "kernels": kind,
+                    "width": width,
+                    "milliseconds": 1000 * median(m) / steps,
+                    **ratio_of("cost", m.seconds, one.seconds, run.seed),
+                    **ratio_of("gain", plain.seconds, m.seconds, run.seed),
+                    "noisy": noisy(m, one, plain),
+                    "seconds": m.seconds.tolist(),
+                }
+            )
+        del network, model, systems, found
+    about = {"engine": "torch", "dtype": short(device), "device": device_name(device), "rounds": rounds, "steps": steps}
+    return table_of(rows, run, **about)
+
+
+@experiment
+def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
+    """Whole decoding on a GPU, one sentence at a time: greedy, PJ, PGJ, HGJ and the window, without and with CUDA graphs.
+
+    ``speedup`` is over greedy decoding of the same kind, ``over_plain`` over greedy decoding without graphs; all in one run and in
+    turns. A machine without a CUDA device gives a single row that says so.
+    """
+    if (nothing := without(device, run)) is not None:
+        return nothing
+    small = load("tatoeba-small", device=device, engine="torch", dtype=short(device))
+    rows: list[dict[str, Any]] = []
+    for name, size in MODELS.get(run.scale, MODELS[Scale.LAPTOP]).items():
+        model = small if size.shape is None else grown_on_torch(small, *size.shape, device, short(device), run.seed)
+        rows += _decoded(name, model, size, run, device)
+    return table_of(rows, run, small, models={name: vars(size) for name, size in MODELS[Scale.LAPTOP].items()})
+
+
+def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: str) -> list[dict[str, Any]]:
+    """A row for each decoder and kind of calls."""
+    texts = spread_over(sorted((text for text, _ in own_pairs(*DIRECTION)), key=len), size.sentences)
+    sources = [model.encode([text], *DIRECTION) for text in texts]
+    systems, passes = {}, {}
+    for kind, one in zip(KINDS, (model, graphed(model)), strict=True):
+        for decoder in DECODERS:
+            system = decoder_system(Session.of(one, *DIRECTION, decoder), decoder)
+            systems[kind, decoder] = System(f"{kind} {decoder}", system.decode)
+            if kind == KINDS[0] and system.count is not None:
+                passes[decoder] = sum(system.count(source).passes for source in sources) / len(sources)
+    timings = measure(
+        list(systems.values()),
+        sources,
+        runs=size.rounds,
+        warm_up=1,
+        synchronise=synchroniser(device),
+        progress=run.progress,
+    )
+    found = dict(zip(systems, timings, strict=True))
+    rows = []
+    for (kind, decoder), m in found.items():
+        base, plain = found[kind, GREEDY], found[KINDS[0], GREEDY]
+        rows.append(
+            {
+                "name": f"{name}, {kind}, {decoder}",
+                "shape": name,
+                "kernels": kind,
+                "decoder": decoder,
+                "sentences": len(sources),
+                "passes": passes[decoder],
+                "milliseconds": 1000 * median(m) / len(sources),
+                "identical": same_share(m.outputs, plain.outputs),
+                **ratio_of("speedup", base.seconds, m.seconds, run.seed),
+                **ratio_of("over_plain", plain.seconds, m.seconds, run.seed),
+                "noisy": noisy(m, base, plain),
+                "seconds": m.seconds.tolist(),
+            }
+        )
+    return rows

@@ -96,7 +96,7 @@ def bundle(
         find_checkpoint(installed).fingerprint,
         HERE if keep else BUNDLED,
         command,
-        made_with=__version__,
+        made_with=", ".join(filter(None, (__version__, run.get("device")))),
         seed=seed,
         updates=chosen["planned"],
         hours=round(history[-1]["seconds"] / 3600, 2),

@@ -134,7 +134,7 @@ class GroupPreset(Recipe):
     directions: tuple[tuple[str, str], ...] = (("en", "de"),)
     tokens_per_update: int = 12_000
     evaluate_every: int = 500
-    updates: int = 4_000
+    updates: int = 2_800
     dropout: float = 0.1
     joined_sizes: tuple[int, int] = (2, 8)
     teacher: str = ""
@@ -171,7 +171,7 @@ class RecurrentPreset(Recipe):
     tokens_per_update: int = 6_000
     peak_rate: float = 3e-3
     evaluate_every: int = 500
-    updates: int = 4_000
+    updates: int = 1_500
     dropout: float = 0.1
     dev_single: int = 250
     dev_joined: int = 50

@@ -13,6 +13,7 @@ import torch
 from fastdecode_lib.checkpoints.folder import Checkpoint
 from fastdecode_lib.checkpoints.hub import find_checkpoint
 from fastdecode_lib.loading import torch_device
+from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.store import atomic_file, read_json, recover
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
@@ -96,7 +97,7 @@ def train(
             begin_as(learner.parameters, base)
         run = Run(planned, learner, work, device, seed)
         run.resume()
-        _note_plan(work, planned.updates)
+        _write(work / RUN, _note(work) | {"planned": planned.updates, "device": device_name(device)})
         run.train(stop_at or planned.updates, minutes_between_checkpoints, progress)
     return work / "best"
 
@@ -128,10 +129,6 @@ def _note(work: Path) -> dict[str, Any]:
 def _planned(work: Path) -> int | None:
     """The planned length of the run that was begun in a folder."""
     return _note(work).get("planned")
-
-
-def _note_plan(work: Path, updates: int) -> None:
-    _write(work / RUN, _note(work) | {"planned": updates})
 
 
 def _write(note: Path, content: dict[str, Any]) -> None:

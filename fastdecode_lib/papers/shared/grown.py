@@ -15,6 +15,7 @@ from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+from fastdecode_lib.models.positions import sinusoids
 
 NEVER = -1e4
 """Bias of the tokens that are added."""
@@ -121,8 +122,8 @@ def _name(model: TranslationModel) -> str:
 
 def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
     """Position tables of the encoder and of the decoder, each feature several times."""
-    little = CompiledTransformer(model.checkpoint.architecture, model.checkpoint.arrays(), "float32")
-    return [np.ascontiguousarray(np.tile(side.positions, (1, times))) for side in (little.encoder, little.decoder)]
+    table = np.tile(sinusoids(model.checkpoint.architecture), (1, times))
+    return [table, table]
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:

@@ -19,6 +19,8 @@ from fastdecode_lib.models.positions import sinusoids
 
 NEVER = -1e4
 """Bias of the tokens that are added."""
+_LAST: dict[tuple[Any, ...], TranslationModel] = {}
+"""The last model grown on torch, by what it was made from: experiments of one process share it."""
 
 
 def grown(
@@ -46,6 +48,9 @@ def grown_on_torch(
 
     from fastdecode_lib.models.transformer import Transformer
 
+    key = model.checkpoint.fingerprint, times, layers, vocabulary, device, dtype, seed
+    if key in _LAST:
+        return _LAST[key]
     large, arrays = grown_weights(model, times, layers, vocabulary, seed)
     own, numbers = {id(array): array for array in arrays.values()}, getattr(torch, dtype)
     tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
@@ -54,7 +59,9 @@ def grown_on_torch(
         replace(side, positions=torch.from_numpy(table).to(side.positions))
         for side, table in zip((network.encoder, network.decoder), _positions(model, times), strict=True)
     )
-    return TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    _LAST.clear()
+    _LAST[key] = TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    return _LAST[key]
 
 
 def grown_weights(

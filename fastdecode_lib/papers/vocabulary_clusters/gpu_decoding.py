@@ -47,7 +47,7 @@ class Size:
     rounds: int
 
 
-_LARGE = Size(4, (12, 12), printed.GEOMETRY["dense"][0], (12, 80), 7)
+_LARGE = Size(4, (12, 12), printed.GEOMETRY["dense"][0], (6, 40), 5)
 SIZES = {Scale.TINY: Size(1, (4, 2), 20_000, (2, 3), 2), Scale.LAPTOP: _LARGE, Scale.PAPER: _LARGE}
 
 
@@ -86,7 +86,7 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
             for name, projection in projections.items()
         ]
         timings = measure(
-            systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=2
+            systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=1
         )
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):

@@ -40,8 +40,6 @@ LIMITS = {
 COMPILED = ("vocabulary_clusters.gpu", "vocabulary_clusters.gpu_decoding")
 """Those that need kernels of Triton and numba; these are compiled beside the parity tests."""
 LATE = "over its time"
-THREADS = 8
-"""For what is prepared on the CPU; while times are taken there is one."""
 
 
 def compiling(tables: Sequence[str], device: str) -> list[tuple[str, ...]]:
@@ -191,7 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (out / old).unlink(missing_ok=True)
     chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
     given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
-    threads = ("--threads", str(min(THREADS, os.cpu_count() or 1)))
     worker, done, failed, left = Worker(out / "tables.log"), [], False, options.seconds
     if chosen != [PARITY]:
         worker.start()
@@ -206,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if name == PARITY:
                     commands = parity_commands(options.tests) + compiling(chosen, options.device)
                     return side_by_side(commands, limit, out / "tests.log")
-                return [worker.run(("experiment", name, *given, *threads), limit)]
+                return [worker.run(("experiment", name, *given), limit)]
 
             seconds, (ended,) = stopwatch(part, [name])
             left -= seconds

@@ -31,9 +31,9 @@ TESTS = ("test_graphs", "test_cuda", "test_bundled_models", SCREENS)
 LIMITS = {
     "parallel_decoding.gpu_passes": 45,
     "double_token_decoding.gpu": 45,
+    "vocabulary_clusters.gpu": 90,
     "parallel_decoding.gpu": 60,
     "vocabulary_clusters.gpu_decoding": 60,
-    "vocabulary_clusters.gpu": 90,
     "double_token_decoding.gpu_beams": 45,
 }
 """Experiments in order, and the seconds that each may take."""

@@ -25,30 +25,35 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ("-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--tb=short")
 AGREEMENT = "agreement.json"
 """Outputs that float16 and bfloat16 share with float64, as the parity tests count them."""
-PARITY, LIMIT = "parity", 75
+PARITY, LIMIT = "parity", 100
+SCREENS = "test_screens_gpu"
+TESTS = ("test_graphs", "test_cuda", "test_bundled_models", SCREENS)
 LIMITS = {
-    "parallel_decoding.gpu": 75,
     "parallel_decoding.gpu_passes": 45,
     "double_token_decoding.gpu": 45,
+    "vocabulary_clusters.gpu": 90,
+    "parallel_decoding.gpu": 60,
     "vocabulary_clusters.gpu_decoding": 60,
-    "vocabulary_clusters.gpu": 100,
     "double_token_decoding.gpu_beams": 45,
 }
 """Experiments in order, and the seconds that each may take."""
+COMPILED = ("vocabulary_clusters.gpu", "vocabulary_clusters.gpu_decoding")
+"""Those that need kernels of Triton and numba; these are compiled beside the parity tests."""
 LATE = "over its time"
-THREADS = 8
-"""For what is prepared on the CPU; while times are taken there is one."""
 
 
-def parity_commands() -> list[tuple[str, ...]]:
-    """The tests marked `gpu`; those of screens, which compile many kernels, in four processes by their seeds."""
-    screens = [
-        (*PYTEST, "tests/gpu/test_screens_gpu.py", "-k", f"seed{i} or seed{i + 4}{' or not seed' * (i == 0)}")
-        for i in range(4)
-    ]
-    return [
-        *((*PYTEST, f"tests/gpu/{name}.py") for name in ("test_bundled_models", "test_cuda", "test_graphs")),
-        *screens,
+def compiling(tables: Sequence[str], device: str) -> list[tuple[str, ...]]:
+    """Commands that make tables at tiny scale, so that their kernels are compiled when they are made in earnest."""
+    made = [name for name in COMPILED if name in tables]
+    return [("-m", "fastdecode_lib.cli", "experiment", name, "--scale", "tiny", "--device", device) for name in made]
+
+
+def parity_commands(files: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tests marked `gpu`, by file; those of screens, which compile many kernels, in four processes by their seeds."""
+    commands: list[tuple[str, ...]] = [(*PYTEST, f"tests/gpu/{name}.py") for name in files if name != SCREENS]
+    seeds = range(4) if SCREENS in files else ()
+    return commands + [
+        (*PYTEST, f"tests/gpu/{SCREENS}.py", "-k", f"seed{i} or seed{i + 4}{' or not seed' * (i == 0)}") for i in seeds
     ]
 
 
@@ -163,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", default="laptop", help="tiny (shows that all parts run) or laptop (default)")
     parser.add_argument("--device", default="cuda", help="cuda or cpu (default: cuda)")
     parser.add_argument("--parts", nargs="*", help=f"only these of {PARITY}, {', '.join(LIMITS)}")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help=f"files of the parity tests: {', '.join(TESTS)}")
+    parser.add_argument("--seconds", type=float, default=600, help="for everything; what has no time left is left out")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve is not None:
@@ -182,20 +189,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (out / old).unlink(missing_ok=True)
     chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
     given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
-    threads = ("--threads", str(min(THREADS, os.cpu_count() or 1)))
-    worker, done, failed = Worker(out / "tables.log"), [], False
+    worker, done, failed, left = Worker(out / "tables.log"), [], False, options.seconds
     if chosen != [PARITY]:
         worker.start()
     try:
         for name in chosen:
-            limit = LIMITS.get(name, LIMIT)
+            limit = min(LIMITS.get(name, LIMIT), left)
+            if limit < 1:
+                print(f"{name} is left out: no time is left.")
+                continue
 
             def part(name: str, limit: float = limit) -> list[int | str]:
                 if name == PARITY:
-                    return side_by_side(parity_commands(), limit, out / "tests.log")
-                return [worker.run(("experiment", name, *given, *threads), limit)]
+                    commands = parity_commands(options.tests) + compiling(chosen, options.device)
+                    return side_by_side(commands, limit, out / "tests.log")
+                return [worker.run(("experiment", name, *given), limit)]
 
             seconds, (ended,) = stopwatch(part, [name])
+            left -= seconds
             failed |= any(status != 0 for status in ended)
             done.append({"part": name, "seconds": round(seconds, 1), "limit": limit, "ended": ended})
             (out / "parts.json").write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ from fastdecode_lib.translation import Session
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
-TEXTS = [text for text in fakes.own_sentences()["en"] if len(text.split()) < 20][:12]
+TEXTS = [text for text in fakes.own_sentences()["en"] if len(text.split()) < 20][:9]
 DECODERS = (
     "greedy",
     "jacobi",
@@ -28,15 +28,12 @@ DECODERS = (
 )
 
 
-@pytest.mark.parametrize("name", ["tatoeba-small", "single-l2r"])
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(("name", "decoder"), [*(("tatoeba-small", d) for d in DECODERS), ("single-l2r", "jacobi")])
 def test_outputs_are_those_without(name: str, decoder: str) -> None:
-    if name == "single-l2r" and "ngram" in decoder:
-        pytest.skip("it has no draft table")
     plain = load(name, device=DEVICE, dtype="float64")
     both = [Session.of(model, "en", "de", decoder) for model in (plain, graphed(plain))]
     for batch in (1, 4):
-        first, second = ([h.tokens for h in session.decode(TEXTS, batch=batch)] for session in both)
+        first, second = ([h.tokens for h in session.decode(TEXTS[:6], batch=batch)] for session in both)
         assert first == second
 
 

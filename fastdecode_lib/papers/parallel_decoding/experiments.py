@@ -196,7 +196,7 @@ EXPERIMENTS = (
             Column("over_plain", "over plain greedy"),
         ),
         note="In float16, own sentences, English to German, one at a time; speedups are over greedy decoding of the same kind, "
-        "*plain* or *graphs*. *mBART's shape* is the bundled model grown to 12 + 12 layers that are 1,024 wide and 250,054 "
+        "*plain* or *graphs*. *mBART's shape* is the bundled model grown to 12 + 12 layers that are 1,024 wide and 250,000 "
         "tokens: it has the bundled model's outputs and passes.",
     ),
     Experiment(

@@ -49,7 +49,7 @@ class Size:
 
 MODELS = {
     Scale.TINY: {"bundled": Size(None, 1, 2), "grown": Size((1, (4, 3), 16_500), 1, 2)},
-    Scale.LAPTOP: {"bundled": Size(None, 16, 5), "mBART's shape": Size((4, (12, 12), 250_054), 6, 5)},
+    Scale.LAPTOP: {"bundled": Size(None, 8, 5), "mBART's shape": Size((4, (12, 12), 250_000), 4, 3)},
 }
 
 
@@ -64,7 +64,7 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
 
     if (nothing := without(device, run)) is not None:
         return nothing
-    widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 9)
+    widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
     sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():

@@ -15,9 +15,12 @@ from fastdecode_lib.drafts.table import DraftTable
 from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
+from fastdecode_lib.models.positions import sinusoids
 
 NEVER = -1e4
 """Bias of the tokens that are added."""
+_LAST: dict[tuple[Any, ...], TranslationModel] = {}
+"""The last model grown on torch, by what it was made from: experiments of one process share it."""
 
 
 def grown(
@@ -45,6 +48,9 @@ def grown_on_torch(
 
     from fastdecode_lib.models.transformer import Transformer
 
+    key = model.checkpoint.fingerprint, times, layers, vocabulary, device, dtype, seed
+    if key in _LAST:
+        return _LAST[key]
     large, arrays = grown_weights(model, times, layers, vocabulary, seed)
     own, numbers = {id(array): array for array in arrays.values()}, getattr(torch, dtype)
     tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
@@ -53,7 +59,9 @@ def grown_on_torch(
         replace(side, positions=torch.from_numpy(table).to(side.positions))
         for side, table in zip((network.encoder, network.decoder), _positions(model, times), strict=True)
     )
-    return TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    _LAST.clear()
+    _LAST[key] = TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    return _LAST[key]
 
 
 def grown_weights(
@@ -121,8 +129,8 @@ def _name(model: TranslationModel) -> str:
 
 def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
     """Position tables of the encoder and of the decoder, each feature several times."""
-    little = CompiledTransformer(model.checkpoint.architecture, model.checkpoint.arrays(), "float32")
-    return [np.ascontiguousarray(np.tile(side.positions, (1, times))) for side in (little.encoder, little.decoder)]
+    table = np.tile(sinusoids(model.checkpoint.architecture), (1, times))
+    return [table, table]
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:

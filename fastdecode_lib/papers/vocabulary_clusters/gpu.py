@@ -261,7 +261,7 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         for rows in (1, 4 if tiny else 40):
             part = projection_times(
                 vocabulary, width, rows, clusters, (0.05, 0.5) if tiny else SHARES,
-                short(device), device, 2 if tiny else 20,
+                short(device), device, 2 if tiny else 8,
                 seed=run.seed, progress=run.progress,
             )  # fmt: skip
             about = part.attrs["provenance"]

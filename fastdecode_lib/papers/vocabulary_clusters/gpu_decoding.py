@@ -6,6 +6,7 @@ The model is the bundled one grown (`shared.grown`): it says what the bundled on
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.screens import Screen
+from fastdecode_lib.projections.screens import Screen, load_screens
 from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
@@ -46,7 +47,7 @@ class Size:
     rounds: int
 
 
-_LARGE = Size(4, (12, 12), printed.GEOMETRY["dense"][0], (12, 80), 7)
+_LARGE = Size(4, (12, 12), printed.GEOMETRY["dense"][0], (6, 40), 5)
 SIZES = {Scale.TINY: Size(1, (4, 2), 20_000, (2, 3), 2), Scale.LAPTOP: _LARGE, Scale.PAPER: _LARGE}
 
 
@@ -61,7 +62,7 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
 
     if (nothing := without(device, run)) is not None:
         return nothing
-    size, small = SIZES[run.scale], load("tatoeba-small", device="cpu")
+    size, small = SIZES[run.scale], load("tatoeba-small", device="cpu", engine="torch")
     model = grown_on_torch(small, size.times, size.layers, size.vocabulary, device, short(device), run.seed)
     screen = filled_up(_screen(small), size.times, small.network.outputs[0].vocabulary, size.vocabulary, run.seed)
     output: Any = model.network.outputs[0]
@@ -85,7 +86,7 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
             for name, projection in projections.items()
         ]
         timings = measure(
-            systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=2
+            systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=1
         )
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
@@ -136,9 +137,7 @@ def filled_up(screen: Screen, times: int, tokens: int, vocabulary: int, seed: in
 
 def _screen(model: TranslationModel) -> Screen:
     """The bundled model's clusters."""
-    projection: Any = Session.of(model, *DIRECTION, projection="clustered").projection
-    screen: Screen = projection.screen
-    return screen
+    return load_screens(Path(model.checkpoint.folder) / "projections" / "clustered")["-".join(DIRECTION)]
 
 
 def _batches(model: TranslationModel, texts: Sequence[str], size: int) -> list[Source]:

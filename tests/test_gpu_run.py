@@ -22,10 +22,10 @@ def test_commands_run_side_by_side_and_one_that_hangs_is_ended(tmp_path: Path) -
 def test_a_worker_goes_on_after_a_command_that_fails(tmp_path: Path) -> None:
     worker = gpu.Worker(tmp_path / "log")
     try:
-        assert worker.run(("experiment", "--list", "start_here"), 60) == 0
+        assert worker.run(("experiment", "--list", "start_here"), 200) == 0
         first = worker.process
-        assert worker.run(("experiment", "start_here.nothing"), 60) == 2
-        assert worker.run(("experiment", "--list", "start_here"), 60) == 0 and worker.process is not first
+        assert worker.run(("experiment", "start_here.nothing"), 200) == 2
+        assert worker.run(("experiment", "--list", "start_here"), 200) == 0 and worker.process is not first
         assert worker.run(("experiment", "--list", "start_here"), 0) == gpu.LATE and worker.process is None
     finally:
         worker.stop()
@@ -38,7 +38,7 @@ def test_parts_that_fail_are_told_and_the_others_made(
 ) -> None:
     for name in ("HF_HUB_OFFLINE", "PYTHONUNBUFFERED", "FASTDECODE_AGREEMENT"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(gpu, "LIMITS", {"parallel_decoding.nothing": 60, "parallel_decoding.gpu_passes": 60})
+    monkeypatch.setattr(gpu, "LIMITS", {"parallel_decoding.nothing": 200, "double_token_decoding.figure1": 200})
     monkeypatch.setattr(gpu, "parity_commands", lambda files: [("-c", f"print('tests of', {list(files)})")])
     out = tmp_path / "out"
     assert gpu.main(["--out", str(out), "--scale", "tiny", "--device", "cpu", "--tests", "some"]) == 1
@@ -46,7 +46,7 @@ def test_parts_that_fail_are_told_and_the_others_made(
     assert [part["ended"] for part in done] == [[0], [2], [0]] and "tests of ['some']" in (
         out / "tests.log"
     ).read_text()
-    assert (out / "parallel_decoding.gpu_passes.tiny.json").is_file()
+    assert (out / "double_token_decoding.figure1.tiny.json").is_file()
     assert gpu.main(["--out", str(out), "--parts", "parity", "--seconds", "0.5"]) == 0
     assert "parity is left out: no time is left." in capsys.readouterr().out
     with pytest.raises(SystemExit):

@@ -182,7 +182,10 @@ class GraphTransformer(Transformer):
         return one
 
     def _replayed(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """A call as a graph, after two calls in which libraries prepare what cannot be recorded; its result is a copy."""
+        """A call as a graph, after two calls in which libraries prepare what cannot be recorded; its result is a copy.
+
+        The graph reads the call's tensors wherever they were recorded, so that what it returns holds on to the call.
+        """
         stream, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -192,7 +195,7 @@ class GraphTransformer(Transformer):
         with torch.cuda.graph(graph, pool=self.memory_pool):
             hidden = run()
 
-        def replay() -> Tensor:
+        def replay(recorded: Callable[[], Tensor] = run) -> Tensor:
             graph.replay()
             return hidden.clone()
 

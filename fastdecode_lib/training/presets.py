@@ -287,11 +287,10 @@ PRESETS: dict[str, Recipe] = {
 
 
 def place_of(name: str, folder: str | Path = "build/train") -> str | None:
-    """A preset's model as `load` takes it: the folder where it was trained to its end, or its name if it is bundled."""
+    """A preset's model as `load` takes it: the folder where it was trained to its end, or its name if it is bundled or kept."""
     best = PRESETS[name].trained(folder)
     if best is not None:
         return str(best)
     if name in bundled():
         return name
-    weights = find_weights(name)
-    return None if weights is None else str(weights)
+    return None if find_weights(name) is None else name

@@ -33,6 +33,8 @@ DIFFERENCES = (
     "everyday sentences.",
     "The paper measures on a V100 in float16, where a batch is one product and must share a set; on a CPU each row "
     "may keep its own.",
+    "On an NVIDIA H200 no screen is faster than scoring all tokens, at 250,000 tokens and 1,024 entries: all are scored in 0.2 ms, "
+    "and a screen takes 0.35 ms or more. A V100's memory, at 0.9 TB a second, is read in 0.6 ms.",
     "Clusters are made on about a million vectors a direction in tables 2 to 4, by k-means as in the paper; settings are chosen on "
     "the dev split.",
     "On a CPU we also keep a copy of the rows of every set, read as one piece, which the paper's memory does not have.",

@@ -68,6 +68,7 @@ TORCH_MODULES = {  # they may import torch at the top, because they are themselv
         "laws.generate",
         "training.train",
         "training.run",
+        "training.stacked_muon",
         "training.learner",
         "training.marian",
         "training.multi_token",

@@ -94,7 +94,8 @@ class Column:
         if low is None or low != low:
             return self._number(float(value), self.digits)
         digits = (2 if abs(float(value)) < 100 else 0) if self.digits is None and not self.share else self.digits
-        return f"{self._number(float(value), digits)} ({self._number(low, digits)}–{self._number(high, digits)})"
+        dash = "–" if low >= 0 else " to "
+        return f"{self._number(float(value), digits)} ({self._number(low, digits)}{dash}{self._number(high, digits)})"
 
     def _number(self, value: float, digits: int | None) -> str:
         if self.share or self.name.removeprefix("paper_") in SHARES:

@@ -79,9 +79,17 @@ def _still(output: Any, source: str) -> list[Any]:
     if not pictures:
         raise ValueError(f"A saved widget needs a picture: got none of the cell {source!r}. Run it before it is shown.")
     drawn = [base64.b64decode(picture).decode() for picture in pictures]
-    kept = [new_output("display_data", {SVG: svg, "text/plain": output.data["text/plain"]}) for svg in drawn]
+    kept = [new_output("display_data", {SVG: narrow(svg), "text/plain": output.data["text/plain"]}) for svg in drawn]
     kept[0].data |= {kind: output.data[kind] for kind in [MIME] if kind in output.data}
     return kept
+
+
+def narrow(svg: str) -> str:
+    """A drawing that a page narrower than it shows whole."""
+    root, content = svg.split(">", 1)
+    style = re.search(r' style="([^"]*)"', root)
+    kept = style.group(1) if style else ""
+    return f'{root.replace(style.group(), "") if style else root} style="max-width:100%;height:auto;{kept}">{content}'
 
 
 def _draw(outputs: list[Any]) -> None:
@@ -96,7 +104,7 @@ def _draw(outputs: list[Any]) -> None:
             heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
             plotly.io.write_images(figures, drawings, width=860, height=heights)
         for output, drawing in zip(outputs, drawings, strict=True):
-            text = {SVG: drawing.read_text(encoding="utf-8"), "text/plain": "a chart"}
+            text = {SVG: narrow(drawing.read_text(encoding="utf-8")), "text/plain": "a chart"}
             output.data = {CHART: output.data[CHART]} | text
 
 

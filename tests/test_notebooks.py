@@ -44,6 +44,8 @@ def pictures(cell):
 def test_outputs_are_of_the_current_code_and_models(notebook, path):
     assert path in saver.notebooks()
     assert notebook.metadata.fastdecode.made_from == saver.key(notebook), "run make notebooks-save"
+    drawings = ["".join(output.data[saver.SVG]) for cell in notebook.cells for output in pictures(cell)]
+    assert all("max-width:100%;height:auto" in drawing[: drawing.index(">")] for drawing in drawings)
     changed = nbformat.from_dict(notebook)
     next(cell for cell in changed.cells if cell.cell_type == "code").source += "\n1"
     assert changed.metadata.fastdecode.made_from != saver.key(changed)

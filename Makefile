@@ -137,7 +137,7 @@ bench-%: install ## measure cpu, projections, combinations or ddgviz on this mac
 	$(call say,bench-$*: BENCH_ARGS=--quick takes under five minutes)
 	PYTHONPATH=tests/ddgviz $(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
 
-gpu: $(if $(GPU_PYTHON),,install) ## parity tests and all measurements on a GPU, in four minutes or so, into build/gpu
+gpu: $(if $(GPU_PYTHON),,install) ## parity tests and measurements of three papers on a GPU, ten minutes at most, into build/gpu
 	$(call say,gpu: into $(GPU_OUT))
 	$(or $(GPU_PYTHON),$(BIN)/python) -m benchmarks.gpu --out "$(GPU_OUT)" $(GPU_ARGS)
 

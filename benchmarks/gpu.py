@@ -176,6 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return serve(options.serve)
     if unknown := sorted({*(options.parts or ())} - {PARITY, *LIMITS}):
         parser.error(f"unknown part: got {', '.join(unknown)}. Parts: {PARITY}, {', '.join(LIMITS)}.")
+    if options.device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            parser.error(
+                f"no CUDA device here: got --device {options.device}. Run it on a machine with one, or --device cpu."
+            )
     os.chdir(ROOT)
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -185,9 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "FASTDECODE_AGREEMENT": str(out / AGREEMENT),
     }.items():
         os.environ[name] = value
-    for old in ("tests.log", "tables.log", "parts.json"):
+    for old in ("tests.log", "tables.log", "parts.json", AGREEMENT):
         (out / old).unlink(missing_ok=True)
     chosen = [name for name in (PARITY, *LIMITS) if name in (options.parts or (PARITY, *LIMITS))]
+    for table in (table for name in chosen for table in out.glob(f"{name}.*.json")):
+        table.unlink()
     given = ("--scale", options.scale, "--device", options.device, "--results", str(out))
     worker, done, failed, left = Worker(out / "tables.log"), [], False, options.seconds
     if chosen != [PARITY]:

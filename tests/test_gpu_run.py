@@ -47,7 +47,7 @@ def test_parts_that_fail_are_told_and_the_others_made(
         out / "tests.log"
     ).read_text()
     assert (out / "double_token_decoding.figure1.tiny.json").is_file()
-    assert gpu.main(["--out", str(out), "--parts", "parity", "--seconds", "0.5"]) == 0
+    assert gpu.main(["--out", str(out), "--parts", "parity", "--seconds", "0.5", "--device", "cpu"]) == 0
     assert "parity is left out: no time is left." in capsys.readouterr().out
     with pytest.raises(SystemExit):
         gpu.main(["--parts", "parity", "all"])

@@ -1,4 +1,4 @@
-"""The command that trains our models, one after another."""
+"""The command that trains our models, one after another or side by side."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ LOG = "train.log"
 
 def add_commands(commands: Any) -> None:
     """Add ``train`` to the commands."""
-    train = commands.add_parser("train", help="train our models one after another, or continue training them")
+    train = commands.add_parser("train", help="train our models, or continue training them")
     train.add_argument("names", nargs="*", metavar="NAME", help="such as tatoeba-small; without any, they are listed")
     train.add_argument("--data", metavar="DIR", help="the corpus folder (default: FASTDECODE_DATA)")
     train.add_argument("--folder", default="build/train", help="checkpoints (default: build/train)")
@@ -56,7 +56,11 @@ def _train(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise UsageError(f"--jobs counts processes: got {options.jobs}. Use 1 or more.")
     at_low_priority()
-    if options.jobs > 1 and not (options.bundle or options.keep):
+    if options.jobs > 1:
+        if options.bundle or options.keep:
+            raise UsageError(
+                "--jobs trains models: got --bundle or --keep, which score those that are trained. Leave it out."
+            )
         return _side_by_side(options)
     for name in options.names:
         if options.bundle or options.keep:
@@ -87,7 +91,9 @@ def _side_by_side(options: argparse.Namespace) -> int:
 
     shared = ("data", "folder", "device", "seed", "updates", "stop_at", "begin_with")
     given = [f"--{k.replace('_', '-')}={v}" for k in shared if (v := getattr(options, k)) is not None]
-    teachers = {name: getattr(PRESETS.get(name), "teacher", "") for name in options.names}
+    if unknown := [name for name in options.names if name not in PRESETS]:
+        raise UsageError(f"Unknown model to train: got {', '.join(unknown)}. Use {', '.join(PRESETS)}.")
+    teachers = {name: getattr(PRESETS[name], "teacher", "") for name in options.names}
     waiting, running, failed = list(teachers), dict[str, Any](), list[str]()
     try:
         while waiting or running:
@@ -118,6 +124,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
 def _begun(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
     """A process that trains one model, its output appended to the log of its run."""
     (folder / name).mkdir(parents=True, exist_ok=True)
+    print(f"{name}: begun, see {folder / name / LOG}", flush=True)
     with (folder / name / LOG).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "fastdecode_lib.cli", "train", name, *options],
@@ -156,12 +163,14 @@ def _fetch(options: argparse.Namespace) -> int:
 
 def _list_presets(folder: str) -> None:
     from fastdecode_lib.checkpoints.hub import bundled
+    from fastdecode_lib.checkpoints.weights import find_weights
     from fastdecode_lib.training.presets import PRESETS
 
     rows = []
     for name, preset in PRESETS.items():
         begun = "begun" if (Path(folder) / name).is_dir() else "-"
-        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else begun
+        kept = "kept" if find_weights(name) else begun
+        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else kept
         directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
         rows.append(
             {"name": name, "kind": preset.kind, "languages": directions, "updates": preset.updates, "state": state}

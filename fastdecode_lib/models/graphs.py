@@ -30,8 +30,8 @@ WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 """Slots of a pass that is recorded; wider ones are not."""
 ENDS, SOURCES = 64, 16
 """Cache entries, and source tokens, are read in multiples of these."""
-ROOMS = 3
-"""States of one shape that have graphs at a time; those beyond do without."""
+ROOMS, SHAPES = 3, 8
+"""States of one shape that have graphs at a time, those beyond doing without; and shapes whose graphs are kept."""
 
 
 @dataclass
@@ -62,6 +62,8 @@ class Room:
         for room, given in ((self.memory.keys, encoded.keys), (self.memory.values, encoded.values)):
             for mine, theirs in zip(room, given, strict=True):
                 mine[:, :, :length] = theirs
+        for cache in (*self.keys, *self.values):
+            cache.zero_()
         assert self.memory.mask is not None
         self.memory.mask.zero_()
         self.memory.mask[..., :length] = True if encoded.mask is None else encoded.mask
@@ -110,16 +112,21 @@ class GraphTransformer(Transformer):
 
     @torch.inference_mode()
     def _empty(self, encoded: Memory, rows: int, most: int) -> TransformerState:
-        plain = super()._empty(encoded, rows, most)
         longest = -(-encoded.keys[0].shape[2] // SOURCES) * SOURCES
-        known = self.rooms.setdefault((rows, longest), [])
+        known = self.rooms.pop((rows, longest), [])
+        for shape in list(self.rooms)[: max(0, len(self.rooms) + 1 - SHAPES)]:
+            if all(room.free for room in self.rooms[shape]):
+                del self.rooms[shape]
+        self.rooms[rows, longest] = known
         room = next((room for room in known if room.free), None)
         if room is None:
             if len(known) == ROOMS:
-                return plain
+                return super()._empty(encoded, rows, most)
             known.append(room := self._room(encoded, rows, longest))
-        fresh = plain.inverse, plain.filled, plain.before_step
-        state = GraphState(list(room.keys), list(room.values), most, encoded, *fresh, room=room)
+        lengths = np.zeros(rows, dtype=np.int64)
+        state = GraphState(
+            list(room.keys), list(room.values), most, encoded, np.arange(rows), lengths, lengths.copy(), room=room
+        )
         room.lend(state, encoded)
         return state
 

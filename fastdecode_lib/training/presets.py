@@ -236,6 +236,7 @@ def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPrese
         shape=shape,
         tokens_per_update=1_500,
         updates=3_000,
+        dropout=0.0,
     )
 
 

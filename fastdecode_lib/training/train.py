@@ -17,7 +17,7 @@ from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.store import atomic_file, read_json, recover
 from fastdecode_lib.text.corpus import Novels, Tatoeba, corpus_folder
 from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
-from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, Recipe
+from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, GroupPreset, Recipe, place_of
 from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
 VOCABULARY_PLACE = {
@@ -137,13 +137,15 @@ def _write(note: Path, content: dict[str, Any]) -> None:
 
 
 def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: Checkpoint | None) -> None:
-    """Refuse to continue what was begun with another seed, recipe, corpus or model; note all four where nothing was begun."""
+    """Refuse to continue what was begun with another seed, recipe, corpus, model or teacher; note all where nothing was begun."""
     sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
     recipe = {key: value for key, value in asdict(preset).items() if key != "updates"}
     wanted = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
     note = work / RUN
     if base is not None:
         wanted[BEGUN_WITH] = base.fingerprint
+    if place := place_of(preset.teacher, work.parent) if isinstance(preset, GroupPreset) and preset.teacher else None:
+        wanted["taught_by"] = find_checkpoint(place).fingerprint
     begun = _note(work) or wanted
     if base is None and BEGUN_WITH in begun and not (work / CHECKPOINT).exists():
         raise ValueError(

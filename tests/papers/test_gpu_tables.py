@@ -51,7 +51,9 @@ def test_decoders_say_the_same_in_both_kinds_and_in_the_grown_model() -> None:
 
 def test_systems_are_measured_by_both_widths_of_beam() -> None:
     frame = double_token.gpu(Scale.TINY, device="cpu")
-    assert set(frame["system"]) == set(double_token.SYSTEMS) and set(frame["beam"]) == {1, 2}
+    assert (
+        set(frame["system"]) == set(double_token.SYSTEMS) and set(frame["beam"]) == {1, 2} and frame["name"].is_unique
+    )
     assert (frame["as_float32"] == 1).all(), "on the CPU it is float32"
     assert (frame.loc[frame["system"] == double_token.L2R, "token_ratio"] == 1).all()
 

@@ -1,4 +1,4 @@
-"""Training: resumable to the bit, one trainer at a time, and what it exports is an ordinary model."""
+"""Training: resumable to the bit, one trainer in a folder at a time, and what it exports is an ordinary model."""
 
 import dataclasses
 import errno
@@ -175,6 +175,8 @@ def test_side_by_side_one_failure_stops_its_pupils_alone(
     assert cli.main(["train", *names, *options, "--jobs=2", "--stop-at=1"]) == 1
     out, err = capfd.readouterr()
     assert set(out.splitlines()) == {
+        f"single-l2r: begun, see {tmp_path}/single-l2r/train.log",
+        f"sharp-s4: begun, see {tmp_path}/sharp-s4/train.log",
         f"single-l2r: failed, see {tmp_path}/single-l2r/train.log",
         f"sharp-s4: trained, see {tmp_path}/sharp-s4/train.log",
     }
@@ -183,6 +185,9 @@ def test_side_by_side_one_failure_stops_its_pupils_alone(
     assert (tmp_path / "sharp-s4" / "checkpoint.safetensors").is_file() and not (tmp_path / "mask-predict").exists()
     assert cli.main(["train", *names, *options, "--jobs=0"]) == 2
     assert "--jobs counts processes: got 0" in capfd.readouterr().err
+    assert cli.main(["train", "sharp-s44", "../sharp-s4", *options, "--jobs=2"]) == 2
+    assert "Unknown model to train: got sharp-s44, ../sharp-s4." in capfd.readouterr().err
+    assert not (tmp_path / "sharp-s44").exists() and not (tmp_path.parent / "sharp-s4").exists()
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,11 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
             found[name] = missing
     models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
     rows: list[dict[str, Any]] = []
-    for beam in (1, 2 if run.tiny else BEAM):
-        rows += _translated(models, beam, run, device)
+    wide = 2 if run.tiny else BEAM
+    rows += _translated(
+        {name: model for name, model in models.items() if _decoder(name, 1) != _decoder(name, wide)}, 1, run, device
+    )
+    rows += _translated(models, wide, run, device)
     rows += [{"name": name, "system": name, **gap(missing)} for name, missing in found.items() if name not in models]
     about = {"dtype": dtype, "batch": BATCH[run.scale], "fingerprints": fingerprints(list(models.values()))}
     return table_of(rows, run, next(iter(models.values()), None), **about)

@@ -64,7 +64,7 @@ the honest rival in speed."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:
-    """A system's model: trained here to the end, or bundled; in a tiny run one of random weights.
+    """A system's model: trained here to the end, bundled, or kept; in a tiny run one of random weights.
 
     Raises
     ------

@@ -110,10 +110,11 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         return nothing
     small = load("tatoeba-small", device=device, engine="torch", dtype=short(device))
     rows: list[dict[str, Any]] = []
-    for name, size in MODELS.get(run.scale, MODELS[Scale.LAPTOP]).items():
+    sizes = MODELS.get(run.scale, MODELS[Scale.LAPTOP])
+    for name, size in sizes.items():
         model = small if size.shape is None else grown_on_torch(small, *size.shape, device, short(device), run.seed)
         rows += _decoded(name, model, size, run, device)
-    return table_of(rows, run, small, models={name: vars(size) for name, size in MODELS[Scale.LAPTOP].items()})
+    return table_of(rows, run, small, models={name: vars(size) for name, size in sizes.items()})
 
 
 def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: str) -> list[dict[str, Any]]:

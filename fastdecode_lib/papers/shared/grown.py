@@ -134,7 +134,7 @@ def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:
-    """A model's draft head for the grown model: it drafts the same."""
+    """A model's draft head for the model grown to twice its width: it drafts the same."""
     tensors = dict(head.tensors)
     tensors["embedding"] = _longer(tensors["embedding"], vocabulary, 0)
     for name in ("enter", "key", "value"):

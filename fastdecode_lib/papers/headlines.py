@@ -89,10 +89,12 @@ HEADLINES = (
         readme=True,
         when="few outputs may change; clusters are fitted in minutes",
     ),
-    _greedy(
+    Headline(
+        "learning_to_screen",
         "learned screen",
-        "screened",
-        command='`projection="screened"`',
+        "learning_to_screen.table3",
+        {"set": "translation", "method": "screened", "beam": 1},
+        '`projection="screened"`',
         readme=True,
         when="some outputs may change; a screen is learned in minutes",
     ),

@@ -9,7 +9,8 @@ from fastdecode_lib.papers.learning_to_screen.printed import FIGURE_9, INCONSIST
 from fastdecode_lib.papers.reading import measured_rows
 
 MODEL = Column("set", "model")
-PRECISE = columns(MODEL, "method p_at_1 p_at_5 speedup paper_speedup", Column("reached", "as precise as the paper"))
+PRECISION = (Column("p_at_1", digits=2), Column("p_at_5", digits=2))
+PRECISE = columns(MODEL, "method", *PRECISION, "speedup paper_speedup", Column("reached", "as precise as the paper"))
 AT_1 = Chart("speedup", "p_at_1", group="method", log_x=True, x_title="speedup over numpy", y_title="P@1")
 AT_5 = Chart("speedup", "p_at_5", group="method", log_x=True, x_title="speedup over numpy", y_title="P@5")
 EXPERIMENTS = (

@@ -390,9 +390,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_train_without_a_name_lists_what_can_be_trained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "double-l2r").mkdir()
+    (tmp_path / "triple").mkdir()
     states = {line.split()[0]: line.split()[-1] for line in succeed(capsys, "train", "--folder", tmp_path).splitlines()}
-    assert states["tatoeba-small"] == "bundled" and states["double-l2r"] == "begun" and states["double-r2l"] == "-"
+    assert states["tatoeba-small"] == "bundled" and states["double-l2r"] == "kept"
+    assert states["triple"] == "begun" and states["quadruple"] == "-"
 
 
 def test_experiment_on_the_bundled_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

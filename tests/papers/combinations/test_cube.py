@@ -23,7 +23,7 @@ def test_every_combination_runs_or_says_why_not(table: Any) -> None:
     assert whole["refused"].dropna().str.len().min() > 20 and not whole["refused"].str.contains("/site-|/home").any()
     assert set(table["model"]) == set(MODELS)
     gaps = table[table["kind"] == "gap"]
-    assert gaps["gap"].str.contains("fastdecode train").all()
+    assert gaps.empty or gaps["gap"].str.contains("fastdecode train").all()
 
 
 def test_what_is_lossless_by_law_is_so(table: Any) -> None:

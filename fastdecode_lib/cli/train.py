@@ -94,6 +94,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
     if unknown := [name for name in options.names if name not in PRESETS]:
         raise UsageError(f"Unknown model to train: got {', '.join(unknown)}. Use {', '.join(PRESETS)}.")
     teachers = {name: getattr(PRESETS[name], "teacher", "") for name in options.names}
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     waiting, running, failed = list(teachers), dict[str, Any](), list[str]()
     try:
         while waiting or running:
@@ -105,6 +106,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
                 elif len(running) < options.jobs and teachers[name] not in (*waiting, *running):
                     waiting.remove(name)
                     running[name] = _begun(name, Path(options.folder), [*given, f"--threads={options.threads or 1}"])
+                    print(f"{name}: begun, see {Path(options.folder) / name / LOG}", flush=True)
             for name, process in list(running.items()):
                 if process.poll() is not None:
                     log = Path(options.folder) / name / LOG
@@ -118,17 +120,17 @@ def _side_by_side(options: argparse.Namespace) -> int:
             process.send_signal(signal.SIGINT)
         for process in running.values():
             process.wait()
+        signal.signal(signal.SIGTERM, before)
     return int(bool(failed))
 
 
 def _begun(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
     """A process that trains one model, its output appended to the log of its run."""
     (folder / name).mkdir(parents=True, exist_ok=True)
-    print(f"{name}: begun, see {folder / name / LOG}", flush=True)
     with (folder / name / LOG).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "fastdecode_lib.cli", "train", name, *options],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
 

@@ -5,6 +5,9 @@ import errno
 import fcntl
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -188,6 +191,18 @@ def test_side_by_side_one_failure_stops_its_pupils_alone(
     assert cli.main(["train", "sharp-s44", "../sharp-s4", *options, "--jobs=2"]) == 2
     assert "Unknown model to train: got sharp-s44, ../sharp-s4." in capfd.readouterr().err
     assert not (tmp_path / "sharp-s44").exists() and not (tmp_path.parent / "sharp-s4").exists()
+
+
+def test_who_ends_side_by_side_training_ends_its_trainers(corpus: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fastdecode_lib.cli", "train", "sharp-s1", "sharp-s4", "--jobs=2"]
+    with subprocess.Popen([*command, f"--data={corpus}", f"--folder={tmp_path}"], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        begun = [parent.stdout.readline().decode() for _ in range(2)]
+        trainers = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        parent.terminate()
+        status = parent.wait(60)
+    assert all("begun" in line for line in begun) and len(trainers) == 2 and status == 128 + signal.SIGTERM
+    assert not any(Path(f"/proc/{trainer}").exists() for trainer in trainers)
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

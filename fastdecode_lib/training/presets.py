@@ -215,31 +215,6 @@ def _sharp(name: str, seed: int = 1) -> RecurrentPreset:
     )
 
 
-def _words(direction: tuple[str, str], words: int, width: int) -> RecurrentPreset:
-    """A two-layer LSTM translation model of Chen et al. (2019), table 1, on our text: ``words-en-de``."""
-    shape = RecurrentShape(
-        source_vocabulary=16_000,
-        vocabulary=words,
-        embedding=width,
-        cell="lstm",
-        source_layers=2,
-        bidirectional_layers=2,
-        source_width=width // 2,
-        width=width,
-        attention=width,
-        extra_layers=1,
-        residual=True,
-    )
-    return RecurrentPreset(
-        name=f"words-{'-'.join(direction)}",
-        directions=(direction,),
-        shape=shape,
-        tokens_per_update=1_500,
-        updates=3_000,
-        dropout=0.0,
-    )
-
-
 _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 """Settings of the larger language models: two million words, some 40 minutes on a core with bfloat16 products. Both still gain."""
 
@@ -279,8 +254,6 @@ PRESETS: dict[str, Recipe] = {
         _sharp("S4", 2),
         _sharp("S4", 3),
         LanguagePreset(name="novels-small"),
-        _words(("en", "de"), 24_725, 500),
-        _words(("en", "fr"), 22_749, 200),
         LanguagePreset(name="novels-large", shape=LanguageShape(width=1_500), peak_rate=1e-3, **_SHORT),
         LanguagePreset(name="novels-cased", shape=LanguageShape(vocabulary=70_000, width=400), lower=False, **_SHORT),
     )

@@ -117,7 +117,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
             time.sleep(0.2)
     finally:
         for process in running.values():
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # an interrupt is ignored by what a shell's background job starts
         for process in running.values():
             process.wait()
         signal.signal(signal.SIGTERM, before)

@@ -223,7 +223,10 @@ def load(
 
 
 def graphed(model: TranslationModel) -> TranslationModel:
-    """A model of the torch engine whose passes are replayed as CUDA graphs: the same outputs, on the same weights.
+    """A model of the torch engine whose passes are replayed as CUDA graphs, on the same weights.
+
+    Tried on a CPU alone, where nothing is recorded: on a GPU its first version failed, and this one has not been run there yet.
+    Check it by ``make gpu`` before use.
 
     Raises
     ------

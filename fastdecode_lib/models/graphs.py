@@ -42,6 +42,8 @@ class Pass:
     """Tokens, positions and cache entries, int64 (3, B, W)."""
     reads: Tensor
     """(B, 1, W, end)."""
+    place: Placing
+    """Its tensors are held here: a graph reads them wherever they were recorded."""
     run: Callable[[], Tensor]
 
 
@@ -182,17 +184,14 @@ class GraphTransformer(Transformer):
         def run() -> Tensor:
             return self._decoded(ids, place, room.keys, room.values, room.memory, 1)
 
-        one = Pass(numbers, reads, run)
+        one = Pass(numbers, reads, place, run)
         if self.device.type == "cuda":
             one.run = self._replayed(run)
         room.passes[width, end] = one
         return one
 
     def _replayed(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """A call as a graph, after two calls in which libraries prepare what cannot be recorded; its result is a copy.
-
-        The graph reads the call's tensors wherever they were recorded, so that what it returns holds on to the call.
-        """
+        """A call as a graph, after two calls in which libraries prepare what cannot be recorded; its result is a copy."""
         stream, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -202,7 +201,7 @@ class GraphTransformer(Transformer):
         with torch.cuda.graph(graph, pool=self.memory_pool):
             hidden = run()
 
-        def replay(recorded: Callable[[], Tensor] = run) -> Tensor:
+        def replay() -> Tensor:
             graph.replay()
             return hidden.clone()
 

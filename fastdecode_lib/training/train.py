@@ -144,7 +144,8 @@ def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: C
     note = work / RUN
     if base is not None:
         wanted[BEGUN_WITH] = base.fingerprint
-    if place := place_of(preset.teacher, work.parent) if isinstance(preset, GroupPreset) and preset.teacher else None:
+    teacher = preset.teacher if isinstance(preset, GroupPreset) else ""
+    if teacher and (place := place_of(teacher, work.parent)):
         wanted["taught_by"] = find_checkpoint(place).fingerprint
     begun = _note(work) or wanted
     if base is None and BEGUN_WITH in begun and not (work / CHECKPOINT).exists():

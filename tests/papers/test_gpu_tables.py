@@ -58,7 +58,7 @@ def test_systems_are_measured_by_both_widths_of_beam() -> None:
     assert (frame.loc[frame["system"] == double_token.L2R, "token_ratio"] == 1).all()
 
 
-def test_screens_leave_most_outputs_and_score_less() -> None:
+def test_screens_score_less_and_the_exact_projection_everything() -> None:
     frame = gpu_decoding.gpu_decoding(Scale.TINY, device="cpu").set_index("name")
     exact = frame[frame["method"] == "exact"]
     assert (exact["identical"] == 1).all() and (exact["active"] == 1).all() and (exact["speedup"] == 1).all()

@@ -24,6 +24,7 @@ from fastdecode_lib.core import (
 from fastdecode_lib.decoding.choosing import check_fits
 from fastdecode_lib.decoding.passes import constrained, row_batches
 from fastdecode_lib.decoding.single import Single
+from fastdecode_lib.kernels.top_k import best_continuations
 
 
 @dataclass(frozen=True)
@@ -158,38 +159,36 @@ class Beam:
         state = model.start(model.encode(source), prefix, len(constraints.prefix) + constraints.limit)
         completed = self.completed({})
         searches = [_Search(completed, constraints) for _ in range(len(source))]
-        rows = np.arange(len(source))
-        """The source row of each live lane."""
+        keep = min(searches[0].most, model.outputs[0].vocabulary)
+        rows = list(range(len(source)))
+        """The source row of each live lane, lane by lane of each sentence."""
         last = prefix[:, -1:]
         scorer = projection.bind(source)
-        for slot in range(constraints.limit):
+        for slot, forced in enumerate(constraints.forced(np.arange(constraints.limit)).tolist()):
             hidden = model.step(state, last)[:, 0]
-            keep = min((1 + len(constraints.end)) * self.size, model.outputs[0].vocabulary)
-            slots = np.full(len(rows), slot)
-            banned = constraints.forbidden(slots)
+            banned = constraints.forbidden(np.array([slot]))
             candidates = scorer.top_k(hidden, keep, banned, normalise=True)
             if completed.renormalised and banned is not None:
                 candidates = _over_the_allowed(candidates, scorer, hidden, banned, model.outputs[0].vocabulary)
-            forced = int(constraints.forced(slots[:1])[0])
-            going: list[tuple[int, Lane]] = []
-            # Rows of the next state: lane by lane of each sentence, numbered as in this one.
-            offset = 0
-            seconds = (perf_counter() - clock) / len(np.unique(rows))
-            for row in np.unique(rows):
-                search, lanes = searches[row], int((rows == row).sum())
+            live = list(dict.fromkeys(rows))
+            seconds = (perf_counter() - clock) / len(live)
+            rows_before, rows, parents, tokens, offset = rows, [], [], [], 0
+            for row in live:
+                search, lanes = searches[row], len(searches[row].live)
                 search.advance(candidates, offset, forced, slot)
                 if not search.finished:
-                    going += [(offset + lane.parent, lane) for lane in search.live]
+                    rows += [row] * len(search.live)
+                    parents += [offset + lane.parent for lane in search.live]
+                    tokens += [lane.tokens[-1] for lane in search.live]
                 offset += lanes
-                yield search.iteration(first_row + int(row), call, slot, lanes, seconds)
+                yield search.iteration(first_row + row, call, slot, lanes, seconds)
             clock = perf_counter()
             call += 1
-            if not going:
+            if not rows:
                 break
-            parents = np.array([parent for parent, _ in going])
-            rows, state = rows[parents], state.select(parents)
-            last = np.array([[lane.tokens[-1]] for _, lane in going])
-            scorer = projection.bind(source.rows(rows))
+            state, last = state.select(np.array(parents)), np.array(tokens)[:, None]
+            if rows != rows_before:
+                scorer = projection.bind(source.rows(np.array(rows)))
         return [search.best() for search in searches], call
 
 
@@ -221,31 +220,38 @@ class _Search:
 
     def __init__(self, settings: Beam, constraints: Constraints):
         self.settings, self.constraints = settings, constraints
+        self.most = (1 + len(constraints.end)) * settings.size
+        """Continuations of all lanes together that are looked at: if the best all end, as many are left as the beam is wide."""
         self.live: list[Lane] = [Lane(0, (), 0.0)]
         self.done: list[Lane] = []
         """Finished hypotheses, best first; their scores are divided by their lengths."""
         self.best_done = -np.inf
         """Log-probability of the best finished hypothesis."""
         self.finished = False
-        self.previous: tuple[int, ...] = ()
+        self.previous = np.zeros(0, dtype=np.int64)
 
     def advance(self, candidates: Candidates, offset: int, forced: int, slot: int) -> None:
         """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
-        size = self.settings.size
-        grown = [] if forced >= 0 else self._grown(candidates, offset)
-        if not grown:  # forced, or no token allowed, which ends a sentence
-            grown = self._forced(forced if forced >= 0 else self.constraints.end[0])
-        grown = sorted(grown, key=lambda lane: -lane.score)[: (1 + len(self.constraints.end)) * size]
-        last = slot + 1 == self.constraints.limit
-        ended = [last or lane.tokens[-1] in self.constraints.end for lane in grown]
-        for lane in (lane for lane, over in zip(grown[:size], ended, strict=False) if over):
-            self.best_done = max(self.best_done, lane.score)
-            self.done.append(replace(lane, score=lane.score / self._length(slot + 1), finished=True))
+        size, end = self.settings.size, self.constraints.end
+        continuations = [] if forced >= 0 else self._continuations(candidates, offset)
+        if (
+            not continuations
+        ):  # forced, or no token allowed, which ends a sentence; the model has no say, and it costs nothing
+            token = forced if forced >= 0 else end[0]
+            continuations = [(number, token, lane.score) for number, lane in enumerate(self.live)]
+        lanes, self.live = self.live, []
+        length, last = self._length(slot + 1), slot + 1 == self.constraints.limit
+        for rank, (parent, token, score) in enumerate(continuations):
+            ends = last or token in end
+            if ends and rank < size:
+                self.best_done = max(self.best_done, score)
+                self.done.append(Lane(parent, (*lanes[parent].tokens, token), score / length, finished=True))
+            elif not ends and len(self.live) < size:
+                self.live.append(Lane(parent, (*lanes[parent].tokens, token), score))
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
-        self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
         self.finished = not self.live or (
             len(self.done) == size
-            and (self.settings.early_stopping or self.live[0].score / self._length(slot + 1) <= self.done[-1].score)
+            and (self.settings.early_stopping or self.live[0].score / length <= self.done[-1].score)
         )
         if self.settings.delta is not None and not self.finished:
             self.finished = self.best_done - self.live[0].score > self.settings.delta
@@ -254,47 +260,43 @@ class _Search:
         penalty: float = self.settings.length_penalty or 0.0
         return float(tokens + len(self.constraints.prefix) - 1) ** penalty
 
-    def _grown(self, candidates: Candidates, offset: int) -> list[Lane]:
-        """The best continuations of all lanes, best first; of equals, the earlier lane's and the better token's."""
+    def _continuations(self, candidates: Candidates, offset: int) -> list[tuple[int, int, float]]:
+        """Lane, token and score of the best continuations, best first; of equals, the earlier lane's and the better token's."""
         assert candidates.log_normaliser is not None
-        rows = slice(offset, offset + len(self.live))
-        sums = np.array([lane.score for lane in self.live])[:, None] + (
-            candidates.scores[rows] - candidates.log_normaliser[rows, None]
+        rows, (lanes, tokens), values = (
+            slice(offset, offset + len(self.live)),
+            np.empty((2, self.most), np.int64),
+            np.empty(self.most),
         )
-        ids = candidates.ids[rows]
-        sums[ids < 0] = -np.inf
-        best = np.argsort(-sums, axis=None, kind="stable")[: (1 + len(self.constraints.end)) * self.settings.size]
-        lanes, ranks = np.unravel_index(best, sums.shape)
-        return [
-            Lane(number, (*self.live[number].tokens, token), score)
-            for number, token, score in zip(
-                lanes.tolist(), ids[lanes, ranks].tolist(), sums[lanes, ranks].tolist(), strict=True
-            )
-            if token >= 0
-        ]
-
-    def _forced(self, token: int) -> list[Lane]:
-        """A forced token costs nothing, the model having had no say."""
-        return [Lane(number, (*lane.tokens, token), lane.score) for number, lane in enumerate(self.live)]
+        number = best_continuations(
+            np.array([lane.score for lane in self.live]),
+            candidates.scores[rows],
+            candidates.log_normaliser[rows],
+            candidates.ids[rows],
+            lanes,
+            tokens,
+            values,
+        )
+        return list(zip(lanes[:number].tolist(), tokens[:number].tolist(), values[:number].tolist(), strict=True))
 
     def iteration(self, row: int, call: int, slot: int, positions: int, seconds: float) -> Iteration:
         """The best hypothesis after this pass, compared with the one shown before."""
         over = self.finished or slot + 1 == self.constraints.limit
-        tokens = self.best().tokens if over else self.live[0].tokens
-        before = self.previous
-        drafts = np.array([before[i] if i < len(before) else -1 for i in range(len(tokens))])
-        status: list[Status] = ["draft" if a == b else "changed" for a, b in zip(drafts, tokens, strict=True)]
-        if over:
-            status = ["settled"] * len(tokens)
+        tokens = np.array(self.best().tokens if over else self.live[0].tokens)
+        length = len(tokens)
+        drafts = np.full(length, -1)
+        drafted = min(len(self.previous), length)
+        drafts[:drafted] = self.previous[:drafted]
         self.previous = tokens
+        status: list[Status] = ["draft" if same else "changed" for same in (drafts == tokens).tolist()]
         return Iteration(
             row=row,
             call=call,
-            slots=np.arange(len(tokens)),
+            slots=np.arange(length),
             drafts=drafts,
-            origins=tuple("recycled" if draft >= 0 else "" for draft in drafts),
-            tokens=np.array(tokens),
-            status=tuple(status),
+            origins=("recycled",) * drafted + ("",) * (length - drafted),
+            tokens=tokens,
+            status=("settled",) * length if over else tuple(status),
             lanes=(*self.done, *self.live),
             positions=positions,
             seconds=seconds,

@@ -13,7 +13,8 @@ def checked(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarr
     ValueError
         If one is not; `what` they are is for the message.
     """
-    ids = np.require(ids, np.int64, ["C", "A", "W"])
+    if not (isinstance(ids, np.ndarray) and ids.dtype == np.int64 and ids.flags.carray):
+        ids = np.require(ids, np.int64, ["C", "A", "W"])
     if ids.size and not (least <= ids.min() and ids.max() < vocabulary):
         wrong = ids[(ids < least) | (ids >= vocabulary)][0]
         raise ValueError(

@@ -195,3 +195,50 @@ def clipped(product, skipped, limit):  # type: ignore[no-untyped-def]
                 product[row, i] += skipped[row, i]
         for i in range(product.shape[1]):
             product[row, i] = min(max(product[row, i], np.float32(0.0)), np.float32(limit))
+
+
+@kernel
+def connected(hidden, matrices, rounded, results, limit):  # type: ignore[no-untyped-def]
+    """Fully-connected layers, one above the other: relu, and every other layer adds the result of the one two below first.
+
+    Parameters
+    ----------
+    hidden : float32 array (n, K)
+    matrices : int64 array (layers, FIELDS)
+        Each as `matrices.Matrix.record`.
+    rounded : int16 array (n, ...)
+        From `matrices.scratch`, for the widest rows.
+    results : float32 array (3, n, padded width)
+        Room; the result is one of the three.
+    """
+    odd, even, following = results[0], results[1], results[2]
+    nothing = results[0, :0]
+    for layer in range(len(matrices)):
+        if layer % 2:
+            multiply(odd, len(hidden), matrices[layer], rounded, even)
+            clipped(even, nothing, limit)
+        else:
+            below = even if layer else hidden
+            multiply(below, len(hidden), matrices[layer], rounded, following)
+            clipped(following, odd if layer else nothing, limit)
+            odd, following = following, odd
+    return odd if len(matrices) % 2 else even
+
+
+@kernel
+def distinct(nodes, different, shared):  # type: ignore[no-untyped-def]
+    """The `different` nodes among some nodes (n,), in the order they come, and the place of each among them, `shared` (n,).
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
+    count = 0
+    for row in range(len(nodes)):
+        place = 0
+        while place < count and different[place] != nodes[row]:
+            place += 1
+        different[place], shared[row] = nodes[row], place
+        count = max(count, place + 1)
+    return count

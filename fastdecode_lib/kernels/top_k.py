@@ -36,14 +36,16 @@ def pick_row(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-
 
 @kernel
 def best_tokens(  # type: ignore[no-untyped-def]
-    hidden, matrix, count, banned, rounded, scores, tops, ids, values, log_normaliser
+    hidden, matrix, count, listed, banned, rounded, scores, tops, ids, values, log_normaliser
 ):
     """Score hidden (N, D) with an output matrix and pick the best tokens of each.
 
     Parameters
     ----------
     count : int
-        V, the number of tokens.
+        V, the number of outputs.
+    listed : int64 array (V,) or (0,)
+        The token of each output, ascending; without any, outputs are tokens.
     banned : int64 array (1 or N, M)
         Ids not to be picked, padded with -1; one row for all, or one for each.
     rounded, scores, tops : arrays
@@ -62,9 +64,17 @@ def best_tokens(  # type: ignore[no-untyped-def]
                 log_normaliser[first + row] = log_sum(scores, row, count)
             refused = banned[0 if len(banned) == 1 else first + row]
             for token in refused:
-                if token >= 0:
+                if len(listed) == 0 and token >= 0:
                     scores[row, token] = -np.inf
+                elif len(listed):
+                    place = np.searchsorted(listed, token)
+                    if place < count and listed[place] == token:
+                        scores[row, place] = -np.inf
             pick_row(scores, row, count, tops, ids[first + row], values[first + row])
+            if len(listed):
+                for rank in range(ids.shape[1]):
+                    place = ids[first + row, rank]
+                    ids[first + row, rank] = listed[place] if place >= 0 else -1
 
 
 @kernel
@@ -78,3 +88,38 @@ def log_probabilities(hidden, matrix, count, wanted, rounded, scores, found):  #
             normaliser = log_sum(scores, row, count)
             for i in range(wanted.shape[1]):
                 found[first + row, i] = scores[row, wanted[first + row, i]] - normaliser
+
+
+@kernel
+def best_continuations(sums, scores, log_normaliser, ids, lanes, tokens, values):  # type: ignore[no-untyped-def]
+    """Merge what each lane of a beam would go on with, best first; of equals, the earlier lane's and the better token's.
+
+    Parameters
+    ----------
+    sums : float64 array (L,)
+        Log-probability of each lane so far.
+    scores, log_normaliser, ids : arrays (L, k), (L,), (L, k)
+        Candidates of each lane, best first, -1 behind the last.
+    lanes, tokens, values : int64, int64, float64 arrays (most,)
+        Results.
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
+    taken = np.zeros(len(sums), np.int64)
+    for place in range(len(lanes)):
+        best, highest = -1, -np.inf
+        for lane in range(len(sums)):
+            rank = taken[lane]
+            if rank == ids.shape[1] or ids[lane, rank] < 0:
+                continue
+            value = sums[lane] + (scores[lane, rank] - log_normaliser[lane])
+            if best < 0 or value > highest:
+                best, highest = lane, value
+        if best < 0:
+            return place
+        lanes[place], tokens[place], values[place] = best, ids[best, taken[best]], highest
+        taken[best] += 1
+    return len(lanes)

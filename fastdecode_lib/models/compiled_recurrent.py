@@ -232,6 +232,9 @@ class CompiledRecurrent:
             product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, below if layer == 1 else RELU_LIMIT)
             for layer in range(1, shape.fc_layers + 1)
         ]
+        packed_layers = shape.fc_layers and speedups.products != "blas"
+        self.records = np.stack([matrix.record for matrix in self.fully_connected]) if packed_layers else None
+        """The fully-connected layers as one kernel takes them."""
         below = RELU_LIMIT if shape.fc_layers else below
         self.top: Any = None
         if shape.top == "tanh":
@@ -363,7 +366,8 @@ class CompiledRecurrent:
         before = state.path[rows, place]
         distinct, shared = before, np.arange(len(rows))
         if self.speedups.merged:
-            distinct, shared = np.unique(before, return_inverse=True)
+            different = np.empty_like(before)
+            distinct = different[: kernels.distinct(before, different, shared)]
         first = state.nodes.add(len(rows))
         state.path[rows, place + 1] = np.arange(first, first + len(rows))
         bottom, *others = state.nodes.layers
@@ -381,11 +385,8 @@ class CompiledRecurrent:
         for (from_input, from_last), layer in zip(self.extra, others, strict=False):
             found = self._layer(from_input, from_last, layer, before, first, hidden)
             hidden = hidden + found if shape.residual else found
-        skipped = np.zeros((0, 0), np.float32)
-        for number, product in enumerate(self.fully_connected, 1):
-            hidden = np.ascontiguousarray(product(hidden))
-            kernels.clipped(hidden, skipped if number % 2 else skipped[:0], RELU_LIMIT)
-            skipped = hidden if number % 2 else skipped
+        if self.fully_connected:
+            hidden = self._connected(np.ascontiguousarray(hidden))
         if shape.top == "tanh":
             hidden = np.ascontiguousarray(self.top(hidden))
             kernels.tangent(hidden.reshape(-1), self.way)
@@ -393,6 +394,21 @@ class CompiledRecurrent:
             from_input, from_last = self.top
             hidden = self._layer(from_input, from_last, others[-1], before, first, hidden)
         return hidden, weights
+
+    def _connected(self, hidden: np.ndarray) -> np.ndarray:
+        """The fully-connected layers, for n rows of hidden (n, ...)."""
+        width = self.architecture.fc_width
+        if self.records is not None:
+            rounded = scratch(len(hidden), max(hidden.shape[1], width))
+            results = np.empty((3, len(hidden), self.fully_connected[0].outputs), np.float32)
+            together: np.ndarray = kernels.connected(hidden, self.records, rounded, results, RELU_LIMIT)
+            return together[:, :width]
+        skipped = np.zeros((0, width), np.float32)
+        for number, product in enumerate(self.fully_connected, 1):
+            hidden = np.ascontiguousarray(product(hidden))
+            kernels.clipped(hidden, skipped if number % 2 else skipped[:0], RELU_LIMIT)
+            skipped = hidden if number % 2 else skipped
+        return hidden
 
     def _layer(
         self, from_input: Any, from_last: Any, states: np.ndarray, before: np.ndarray, first: int, hidden: np.ndarray

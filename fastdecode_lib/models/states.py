@@ -92,7 +92,7 @@ class Slots:
         if tokens.ndim != 2 or len(tokens) != len(self.filled):
             raise ValueError(f"A step feeds tokens (B, W) to {len(self.filled)} rows: got {tokens.shape}.")
         feeding: np.ndarray = tokens >= 0
-        if (feeding[:, 1:] > feeding[:, :-1]).any():
+        if tokens.shape[1] > 1 and (feeding[:, 1:] > feeding[:, :-1]).any():
             raise ValueError(
                 f"Slots that feed nothing (-1) must stand at the end of their row: got {tokens.tolist()}. Move them there."
             )

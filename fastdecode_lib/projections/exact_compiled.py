@@ -9,7 +9,14 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
-from fastdecode_lib.projections.queries import check_found, check_width, checked_query, checked_wanted, only_output
+from fastdecode_lib.projections.queries import (
+    NONE,
+    check_found,
+    check_width,
+    checked_query,
+    checked_wanted,
+    only_output,
+)
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
@@ -62,7 +69,9 @@ class CompiledExact(OfAnySource):
         refused = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
-        best_tokens(hidden, self.matrix.record, vocabulary, refused, *self._room(rows), ids, scores, log_normaliser)
+        best_tokens(
+            hidden, self.matrix.record, vocabulary, NONE[0], refused, *self._room(rows), ids, scores, log_normaliser
+        )
         check_found(ids, hidden)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 

@@ -244,19 +244,16 @@ class LexicalScorer:
         """`top_k` on the compiled engine, one call for neighbouring rows of the same sentence."""
         rows = len(hidden)
         refused = checked_query(k, banned, rows, self.projection.lexicon.vocabulary)
-        ids, best = np.full((rows, k), -1), np.empty((rows, k), np.float32)
+        ids, best = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
         active, log_normaliser = np.empty(rows, np.int64), np.empty(rows if normalise else 0)
         for listed, own in self._neighbours(rows):
-            matrix, known = listed.weight, len(listed.ids)
-            banned_here = refused if len(refused) == 1 else refused[own]
-            at = np.minimum(np.searchsorted(listed.ids, banned_here), known - 1)
-            places = np.empty((own.stop - own.start, k), np.int64)
+            matrix, known, number = listed.weight, len(listed.ids), own.stop - own.start
             best_tokens(
-                hidden[own], matrix.record, known, np.where(listed.ids[at] == banned_here, at, -1),
-                scratch(len(places), matrix.shape[1]), np.empty((len(places), matrix.outputs), np.float32),
-                np.empty(-(-known // SPAN), np.float32), places, best[own], log_normaliser[own],
+                hidden[own], matrix.record, known, listed.ids, refused if len(refused) == 1 else refused[own],
+                scratch(number, matrix.shape[1]), np.empty((number, matrix.outputs), np.float32),
+                np.empty(-(-known // SPAN), np.float32), ids[own], best[own], log_normaliser[own],
             )  # fmt: skip
-            ids[own], active[own] = np.where(places >= 0, listed.ids[places], -1), known
+            active[own] = known
         return Candidates(ids, best, active, log_normaliser if normalise else None, "active")
 
     def _neighbours(self, rows: int) -> Iterator[tuple[_Listed, slice]]:

@@ -19,8 +19,8 @@ from fastdecode_lib.papers.shared.rows import table_of
 BATCHES = {Scale.TINY: (1, 2), Scale.LAPTOP: (1, 8), Scale.PAPER: (1, 2, 4, 8, 16, 32)}
 SETS = ("single", "joined")
 """Kinds of text; a tiny run has the first."""
-SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 16, Scale.PAPER: 200}
-ROUNDS = {Scale.TINY: 2, Scale.LAPTOP: 7, Scale.PAPER: 11}
+SENTENCES = {Scale.TINY: 3, Scale.LAPTOP: 40, Scale.PAPER: 200}
+ROUNDS = {Scale.TINY: 2, Scale.LAPTOP: 11, Scale.PAPER: 11}
 
 
 @experiment

@@ -45,7 +45,7 @@ class Amount:
 
 AMOUNTS = {
     Scale.TINY: Amount(2, 1, 1, ("float32", "int8"), ("exact", "quantised", "clustered", "lexical", "scann"), 8),
-    Scale.LAPTOP: Amount(100, 8, 5, ("float32", "int16", "int8"), known_projections(), 60),
+    Scale.LAPTOP: Amount(60, 8, 5, ("float32", "int16", "int8"), known_projections(), 60),
     Scale.PAPER: Amount(1_000, 50, 11, ("float32", "int16", "int8"), known_projections(), 120),
 }
 

@@ -35,7 +35,7 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.random_models import random_network
 from fastdecode_lib.papers.shared.rows import gap, median, table_of
 from fastdecode_lib.text.corpus import spread_over
@@ -57,9 +57,9 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     time for the same sentences. ``as_float32`` is the share of outputs that float32 on the same device has as well. A machine
     without a CUDA device gives a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
-    dtype = short(device)
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
+    dtype = dtype_for(device)
     found: dict[str, TranslationModel | NoResult] = {}
     for name, system in SYSTEMS.items():
         try:
@@ -147,8 +147,8 @@ def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
 
     One sentence at a time, and 32 together. A machine without a CUDA device gives a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
     geometry, rows = TOY if run.tiny else BASE, []
     for batch in (1, BATCH[run.scale]):
         for beam in BEAMS[run.scale]:
@@ -172,9 +172,9 @@ def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                     **timed(one, two, run.seed),
                 }
             )
-    return table_of(rows, run, engine="torch", dtype=short(device), device=device_name(device))
+    return table_of(rows, run, engine="torch", dtype=dtype_for(device), device=device_name(device))
 
 
 @cache
 def _network(geometry: Geometry, group: int, seed: int, device: str) -> Any:
-    return random_network(geometry.shape(group, group > 1), seed, device, short(device))
+    return random_network(geometry.shape(group, group > 1), seed, device, dtype_for(device))

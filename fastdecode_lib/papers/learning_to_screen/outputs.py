@@ -31,7 +31,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     Screens,
     Setting,
     first_of,
-    precise,
+    precision_judge,
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -77,7 +77,7 @@ def _chosen(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection
     _, at_1, at_5 = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])[method]
     if method == "screened":
         return reaching(_screens(recorded, run), recorded, at_1, at_5)
-    judge = precise(recorded, at_1, at_5, JUDGED_ON)
+    judge = precision_judge(recorded, at_1, at_5, JUDGED_ON)
     rivals = rival_settings(recorded, GRIDS[run.scale], lambda _: judge, run.seed, methods=(method,))
     return reaching(rivals, recorded, at_1, at_5)
 
@@ -139,7 +139,7 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
         for one in sources:
             drain(exact.decoder.iterate(loaded.network, captured, one, exact.constraints))
         askers = [_asker(method, projection, keep, beam > 1) for method, (_, projection) in chosen.items()]
-        alone = measure(askers, captured.seen, runs=amount.rounds, progress=run.progress)
+        alone = measure(askers, captured.hidden_vectors, runs=amount.rounds, progress=run.progress)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
         whole = measure(systems, sources, runs=amount.rounds, progress=run.progress)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}

@@ -28,10 +28,10 @@ from fastdecode_lib.papers.shared.projection_runs import (
     Screens,
     Setting,
     best_of,
-    counted,
+    context_counts,
     exact_settings,
     fastest,
-    precise,
+    precision_judge,
     screen_settings,
     timed_settings,
 )
@@ -86,7 +86,7 @@ def table_on(rows: Any, run: Run, used: Iterable[Situation] = ()) -> pd.DataFram
         "learning": repr(Learning(**GRIDS[run.scale].options)),
         "kmeans": FIRST_ROUND,
         "fingerprints": {found.model: found.loaded.checkpoint.fingerprint for found in used},
-        "contexts": counted(used),
+        "contexts": context_counts(used),
     }
     return table_of(rows, run, **about)
 
@@ -158,7 +158,7 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataF
 def _judge(name: str, recorded: Situation) -> Callable[[str], Judge]:
     """Method -> whether it is as precise as in the paper's table 2; what that does not have is held to its L2S."""
     printed = chen_2019.TABLE_2[name]
-    return lambda method: precise(recorded, *printed.get(method, printed["screened"])[1:], most=JUDGED_ON)
+    return lambda method: precision_judge(recorded, *printed.get(method, printed["screened"])[1:], limit=JUDGED_ON)
 
 
 def tuned_screens(screens: Screens, grid: Grid, judge: Callable[[str], Judge], seed: int) -> list[Setting]:
@@ -382,12 +382,12 @@ def figure8(run: CorpusRun) -> pd.DataFrame:
     is, and the most precise is shown.
     """
     recorded = situation("small", run)
-    grid, starts, rows = GRIDS[run.scale], Screens(recorded).starts, []
+    grid, centroids, rows = GRIDS[run.scale], Screens(recorded).centroids, []
     clusters = _clusters(200, run.scale)
     for words, at_1 in chen_2019.FIGURE_8.items():
         size = recorded.matrix.shape[0] * words // max(chen_2019.FIGURE_8)
         screens = Screens(_cut(recorded, size))
-        screens.starts = starts
+        screens.centroids = centroids
         budgets = [budget for budget in grid.budgets if budget < size]
         settings = [learned(screens, budget, grid.learning, run.seed, clusters=clusters) for budget in budgets]
         frame = distinct(_screened(screens.situation, settings, run))

@@ -21,7 +21,7 @@ from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.random_models import TOY, random_network
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
@@ -62,13 +62,13 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     """
     from fastdecode_lib.models.graphs import GraphTransformer
 
-    if (nothing := without(device, run)) is not None:
-        return nothing
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
     widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
     sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
-        network = random_network(shape, run.seed, device, short(device))
+        network = random_network(shape, run.seed, device, dtype_for(device))
         keys, systems = [], []
         for kind, model in zip(KINDS, (network, GraphTransformer.of(network)), strict=True):
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
@@ -95,8 +95,8 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                 }
             )
         del network, model, systems, found
-    about = {"engine": "torch", "dtype": short(device), "device": device_name(device), "rounds": rounds, "steps": steps}
-    return table_of(rows, run, **about)
+    facts = {"engine": "torch", "dtype": dtype_for(device), "device": device_name(device)}
+    return table_of(rows, run, **facts, rounds=rounds, steps=steps)
 
 
 @experiment
@@ -106,13 +106,13 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     ``speedup`` is over greedy decoding of the same kind, ``over_plain`` over greedy decoding without graphs; all in one run and in
     turns. A machine without a CUDA device gives a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
-    small = load("tatoeba-small", device=device, engine="torch", dtype=short(device))
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
+    small = load("tatoeba-small", device=device, engine="torch", dtype=dtype_for(device))
     rows: list[dict[str, Any]] = []
     sizes = MODELS.get(run.scale, MODELS[Scale.LAPTOP])
     for name, size in sizes.items():
-        model = small if size.shape is None else grown_on_torch(small, *size.shape, device, short(device), run.seed)
+        model = small if size.shape is None else grown_on_torch(small, *size.shape, device, dtype_for(device), run.seed)
         rows += _decoded(name, model, size, run, device)
     return table_of(rows, run, small, models={name: vars(size) for name, size in sizes.items()})
 

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Projection, Source
+from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
+from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -23,7 +24,6 @@ from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
     batches,
-    decoding_system,
     limited,
     pairs_of,
     screen_of,
@@ -122,22 +122,21 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
     over the exact projection under the same decoder, ``over_greedy`` over exact greedy decoding; all run in turns.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
+    network = recorded.loaded.network
     pairs = spread_over(pairs_of(DIRECTION, "single", run), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rare = _rare(references, run)
-    rules = limited(recorded, DIRECTION, run.scale).constraints
+    constraints = limited(recorded, DIRECTION, run.scale).constraints
     by_method = projections(run)
     rows: list[dict[str, Any]] = []
     greedy_outputs: dict[str, list[Any]] = {}
     for label, (protocol, spec) in DECODERS.items():
         batch, decoder = PROTOCOLS[protocol][0], registry.decoder(spec)
         parts = list(batches(recorded, texts, DIRECTION, batch))
-        systems = [
-            decoding_system(name, recorded, decoder, projection, rules) for name, (_, projection) in by_method.items()
-        ]
+        systems = [batch_system(name, network, decoder, p, constraints) for name, (_, p) in by_method.items()]
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
-            systems.append(decoding_system("greedy", recorded, greedy, by_method["exact"][1], rules))
+            systems.append(batch_system("greedy", network, greedy, by_method["exact"][1], constraints))
         timings = measure(
             systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
         )
@@ -184,7 +183,8 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
     ``most`` is the speedup of a projection that takes no time, which no projection can exceed.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
-    rules = limited(recorded, DIRECTION, run.scale).constraints
+    network = recorded.loaded.network
+    constraints = limited(recorded, DIRECTION, run.scale).constraints
     pairs = pairs_of(DIRECTION, "single", run)
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
@@ -194,8 +194,8 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
         decoder, parts = registry.decoder(spec), list(batches(recorded, texts, DIRECTION, batch))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(run)[name]
-            decoding = decoding_system("whole", recorded, decoder, projection, rules)
-            calls = _watched(recorded, decoder, projection, rules)
+            decoding = batch_system("whole", network, decoder, projection, constraints)
+            calls = _projection_system(network, decoder, projection, constraints)
             call_times, decoding_times = measure([calls, decoding], parts, runs=amount.rounds, progress=run.progress)
             share = float(np.median(call_times.seconds) / np.median(decoding_times.seconds))
             rows.append(
@@ -215,12 +215,12 @@ def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusR
     return table_on(rows, run, [recorded], learning=repr(_learning(run.scale)), kmeans=FIRST_ROUND)
 
 
-def _watched(recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+def _projection_system(network: Any, decoder: Decoder, projection: Projection, constraints: Constraints) -> System:
     """Decoding of which only the projection's calls are timed."""
 
     def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
         timed_projection: Any = Watched(projection)
-        decode = decoding_system("projection", recorded, decoder, timed_projection, rules).decode
+        decode = batch_system("projection", network, decoder, timed_projection, constraints).decode
         outputs = tuple(decode(part) for part in parts)
         return timed_projection.seconds, outputs
 

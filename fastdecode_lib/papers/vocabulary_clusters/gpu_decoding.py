@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Candidates, Projection, Source, drain
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.core import Candidates, Projection, Source
+from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, synchroniser
+from fastdecode_lib.measuring.referee import measure, synchroniser
 from fastdecode_lib.papers.run import Run, Scale, experiment
+from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
 from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
@@ -74,26 +75,19 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         "clustered, shared": TorchScreenScorer(screen, output.weight, output.bias, shared=True),
     }
     texts = [text for text, _ in own_pairs(*DIRECTION)]
-    rules = Session.of(model, *DIRECTION).constraints
+    constraints = Session.of(model, *DIRECTION).constraints
     rows: list[dict[str, Any]] = []
     for number, (protocol, (batch, decoder_name)) in enumerate(PROTOCOLS.items()):
         decoder = registry.decoder(decoder_name)
-
-        def decode(part: Source, projection: Projection, decoder: Any = decoder) -> tuple[Any, ...]:
-            return tuple(h.tokens for h in drain(decoder.iterate(model.network, projection, part, rules)))
-
-        parts = _batches(model, spread_over(texts, size.sentences[number]), batch)
-        systems = [
-            System(name, lambda part, p=projection: decode(part, p))  # type: ignore[misc]
-            for name, projection in projections.items()
-        ]
+        parts = sorted_batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch)
+        systems = [batch_system(name, model.network, decoder, p, constraints) for name, p in projections.items()]
         timings = measure(
             systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=1
         )
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
-            active = _Active(projection)
-            decode(parts[0], active)
+            active: Any = _Active(projection)
+            batch_system(m.name, model.network, decoder, active, constraints).decode(parts[0])
             rows.append(
                 {
                     "name": f"{protocol}, {m.name}",
@@ -134,13 +128,6 @@ def padded_screen(screen: Screen, times: int, tokens: int, vocabulary: int, seed
         padding = min(max(0, least - len(tokens_of_set)), len(pool))
         sets.append(np.concatenate([tokens_of_set, random.choice(pool, padding, replace=False)]))
     return Screen(screen.method, np.tile(screen.points, (1, times)), ActiveSets.of(sets, vocabulary))
-
-
-def _batches(model: TranslationModel, texts: Sequence[str], size: int) -> list[Source]:
-    """The texts in batches of a size, sorted by length."""
-    source = model.encode(texts, *DIRECTION)
-    order = np.argsort(source.lengths, kind="stable")
-    return [source.rows(order[first : first + size]) for first in range(0, len(order), size)]
 
 
 def _rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:

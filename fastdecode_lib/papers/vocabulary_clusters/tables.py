@@ -15,13 +15,14 @@ import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.contexts.fitting import groups
-from fastdecode_lib.core import Decoder, Projection, Source, drain
+from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
 from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
@@ -191,15 +192,6 @@ def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
     return Session.of(recorded.loaded, source, target, **limits)
 
 
-def decoding_system(name: str, recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
-    """A decoder with a projection, on batches; its output is the tokens of each row."""
-
-    def decode(part: Source) -> tuple[Any, ...]:
-        return tuple(h.tokens for h in drain(decoder.iterate(recorded.loaded.network, projection, part, rules)))
-
-    return System(name, decode)
-
-
 def _step_system(name: str, projection: Projection) -> System:
     scorer = projection.bind(None)
     return System(name, lambda hidden: tuple(scorer.top_k(hidden, 4, normalise=True).ids[:, 0]))
@@ -240,11 +232,11 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
             "clustered, shared": ScreenScorer(screen, recorded.matrix, shared=True),
             "clustered, the paper's choice": ScreenScorer(paper_screen, recorded.matrix),
         }
-        rules = limited(recorded, direction, run.scale).constraints
+        constraints = limited(recorded, direction, run.scale).constraints
         for protocol in protocols:
             batch, beam = PROTOCOLS[protocol]
             systems = [
-                decoding_system(name, recorded, Beam(size=beam), projection, rules)
+                batch_system(name, recorded.loaded.network, Beam(size=beam), projection, constraints)
                 for name, projection in projections.items()
             ]
             parts = list(batches(recorded, texts, direction, batch))
@@ -358,14 +350,15 @@ def _hidden(recorded: Situation, direction: str) -> np.ndarray:
 def figure3(run: CorpusRun) -> pd.DataFrame:
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
-    rules = limited(recorded, SWEPT, run.scale).constraints
+    constraints = limited(recorded, SWEPT, run.scale).constraints
     texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", run), amount.timed)]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
     projections: dict[str, Projection] = {"exact": recorded.loaded.exact}
     for clusters, top in settings:
         screen = screen_of(run, SWEPT, clusters, top)
         projections[f"{clusters} clusters, K = {top}"] = ScreenScorer(screen, recorded.matrix)
-    systems = [decoding_system(name, recorded, Beam(size=1), p, rules) for name, p in projections.items()]
+    network = recorded.loaded.network
+    systems = [batch_system(name, network, Beam(size=1), p, constraints) for name, p in projections.items()]
     timings = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=run.progress)
     rows = [
         {

@@ -19,11 +19,11 @@ from fastdecode_lib.papers.sharp_models.engines import (
     SIZES,
     SMALL,
     direction_of,
-    many_sentences,
     pass_costs,
     start_up,
     steps,
     throughput,
+    throughput_sentences,
 )
 from fastdecode_lib.store import write_table
 
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "start_up": start_up(scale, **shared),
     }
     command = command_of("cpu", arguments)
-    texts, _ = many_sentences(CorpusRun(scale, data=options.data), GENERATED if not options.tiny else 8)
+    texts, _ = throughput_sentences(CorpusRun(scale, data=options.data), GENERATED if not options.tiny else 8)
     within = over_generate(measured["model"], texts, 1 if options.tiny else 9, options.seed)
     report([*rows_of(frames), *within], command, options, scale=str(scale))
     for table, frame in frames.items() if options.results else ():

@@ -1,4 +1,4 @@
-"""An experiment: a table or figure of a paper, how it is read and drawn; one file because its parts refer to each other."""
+"""An experiment: a table or figure of a paper, and how it is shown; one file because its parts refer to each other."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from fastdecode_lib.papers.run import Table, accepted
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a table, as data: ``fastdecode figures`` hands it to ``ddgviz.curves``.
+    """A chart of a table, as data: ``fastdecode figures`` passes it to ``ddgviz.curves``.
 
     Attributes
     ----------
     x, y, group : str
-        Columns on the axes, and the one that tells curves apart. Columns ``{y}_low`` and ``{y}_high`` are error bars,
+        Columns of the axes, and the column whose values name the curves. Columns ``{y}_low`` and ``{y}_high`` are error bars,
         ``paper_{y}`` the height of points of kind *paper*.
     where : mapping of column to value
-        The rows that are drawn; all if empty.
+        Selector of the rows drawn; all if empty.
     reference : float or None
         Height of a horizontal line.
     log_x, from_zero : bool
@@ -56,20 +56,20 @@ class Chart:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table as it is read: in a notebook, on the results page, in LaTeX and in CSV.
+    """A column of a table as it is shown: in a notebook, on the results page, in LaTeX and in CSV.
 
-    An interval, ``{name}_low`` and ``{name}_high``, stands behind the value.
+    An interval, ``{name}_low`` and ``{name}_high``, follows the value.
 
     Attributes
     ----------
     name : str
-        In the rows.
+        Key in the rows.
     heading : str
-        Heading with the unit where there is one; by default the name in words, with "paper:" before the paper's values.
+        Heading, with the unit if there is one; by default the name in words, with "paper:" before it for the paper's values.
     digits : int or None
-        Behind the point; by default three in all below 1, two above, none from 100 on.
+        Digits after the point; by default two, none from 100 on, and below 1 three significant digits.
     share : bool
-        Whether it is shown in percent.
+        Whether the value is shown in percent.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Column:
         return self.heading or ("paper: " if name != self.name else "") + SPELLED.get(name, name.replace("_", " "))
 
     def text(self, value: Any, low: Any = None, high: Any = None) -> str:
-        """A value as it is read, with its interval if it has one; empty where there is none."""
+        """A value as text, with its interval if it has one; empty if there is no value."""
         if value is None or value != value:
             return ""
         if isinstance(value, (bool, np.bool_)):
@@ -121,39 +121,39 @@ SHARES = {
 """Columns shown in percent in every table."""
 
 
-def columns(*named: str | Column) -> tuple[Column, ...]:
-    """Columns in order; a string holds names, parted by spaces, of some that need no heading."""
+def columns(*parts: str | Column) -> tuple[Column, ...]:
+    """Columns in order; a string has the names, separated by spaces, of columns that need no heading."""
     return tuple(
-        column for part in named for column in (map(Column, part.split()) if isinstance(part, str) else [part])
+        column for part in parts for column in (map(Column, part.split()) if isinstance(part, str) else [part])
     )
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure that can be made here, and how it is read.
+    """A table or figure that can be made here, and how it is shown.
 
     Attributes
     ----------
     run : callable
-        Makes the table: a function decorated with `run.experiment`, which has the table's name, in the paper's folder.
+        Makes the table: a function decorated with `run.experiment` in the paper's folder; the table has its name.
     title : str
-        Begins with what the paper calls it, as ``Table 2: ...``.
+        Title that begins with the name in the paper, as ``Table 2: ...``.
     columns : tuple of Column
-        Columns shown wherever the table is read; all if empty.
+        Columns shown; all if empty.
     arrange : callable or None
-        Chooses, averages or turns the rows for reading.
+        Selects, averages or pivots the rows to show.
     note : str
-        Explanation needed to read it, in Markdown.
+        Explanation below the table, in Markdown.
     chart : Chart or None
         Chart of curves; None for other drawings.
     traced : bool
-        Whether it is drawn as passes: ``frame.attrs["traces"]`` holds traces by name.
+        Whether it is drawn as passes: ``frame.attrs["traces"]`` has traces by name.
     compares : bool
         Whether it is a table of ``compare``, and drawn as such.
     live : bool
-        Whether its notebook makes it, in seconds, so that no outcome of it comes with fastdecode.
+        Whether its notebook makes it, in seconds, so that no result of it is committed.
     counted : bool
-        Whether it counts and scores and measures no time, so that it can be made beside others.
+        Whether it only counts and scores, without times, so that it can be made beside others.
     """
 
     run: Table
@@ -169,7 +169,7 @@ class Experiment:
 
     @property
     def stem(self) -> str:
-        """The paper's folder: ``start_here`` for ``fastdecode experiment start_here.comparison``."""
+        """Name of the paper's folder: ``start_here`` for ``fastdecode experiment start_here.comparison``."""
         return self.run.__module__.removeprefix("fastdecode_lib.papers.").partition(".")[0]
 
     @property
@@ -179,7 +179,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """``STEM.TABLE``, as the command line takes it."""
+        """``STEM.TABLE``, the name on the command line."""
         return f"{self.stem}.{self.table}"
 
     @property
@@ -190,7 +190,7 @@ class Experiment:
 
     @property
     def on_page(self) -> bool:
-        """Whether the results page shows it: it declares columns and is no figure alone."""
+        """Whether the results page shows it as a table: it declares columns or an arrangement of rows."""
         return bool(self.columns or self.arrange)
 
     def accepted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, or another group of experiments with a notebook.
+    """A paper, or another group of experiments, with its notebook.
 
     Attributes
     ----------
@@ -263,9 +263,9 @@ class Paper:
     citation : Citation or None
         Reference; None for a group that is no paper.
     conclusion : Conclusion or None
-        On top of the page of results; what has none has no page.
+        Conclusion at the top of the page of results; a paper without a conclusion has no page.
     chart : str
-        The experiment whose chart stands first on the page.
+        The experiment whose chart is the first on the page.
     setup : str
         Setup of all measurements on the page, in Markdown.
     differences : tuple of str
@@ -287,5 +287,5 @@ class Paper:
 
     @property
     def name(self) -> str:
-        """Authors and year of the paper; the title of what is none."""
+        """Authors and year of the paper; the title of a group that is no paper."""
         return self.citation.name if self.citation else self.title

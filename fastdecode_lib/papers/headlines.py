@@ -13,7 +13,7 @@ GROWN = "grown to opus-mt's shape"
 
 @dataclass(frozen=True)
 class Headline:
-    """A method, what to type for it, and the row of a committed result that it is judged by.
+    """A method, the code or option to use it, and the row of a committed result with its speedup and unchanged outputs.
 
     Attributes
     ----------
@@ -26,15 +26,15 @@ class Headline:
     where : mapping of column to value
         Selector of the row.
     command : str
-        Command to type, in Markdown; a method without one is only in the chart.
+        Code or option to type, in Markdown; a method without it is only in the chart.
     speedup, unchanged : str
         Columns of the row.
     instead : str
-        Text in place of the share of unchanged outputs where there are no outputs to compare with.
+        Text in place of the share of unchanged outputs, if there are no outputs to compare with.
     readme : bool
         Whether the README shows it: one method a paper.
     when : str
-        What a reader has for whom it is the choice; empty if there is a better one for everybody.
+        The reader's situation in which it is the best choice; empty if another method is always better.
     """
 
     stem: str
@@ -50,16 +50,16 @@ class Headline:
 
 
 def _greedy(
-    method: str, projection: str, stem: str = "learning_to_screen", command: str = "", **shown: Any
+    method: str, projection: str, stem: str = "learning_to_screen", command: str = "", **options: Any
 ) -> Headline:
     """Greedy decoding under a projection, English to German, single sentences."""
     where = {"decoder": "greedy", "method": projection}
-    return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, **shown)
+    return Headline(stem, method, "vocabulary_clusters.end_to_end", where, command, **options)
 
 
-def _cube(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **changed: str) -> Headline:
+def _cube(method: str, stem: str, command: str = "", readme: bool = False, when: str = "", **choices: str) -> Headline:
     """A row of the cube: the bundled model, joined sentences."""
-    where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | changed
+    where = {"model": "tatoeba-small", "decoder": "greedy", "projection": "exact", "precision": "float32"} | choices
     result = "combinations.cube"
     return Headline(stem, method, result, where, command, unchanged="agreement", readme=readme, when=when)
 
@@ -72,11 +72,11 @@ def _drafted(
     projection: str,
     width: int = 3,
     stem: str = "parallel_decoding",
-    **shown: Any,
+    **options: Any,
 ) -> Headline:
     """A window, joined sentences, in float32."""
     where = {"shape": shape, "precision": "float32", "projection": projection, "set": "joined", "draft": draft}
-    return Headline(stem, method, "combinations.draft_time", {**where, "width": width}, command, **shown)
+    return Headline(stem, method, "combinations.draft_time", {**where, "width": width}, command, **options)
 
 
 HEADLINES = (
@@ -170,7 +170,7 @@ HEADLINES = (
     _greedy("PCA-MIPS", "pca_mips"),
     _greedy("ScaNN", "scann"),
 )
-"""In the order of the tables: one a paper first, then what else is worth knowing, then the rivals."""
+"""In the order of the tables: one method a paper, then further methods, then the rivals."""
 
 
 def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
@@ -179,7 +179,7 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If a method names no row of its result, or several.
+        If a method's selector matches no row of its result, or several.
     """
     rows = []
     for headline in headlines:
@@ -193,7 +193,7 @@ def measured(headlines: tuple[Headline, ...] = HEADLINES) -> pd.DataFrame:
         row = frame.iloc[0]
         ends = {f"speedup{end}": row[f"{headline.speedup}{end}"] for end in ("", "_low", "_high")}
         unchanged = None if headline.instead else row[headline.unchanged]
-        kept = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
-        kept["page"] = headline.result.partition(".")[0]
-        rows.append(kept | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"])})
+        texts = {name: getattr(headline, name) for name in ("method", "command", "stem", "instead", "readme")}
+        texts["page"] = headline.result.partition(".")[0]
+        rows.append(texts | ends | {"unchanged": unchanged, "noisy": bool(row["noisy"])})
     return pd.DataFrame(rows)

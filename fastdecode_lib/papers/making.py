@@ -1,4 +1,4 @@
-"""Several tables in one go: those that count over as many workers as there are, those that time here, one by one."""
+"""Several tables at once: tables that only count are made by workers, tables of times in this process, one by one."""
 
 import json
 from collections.abc import Generator, Mapping, Sequence
@@ -22,7 +22,7 @@ from fastdecode_lib.workers import check_workers, over
 
 @dataclass(frozen=True)
 class Made:
-    """A table: its rows, how they were made, and of one that is drawn as passes these, by name; a note where there is cause."""
+    """A table: its rows, its provenance, its traces by name, and a warning if there is one."""
 
     rows: list[dict[str, Any]]
     provenance: dict[str, Any]
@@ -32,7 +32,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes tables by their names, in whatever process.
+    """Makes tables by name, in any process.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Maker:
     loading : tuple of (name, value)
         Options of `fastdecode_lib.load`.
     settings : tuple of (name, value)
-        Settings of the experiments, each of which takes those that it knows: ``seed``, ``threads``, ``data``.
+        Settings of the experiments, ``seed``, ``threads``, ``data``; each experiment takes those that it has.
     """
 
     scale: Scale
@@ -50,36 +50,36 @@ class Maker:
     loading: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
 
-    def __call__(self, name: str, **more: Any) -> Made:
-        """Make one; `more` are settings that change no number, such as ``progress``."""
+    def __call__(self, name: str, **options: Any) -> Made:
+        """Make one; `options` are settings that change no number, such as ``progress``."""
         import torch
         from threadpoolctl import threadpool_limits
 
         e = experiments()[name]
-        given = dict(self.settings) | more
-        threads = given.get("threads", 1)
+        settings = dict(self.settings) | options
+        threads = settings.get("threads", 1)
         torch.set_num_threads(threads)
         with threadpool_limits(threads):
             if e.accepted({"model": None}):
-                given["model"] = _loaded(self.model, self.loading)
-            frame = e.run(self.scale, **e.accepted(given))
-        about = frame.attrs.get("provenance") or provenance(seed=given.get("seed"))
+                settings["model"] = _loaded(self.model, self.loading)
+            frame = e.run(self.scale, **e.accepted(settings))
+        facts = frame.attrs.get("provenance") or provenance(seed=settings.get("seed"))
         traces = {name: trace.to_dict() for name, trace in frame.attrs.get("traces", {}).items()} if e.traced else {}
-        return Made([plain_row(row) for row in frame.to_dict("records")], about | self.asked(e), traces)
+        return Made([plain_row(row) for row in frame.to_dict("records")], facts | self.identity(e), traces)
 
-    def asked(self, e: Experiment) -> dict[str, Any]:
-        """Settings that identify a table: other settings make another table."""
-        given = e.accepted(dict(self.settings))
-        data = given.pop("data", None)
-        asked: dict[str, Any] = {"threads": 1, **given}
+    def identity(self, e: Experiment) -> dict[str, Any]:
+        """The part of the provenance that identifies a table: another identity means another table."""
+        settings = e.accepted(dict(self.settings))
+        data = settings.pop("data", None)
+        identity: dict[str, Any] = {"threads": 1, **settings}
         if e.accepted({"model": None}):
-            asked |= {**dict(self.loading), "fingerprint": find_checkpoint(self.model).fingerprint}
+            identity |= {**dict(self.loading), "fingerprint": find_checkpoint(self.model).fingerprint}
         if "data" in e.accepted({"data": None}) and self.scale != Scale.TINY:
-            with suppress(CorpusNotFound):  # some need none
-                asked["corpus"] = corpus_fingerprint(data)
+            with suppress(CorpusNotFound):  # not every experiment needs the corpus
+                identity["corpus"] = corpus_fingerprint(data)
         if not e.counted:
-            asked["cpu"] = provenance()["cpu"]
-        return {"scale": str(self.scale), "versions": versions(), "asked": asked}
+            identity["cpu"] = provenance()["cpu"]
+        return {"scale": str(self.scale), "versions": versions(), "asked": identity}
 
     def path(self, e: Experiment, folder: str | Path) -> Path:
         """The file of a table."""
@@ -96,63 +96,64 @@ def make(
     scheduler: str | None = None,
     progress: bool = False,
 ) -> Generator[tuple[Experiment, Made], None, None]:
-    """Make tables, and write each to `results` when its turn has come.
+    """Make tables, and write each to `results` once it is made.
 
-    A table with gaps where the file in `results` has rows measured is written beside it, as ``STEM.TABLE.SCALE.partial.json``.
+    A table that has a gap where the file in `results` has a measured row does not replace the file, but is written to
+    ``STEM.TABLE.SCALE.partial.json``.
 
-    With `workers` or a `scheduler`, tables that only count and score are made side by side, as many as there are workers; then
-    those that measure time, in this process and alone, since what shares a processor is not measured. Rows are the same for any
-    number of workers, but for times.
+    With `workers` or a `scheduler`, tables that only count and score are made side by side, one on each worker; then tables of
+    times are made in this process, with nothing beside them on the processor. Rows but for times are the same for any number of
+    workers.
 
     Parameters
     ----------
     results : path, optional
         The folder for ``STEM.TABLE.SCALE.json``.
     resume : bool
-        Leave what is in `results` as it is, where it has no gaps and was made by these versions for the same model, corpus,
-        scale, seed and threads, and if it has times, on such a processor. What the code tried then is not compared.
+        Keep the tables in `results` that have no gaps and were made by these versions for the same model, corpus, scale, seed
+        and threads, and if they have times, on the same processor. The code that made them is not compared.
     workers, scheduler
         Arguments of `workers.over`.
 
     Yields
     ------
     (Experiment, Made)
-        In the order of their making.
+        In the order in which they are made.
 
     Raises
     ------
     ValueError
-        If there is nowhere to resume from, or what an experiment raises.
+        If `resume` is true without `results`; and any error of an experiment.
     """
     if resume and results is None:
         raise ValueError("Resuming needs the folder with what was made: got resume without results. Name the folder.")
     check_workers(workers, scheduler)
-    there = {e.name: made for e in chosen if resume and results and (made := _kept(maker, e, results)) is not None}
-    yield from ((e, there[e.name]) for e in chosen if e.name in there)
-    missing = [e for e in chosen if e.name not in there]
-    shared = [e for e in missing if e.counted] if (workers, scheduler) != (None, None) else []
-    alone = [e for e in missing if e not in shared]
+    finished = {e.name: table for e in chosen if resume and results and (table := _finished(maker, e, results))}
+    yield from ((e, finished[e.name]) for e in chosen if e.name in finished)
+    missing = [e for e in chosen if e.name not in finished]
+    counted = [e for e in missing if e.counted] if (workers, scheduler) != (None, None) else []
+    timed = [e for e in missing if e not in counted]
     command = {"command": provenance()["command"]}
-    with closing(over(maker, [e.name for e in shared], workers=workers, scheduler=scheduler)) as theirs:
-        ours = (maker(e.name, progress=progress) for e in alone)
-        for e, made in zip([*shared, *alone], chain(theirs if shared else (), ours), strict=True):
-            made = replace(made, provenance=made.provenance | command)  # a worker's own says nothing
+    with closing(over(maker, [e.name for e in counted], workers=workers, scheduler=scheduler)) as counted_tables:
+        timed_tables = (maker(e.name, progress=progress) for e in timed)
+        for e, table in zip([*counted, *timed], chain(counted_tables if counted else (), timed_tables), strict=True):
+            table = replace(table, provenance=table.provenance | command)  # in place of a worker's command
             if results is not None:
                 path = maker.path(e, results)
-                made = replace(made, note=_lost(made, path))
-                path = path.with_suffix(".partial.json") if made.note else path
-                write_table(path, made.rows, made.provenance, made.traces)
-            yield e, made
+                table = replace(table, note=_warning(table, path))
+                path = path.with_suffix(".partial.json") if table.note else path
+                write_table(path, table.rows, table.provenance, table.traces)
+            yield e, table
 
 
-def _lost(made: Made, path: Path) -> str:
-    """A warning that the existing file stays, as the new table lacks rows that it has measured; empty if it lacks none."""
+def _warning(table: Made, path: Path) -> str:
+    """A warning that the existing file stays, as the new table lacks rows that the file has measured; empty if it lacks none."""
     before = _read(path)
     if before is None:
         return ""
     measured = {row.get("name") for row in before.rows if not row.get("gap")}
-    gaps = [row for row in made.rows if row.get("gap")]
-    lost = gaps if len(gaps) == len(made.rows) else [row for row in gaps if row.get("name") in measured]
+    gaps = [row for row in table.rows if row.get("gap")]
+    lost = gaps if len(gaps) == len(table.rows) else [row for row in gaps if row.get("name") in measured]
     if not lost or not measured:
         return ""
     return (
@@ -161,13 +162,13 @@ def _lost(made: Made, path: Path) -> str:
     )
 
 
-def _kept(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
-    """The table of an earlier run with the same settings."""
-    made = _read(maker.path(e, results))
-    if made is None:
+def _finished(maker: Maker, e: Experiment, results: str | Path) -> Made | None:
+    """The complete table of an earlier run with the same settings; None if there is none."""
+    table = _read(maker.path(e, results))
+    if table is None:
         return None
-    whole = not any(row.get("gap") for row in made.rows) and (made.traces or not e.traced)
-    return made if whole and maker.asked(e).items() <= made.provenance.items() else None
+    complete = not any(row.get("gap") for row in table.rows) and (table.traces or not e.traced)
+    return table if complete and maker.identity(e).items() <= table.provenance.items() else None
 
 
 def _read(path: Path) -> Made | None:

@@ -1,4 +1,4 @@
-"""Outcomes of long runs, which come with fastdecode, and the trained models that runs need."""
+"""Committed results of long runs, and the trained models that runs need."""
 
 import json
 from importlib import resources
@@ -10,7 +10,7 @@ from fastdecode_lib.training.presets import place_of
 
 
 class NoResult(ValueError):
-    """A long run whose outcome does not come with fastdecode."""
+    """A result that is not committed, or needs a model that is not trained."""
 
 
 def trained(preset: str) -> str:
@@ -19,12 +19,12 @@ def trained(preset: str) -> str:
     Raises
     ------
     NoResult
-        If there is neither.
+        If the model is neither trained here nor bundled.
     """
-    place = place_of(preset)
-    if place is None:
+    checkpoint = place_of(preset)
+    if checkpoint is None:
         raise untrained(preset)
-    return place
+    return checkpoint
 
 
 def untrained(preset: str) -> NoResult:
@@ -33,21 +33,19 @@ def untrained(preset: str) -> NoResult:
 
 
 def result_name(name: str, scale: str, threads: int = 1) -> str:
-    """The file of an experiment's outcome."""
+    """The file name of an experiment's result."""
     return f"{name}.{scale}{f'.{threads}threads' if threads > 1 else ''}.json"
 
 
 def committed(name: str, scale: str = "laptop", threads: int = 1) -> pd.DataFrame:
-    """The outcome of a long run that comes with fastdecode; ``frame.attrs["provenance"]`` tells how it was made.
-
-    ``frame.attrs["traces"]`` holds the passes it was read from, by name.
+    """The committed result of a long run, with ``frame.attrs["provenance"]``, and its traces by name in ``frame.attrs["traces"]``.
 
     Raises
     ------
     NoResult
-        If there is none.
+        If there is no such result.
     ValueError
-        If it is damaged.
+        If the file is damaged.
     """
     path = resources.files("fastdecode_lib") / "results" / result_name(name, scale, threads)
     try:

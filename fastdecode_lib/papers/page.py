@@ -10,7 +10,7 @@ import pandas as pd
 
 from fastdecode_lib.checkpoints.weights import BUNDLED, HERE, read_manifest
 from fastdecode_lib.papers.catalogue import papers
-from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, columns
+from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper
 from fastdecode_lib.papers.headlines import HEADLINES, measured
 from fastdecode_lib.papers.outcomes import NoResult, committed, result_name
 from fastdecode_lib.papers.reading import NOISY, absent, gaps, is_noisy, processors, selected, texts
@@ -20,21 +20,23 @@ CHARTS = "charts"
 RAW = "../../fastdecode_lib/results"
 BEGIN, END = "<!-- headlines: fastdecode figures --pages -->", "<!-- end of headlines -->"
 FRONTIER = "frontier"
+GAINS = (Column("speedup", "times as fast", 2), Column("unchanged", "outputs unchanged"))
+"""The last columns of the tables of methods."""
 
 
-def markdown(frame: pd.DataFrame, *named: str | Column) -> str:
-    """A table in Markdown, numbers to the right. Parameters as for `reading.selected`."""
+def markdown(frame: pd.DataFrame, *parts: str | Column) -> str:
+    """A table in Markdown, numbers aligned right. Parameters as for `reading.selected`."""
     from pandas.api.types import is_numeric_dtype
 
-    rows, present = selected(frame, *named)
-    cells = texts(frame, *named)
-    sides = ["---:" if is_numeric_dtype(rows[column.name]) else "---" for column in present]
-    lines = [list(cells), sides, *cells.to_numpy().tolist()]
+    rows, present = selected(frame, *parts)
+    cells = texts(frame, *parts)
+    alignments = ["---:" if is_numeric_dtype(rows[column.name]) else "---" for column in present]
+    lines = [list(cells), alignments, *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
-    """Every chart of the pages: its file's stem, the rows drawn, and how; the frontier of all methods has no `Chart`."""
+    """Every chart of the pages: its file's stem, its rows, and its `Chart`, which the frontier of all methods lacks."""
     yield FRONTIER, measured(), None
     for paper in papers():
         for experiment in paper.experiments if paper.conclusion else ():
@@ -43,51 +45,50 @@ def charts() -> Iterator[tuple[str, pd.DataFrame, Chart | None]]:
 
 
 def pages() -> dict[str, str]:
-    """The text of every page by its file's name."""
+    """The text of every page by file name."""
     return {"README.md": landing()} | {f"{paper.stem}.md": page(paper) for paper in papers() if paper.conclusion}
 
 
 def headlines(link: str, *, readme: bool = False) -> str:
-    """The table of methods; `link` leads from the file that holds it to the folder of pages.
+    """The table of methods; `link` is the path from the file with the table to the folder of pages.
 
     Parameters
     ----------
     readme : bool
-        One row a paper, with its notebook, in place of all that one can type.
+        One row a paper, with its notebook, in place of all methods with a command.
     """
     by_stem = {paper.stem: paper for paper in papers()}
     frame = measured(tuple(h for h in HEADLINES if h.command and (h.readme or not readme)))
     names = []
-    for stem, place in zip(frame["stem"], frame["page"], strict=True):
+    for stem, page_name in zip(frame["stem"], frame["page"], strict=True):
         paper = by_stem[stem]
         notebook = f"{link.removesuffix('docs/results/')}notebooks/{paper.notebook}.ipynb" if readme else ""
-        more = f" ([notebook]({notebook}), [results]({link}{place}.md))" if readme else ""
-        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{place}.md'})"
-        names.append(name + more)
-    unchanged = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(frame)]
-    rows = frame.assign(paper=names, kept=unchanged)
-    method = Column("method") if not readme else None
-    shown = columns(*(c for c in (Column("paper"), method) if c), Column("command", "what to type"))
-    return markdown(rows, *shown, Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"))
+        links = f" ([notebook]({notebook}), [results]({link}{page_name}.md))" if readme else ""
+        name = f"[{paper.name}]({paper.citation.link if readme and paper.citation else f'{link}{page_name}.md'})"
+        names.append(name + links)
+    rows = frame.assign(paper=names, unchanged=_unchanged(frame))
+    first = ("paper",) if readme else ("paper", "method")
+    return markdown(rows, *first, Column("command", "what to type"), *GAINS)
 
 
-def _unchanged(frame: pd.DataFrame) -> Iterator[tuple[float, str]]:
-    return zip(frame["unchanged"], frame["instead"], strict=True)
+def _unchanged(frame: pd.DataFrame) -> list[str]:
+    """The share of unchanged outputs as text, or the text in its place."""
+    column = Column("unchanged", share=True)
+    return [column.text(share) or instead for share, instead in zip(frame["unchanged"], frame["instead"], strict=True)]
 
 
 def choices() -> str:
-    """The table of what to use when, best first where no output changes, then where more and more do."""
+    """The table of what to use when: methods that change the fewest outputs first, of equal ones the fastest first."""
     by_stem = {paper.stem: paper for paper in papers()}
-    chosen = tuple(headline for headline in HEADLINES if headline.when)
-    rows = measured(chosen).assign(when=[headline.when for headline in chosen])
+    recommended = tuple(headline for headline in HEADLINES if headline.when)
+    rows = measured(recommended).assign(when=[headline.when for headline in recommended])
     rows = rows.sort_values(["unchanged", "speedup"], ascending=False, ignore_index=True)
-    kept = [Column("unchanged", share=True).text(value) or instead for value, instead in _unchanged(rows)]
     names = [
-        f"[{by_stem[stem].name}](results/{place}.md)" for stem, place in zip(rows["stem"], rows["page"], strict=True)
+        f"[{by_stem[stem].name}](results/{page_name}.md)"
+        for stem, page_name in zip(rows["stem"], rows["page"], strict=True)
     ]
-    shown = columns(Column("when", "if"), Column("command", "use"))
-    ends = Column("speedup", "times as fast", 2), Column("kept", "outputs unchanged"), Column("paper", "measured in")
-    return markdown(rows.assign(paper=names, kept=kept), *shown, *ends)
+    rows = rows.assign(paper=names, unchanged=_unchanged(rows))
+    return markdown(rows, Column("when", "if"), Column("command", "use"), *GAINS, Column("paper", "measured in"))
 
 
 def landing() -> str:
@@ -123,20 +124,20 @@ paper. [How numbers are made](../numbers.md) says how times are taken; words suc
 
 
 def page(paper: Paper) -> str:
-    """The page of a paper: conclusion, setup, a section for each table or figure, what differs from the paper."""
-    said = paper.conclusion
-    assert said is not None
+    """The page of a paper: conclusion, setup, a section for each table or figure, differences from the paper."""
+    conclusion = paper.conclusion
+    assert conclusion is not None
     heading = paper.title if paper.citation is None else f"{paper.name}: {paper.title}"
     blocks = [f"# {heading}"]
     if paper.citation:
-        cited = paper.citation
-        blocks.append(f"{cited.authors} ({cited.year}), *[{cited.title}]({cited.link})*.")
+        citation = paper.citation
+        blocks.append(f"{citation.authors} ({citation.year}), *[{citation.title}]({citation.link})*.")
     labels = (
-        ("The claim", said.claims),
-        ("Found here", said.found),
-        ("Where it differs", said.differs),
-        ("Why", said.why),
-        ("What to use", said.use),
+        ("The claim", conclusion.claims),
+        ("Found here", conclusion.found),
+        ("Where it differs", conclusion.differs),
+        ("Why", conclusion.why),
+        ("What to use", conclusion.use),
     )
     blocks.append("\n".join(f"- **{label}**: {sentence}" for label, sentence in labels))
     blocks.append(f"![{_title(paper, paper.chart)}]({CHARTS}/{paper.stem}.{paper.chart}.svg)")
@@ -167,7 +168,7 @@ def _title(paper: Paper, table: str) -> str:
 
 
 def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[str]:
-    """A table or figure: chart, table, note, and how it was made; the chart on top of the page is not shown again."""
+    """A table or figure: chart, table, note and provenance; the chart at the top of the page is not repeated."""
     blocks = [f"## {experiment.title}"]
     if experiment.chart and not first:
         blocks.append(f"![{experiment.title}]({CHARTS}/{experiment.name}.svg)")
@@ -175,27 +176,28 @@ def _section(experiment: Experiment, frame: pd.DataFrame, first: bool) -> list[s
     notes = [experiment.note, *(f"{gap.rstrip('.')}." for gap in gaps(frame))]
     if experiment.on_page:
         blocks.append(markdown(rows, *experiment.columns))
-        if without := absent(rows, *experiment.columns):
-            notes.append(f"Not measured: {', '.join(without)}.")
+        if headings := absent(rows, *experiment.columns):
+            notes.append(f"Not measured: {', '.join(headings)}.")
     blocks.append(" ".join(note for note in notes if note))
-    about = frame.attrs["provenance"]
+    provenance = frame.attrs["provenance"]
     timed = frame[~frame["kind"].isin(["paper", "gap"])] if "kind" in frame else frame
     noise = f" {is_noisy(timed).sum()} of {len(timed)} rows are noisy." if is_noisy(timed).any() else ""
     raw = result_name(experiment.name, "laptop")
-    day = f", {about['date']}" if "date" in about else ""
-    blocks.append(f"[Raw]({RAW}/{raw}): `{about['command']}`, {processors(about)}{day}.{noise}{_weights(raw)}")
+    day = f", {provenance['date']}" if "date" in provenance else ""
+    source = f"`{provenance['command']}`, {processors(provenance)}{day}"
+    blocks.append(f"[Raw]({RAW}/{raw}): {source}.{noise}{_weights(raw)}")
     return blocks
 
 
 def _weights(result: str) -> str:
-    """A sentence on weights that a result was made with and that are not those bundled under the same name now."""
-    named = {
+    """A sentence on the weights of a result that differ from those bundled now under the same name."""
+    places = {
         record.name: "in `weights/`" if record.where == HERE else "not kept"
         for record in read_manifest()
         if result.removesuffix(".json") in record.results and record.where != BUNDLED
     }
-    told = ", ".join(f"`{name}` ({where})" for name, where in named.items())
-    return f" Of other weights than the bundled ones: {told}." if told else ""
+    weights = ", ".join(f"`{name}` ({place})" for name, place in places.items())
+    return f" Of other weights than the bundled ones: {weights}." if weights else ""
 
 
 def _differences(paper: Paper, missing: list[str]) -> list[str]:
@@ -215,12 +217,12 @@ def _differences(paper: Paper, missing: list[str]) -> list[str]:
 
 
 def first_pages() -> dict[Path, str]:
-    """README.md and docs/index.md with their tables as the results say it; both lie in the current folder."""
+    """README.md and docs/index.md of the current folder, with their tables from the results."""
     tables = {Path("README.md"): headlines("docs/results/", readme=True), FOLDER.parent / "index.md": choices()}
     return {path: with_table(path.read_text(encoding="utf-8"), table) for path, table in tables.items()}
 
 
 def with_table(text: str, table: str) -> str:
     """A page with the table between its marks replaced."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"
+    before, _, after = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n{END}{after.partition(END)[2]}"

@@ -1,4 +1,4 @@
-"""Tables for reading: the columns an experiment declares, how its result was made, and the paper's values beside ours."""
+"""Tables as text: the columns that an experiment declares, the provenance of its result, and the paper's values beside ours."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
 SHORT = 26
-"""Characters of a text that stays on one line of a table."""
+"""Most characters of a text that is kept on one line of a table."""
 NOISY = "≈"
-"""Stands before a time where the middle half of its runs spreads over more than a tenth of their median."""
+"""Mark of a time whose interquartile range over the runs exceeds a tenth of the median."""
 TRAIN = re.compile(r"fastdecode train (\S+) --data DIR")
-"""Text of a gap whose model is not trained."""
+"""Text in a gap of a model that is not trained."""
 
 
 def committed_result(
-    name: str, draw: Callable[[pd.DataFrame], Any] | None = None, *more: str | Column, scale: str = "laptop"
+    name: str, draw: Callable[[pd.DataFrame], Any] | None = None, *parts: str | Column, scale: str = "laptop"
 ) -> Any:
-    """A long run's result, as its experiment declares it or as `draw` shows it, below the command that made it and the machine.
+    """A committed result, with the columns of its experiment or as `draw` shows it; command and machine are printed above it.
 
-    Shows the command alone and returns None if there is no result.
+    If there is no result, the command that makes it is printed, and None returned.
 
     Parameters
     ----------
     name : str
         ``STEM.TABLE``.
     draw : callable, optional
-        Takes the DataFrame of all rows.
-    more : str or Column
+        Function of the DataFrame of all rows.
+    parts : str or Column
         Columns to show instead of the declared ones.
     """
     try:
@@ -47,7 +47,7 @@ def committed_result(
     if draw is not None:
         return draw(frame)
     experiment = experiments()[name]
-    return table(experiment.arrange(frame) if experiment.arrange else frame, *(more or experiment.columns))
+    return table(experiment.arrange(frame) if experiment.arrange else frame, *(parts or experiment.columns))
 
 
 def chart_data(name: str, **where: object) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
     name : str
         ``STEM.TABLE``.
     where : column=value
-        Rows to draw, besides those that the chart itself chooses.
+        Selector of the rows to draw, in addition to the chart's own.
 
     Raises
     ------
     NoResult
-        If the result does not come with fastdecode.
+        If the result is not committed.
     ValueError
-        If the experiment is not drawn as curves.
+        If the experiment declares no chart.
     """
     chart = experiments()[name].chart
     if chart is None:
@@ -77,7 +77,7 @@ def chart_data(name: str, **where: object) -> dict[str, Any]:
 
 
 def processors(provenance: Mapping[str, Any]) -> str:
-    """The processor of a result, and those of rows that were made apart."""
+    """The processor of a result, and the processors of rows that were made on others."""
     names = [f"{provenance['cpu']} ({', '.join(provenance['cpu_flags'])})"]
     names += [
         f"rows of {rows}: {part['cpu']} ({', '.join(part['cpu_flags'])})"
@@ -87,7 +87,7 @@ def processors(provenance: Mapping[str, Any]) -> str:
 
 
 def _made_on(frame: pd.DataFrame) -> str:
-    """The processor, the engine unless the rows name theirs, and the threads."""
+    """The processor, the engine unless the rows name it, and the threads."""
     provenance = frame.attrs["provenance"]
     engine, threads = provenance.get("engine"), provenance.get("threads")
     parts = [processors(provenance)]
@@ -101,17 +101,17 @@ def _made_on(frame: pd.DataFrame) -> str:
 def gaps(frame: pd.DataFrame) -> list[str]:
     """Reasons why rows of a table are empty, each once; untrained models in one sentence."""
     reasons = frame["gap"].dropna().unique().tolist() if "gap" in frame else []
-    untrained = [found[1] for reason in reasons if (found := TRAIN.search(reason))]
+    untrained = [match[1] for reason in reasons if (match := TRAIN.search(reason))]
     others = [reason for reason in reasons if not TRAIN.search(reason)]
     if untrained:
         others.append(f"Not trained: {', '.join(dict.fromkeys(untrained))}. Each by: fastdecode train NAME --data DIR")
     return others
 
 
-def absent(frame: pd.DataFrame, *named: str | Column) -> list[str]:
-    """Headings of declared columns that hold nothing here. Parameters as for `selected`."""
-    present = {column.name for column in selected(frame, *named)[1]}
-    return [column.title for column in columns(*named) if column.name not in present]
+def absent(frame: pd.DataFrame, *parts: str | Column) -> list[str]:
+    """Headings of declared columns that are empty in this table. Parameters as for `selected`."""
+    present = {column.name for column in selected(frame, *parts)[1]}
+    return [column.title for column in columns(*parts) if column.name not in present]
 
 
 def is_noisy(frame: pd.DataFrame) -> pd.Series:
@@ -120,17 +120,17 @@ def is_noisy(frame: pd.DataFrame) -> pd.Series:
     return frame["note"].eq("noisy") if "note" in frame and not names else frame[names].eq(True).any(axis=1)
 
 
-def selected(frame: pd.DataFrame, *named: str | Column) -> tuple[pd.DataFrame, tuple[Column, ...]]:
-    """The rows and columns that are read, with intervals, and a column ``noisy`` where a row is.
+def selected(frame: pd.DataFrame, *parts: str | Column) -> tuple[pd.DataFrame, tuple[Column, ...]]:
+    """The rows and columns that are shown, with intervals, and a column ``noisy`` if any row is noisy.
 
-    Left out are rows of kind *gap* without a number, and columns that the table lacks or that hold nothing.
+    Rows of kind *gap* without a number, and columns that are missing or empty, are left out.
 
     Parameters
     ----------
     frame : DataFrame
-        An index with a name becomes a column; headings of several levels become one.
-    named : str or Column
-        Columns as for `columns`; by default all but ``kind``, ``gap`` and what belongs to an interval.
+        A named index becomes a column; headings of several levels are joined.
+    parts : str or Column
+        Columns as for `columns`; by default all but ``kind``, ``gap`` and the ends of intervals.
     """
     frame = frame.reset_index(drop=not any(frame.index.names))
     frame.columns = [
@@ -138,35 +138,34 @@ def selected(frame: pd.DataFrame, *named: str | Column) -> tuple[pd.DataFrame, t
     ]
     bounds = {f"{name}{end}" for name in frame for end in ("_low", "_high")}
     hidden = {"kind", "gap", *bounds}
-    declared = columns(*named) or tuple(Column(name) for name in frame if name not in hidden)
+    declared = columns(*parts) or tuple(Column(name) for name in frame if name not in hidden)
     if "kind" in frame and "gap" in set(frame["kind"]):
-        numbers = frame[[c.name for c in declared if c.name in frame]].select_dtypes("number").notna().any(axis=1)
-        frame = frame[(frame["kind"] != "gap") | numbers]
+        has_number = frame[[c.name for c in declared if c.name in frame]].select_dtypes("number").notna().any(axis=1)
+        frame = frame[(frame["kind"] != "gap") | has_number]
     present = tuple(c for c in declared if c.name in frame and frame[c.name].notna().any())
     names = [name for c in present for name in (c.name, f"{c.name}_low", f"{c.name}_high") if name in frame]
     noisy = is_noisy(frame)
     return frame[names].assign(**({"noisy": noisy} if noisy.any() else {})), present
 
 
-def texts(frame: pd.DataFrame, *named: str | Column) -> pd.DataFrame:
-    """A table as it is read: headings and cells of text, noisy times marked. Parameters as for `selected`."""
-    rows, present = selected(frame, *named)
+def texts(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
+    """A table as text: headings and cells, noisy times marked. Parameters as for `selected`."""
+    rows, present = selected(frame, *parts)
     timed = [column for column in present if f"{column.name}_low" in rows] or list(present[:1])
     marks = rows["noisy"].map({True: f"{NOISY} ", False: ""}) if "noisy" in rows else [""] * len(rows)
     cells = {}
     for column in present:
         low, high = (rows.get(f"{column.name}{end}", [None] * len(rows)) for end in ("_low", "_high"))
-        said = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
-        said = (
-            [mark + text if text else "" for mark, text in zip(marks, said, strict=True)] if column in timed else said
-        )
-        cells[column.title] = said
+        column_cells = [column.text(*values) for values in zip(rows[column.name], low, high, strict=True)]
+        if column in timed:
+            column_cells = [mark + text if text else "" for mark, text in zip(marks, column_cells, strict=True)]
+        cells[column.title] = column_cells
     return pd.DataFrame(cells, index=rows.index)
 
 
-def numbers(frame: pd.DataFrame, *named: str | Column) -> pd.DataFrame:
-    """A table for further use: the columns that are read, under their headings, with all digits."""
-    rows, present = selected(frame, *named)
+def numbers(frame: pd.DataFrame, *parts: str | Column) -> pd.DataFrame:
+    """A table for further use: the columns that are shown, under their headings, with all digits."""
+    rows, present = selected(frame, *parts)
     return rows.rename(
         columns={
             f"{c.name}{end}": f"{c.title}{end.replace('_', ', ')}" for c in present for end in ("", "_low", "_high")
@@ -174,12 +173,12 @@ def numbers(frame: pd.DataFrame, *named: str | Column) -> pd.DataFrame:
     )
 
 
-def table(frame: pd.DataFrame, *named: str | Column) -> "Styler":
-    """A table in a notebook, text to the left. Parameters as for `selected`."""
+def table(frame: pd.DataFrame, *parts: str | Column) -> "Styler":
+    """A table in a notebook, text aligned left. Parameters as for `selected`."""
     from pandas.api.types import is_numeric_dtype
 
-    rows, present = selected(frame, *named)
-    style = texts(frame, *named).style.format(escape="html").format_index(escape="html", axis=1).hide(axis="index")
+    rows, present = selected(frame, *parts)
+    style = texts(frame, *parts).style.format(escape="html").format_index(escape="html", axis=1).hide(axis="index")
     for column in (column for column in present if not is_numeric_dtype(rows[column.name])):
         short = rows[column.name].astype(str).str.len().max() <= SHORT
         cells = {"white-space": "nowrap"} if short else {"min-width": "12em", "overflow-wrap": "break-word"}
@@ -191,25 +190,25 @@ def table(frame: pd.DataFrame, *named: str | Column) -> "Styler":
 def pivoted(
     index: str | list[str], across: str | list[str], value: str, prefix: str = ""
 ) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """An arrangement of rows: a column for each value of `across`, of which the heading begins with `prefix`."""
+    """An arrangement of rows: a column for each value of `across`, whose heading begins with `prefix`."""
 
     def arrange(frame: pd.DataFrame) -> pd.DataFrame:
-        turned = frame.pivot_table(index=index, columns=across, values=value, sort=False)
-        turned.columns = [f"{prefix}{', '.join(map(str, np.atleast_1d(name)))}" for name in turned]
-        return turned.reset_index()
+        pivot = frame.pivot_table(index=index, columns=across, values=value, sort=False)
+        pivot.columns = [f"{prefix}{', '.join(map(str, np.atleast_1d(name)))}" for name in pivot]
+        return pivot.reset_index()
 
     return arrange
 
 
 def with_paper_curve(frame: pd.DataFrame, column: str, group: str, label: str = "paper") -> pd.DataFrame:
-    """Measured rows, and behind them the paper's values of one column as rows of kind *paper*, for a chart of `column`.
+    """Measured rows, then the paper's values of one column as rows of kind *paper*, for a chart of `column`.
 
     Parameters
     ----------
     column : str
-        The paper's values are in ``paper_{column}``, repeated in each group.
+        Column whose paper values are in ``paper_{column}``, repeated in each group.
     group : str
-        Column that tells curves apart; the paper's are called `label` in it.
+        Column whose values name the curves; the paper's curve is named `label`.
     """
     printed = frame[frame[group] == frame[group].iloc[0]].dropna(subset=[f"paper_{column}"])
     ours = [name for name in (column, f"{column}_low", f"{column}_high") if name in frame]
@@ -218,23 +217,23 @@ def with_paper_curve(frame: pd.DataFrame, column: str, group: str, label: str = 
 
 
 def beside_paper(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """The paper's values in our rows of the same keys, in place of rows of kind *paper*; those without one of ours behind.
+    """Our rows with the paper's values of the same keys, then the paper's rows that match none of ours.
 
     Parameters
     ----------
     keys : str
-        Columns that tell which of our rows a row of the paper belongs to. The paper's columns begin with ``paper_``.
+        Columns in which a row of the paper equals the row of ours that it belongs to. The paper's columns begin with ``paper_``.
     """
     names = list(keys)
     is_paper = frame["kind"] == "paper"
     values = [name for name in frame if str(name).startswith("paper_")]
     printed = frame[is_paper].groupby(names, sort=False)[values].first()
     ours = frame[~is_paper].drop(columns=values).join(printed, on=names)
-    known = pd.MultiIndex.from_frame(ours[names]) if len(names) > 1 else pd.Index(ours[names[0]])
-    others = printed[~printed.index.isin(known)].reset_index().assign(kind="paper")
-    return pd.concat([ours, others], ignore_index=True)
+    our_keys = pd.MultiIndex.from_frame(ours[names]) if len(names) > 1 else pd.Index(ours[names[0]])
+    unmatched = printed[~printed.index.isin(our_keys)].reset_index().assign(kind="paper")
+    return pd.concat([ours, unmatched], ignore_index=True)
 
 
 def measured_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Our rows alone, without the paper's."""
+    """Our rows, without the paper's."""
     return frame[frame["kind"] != "paper"]

@@ -1,4 +1,4 @@
-"""Settings of a run: those that every table takes, and those that a table's function asks for by the class of its argument."""
+"""Settings of a run: each table's function takes the settings that the class of its argument has."""
 
 import atexit
 import inspect
@@ -70,13 +70,13 @@ class CorpusRun(Run):
     data: str | None = None
 
     def pairs(self, source: str, target: str, split: str = "test") -> list[Pair]:
-        """Sentence pairs of a split of the corpus; in a tiny run our own."""
+        """Sentence pairs of a split of the corpus; in a tiny run our own pairs."""
         if self.tiny:
             return own_pairs(source, target)
         return Tatoeba(corpus_folder(self.data)).pairs(split, source, target)
 
     def pairs_or_own(self, source: str, target: str, split: str = "test") -> tuple[list[Pair], str]:
-        """The same with the split's name; where the corpus is not here, too, our own sentences, called ``own``."""
+        """Pairs as of `pairs`, and the split's name; our own pairs, named ``own``, if the corpus is missing."""
         if not self.tiny:
             with suppress(CorpusNotFound):
                 return self.pairs(source, target, split), split
@@ -91,7 +91,7 @@ class ModelRun(CorpusRun):
 
     @cached_property
     def loaded(self) -> TranslationModel:
-        """The model, loaded when it is first asked for."""
+        """The model, loaded at first use."""
         return self.model or load()
 
 
@@ -114,23 +114,22 @@ Table = Callable[..., pd.DataFrame]
 
 
 def experiment(make: Table) -> Table:
-    """A function of a `Run`, called with a scale and settings by name as well: ``table2(Scale.TINY, seed=1)``."""
-    kind: type[Run] = next(iter(inspect.signature(make).parameters.values())).annotation
-    known = {field.name for field in fields(kind)}
+    """A function of a `Run` that can also be called with a scale and settings by name: ``table2(Scale.TINY, seed=1)``."""
+    run_class: type[Run] = next(iter(inspect.signature(make).parameters.values())).annotation
+    names = {field.name for field in fields(run_class)}
 
     @wraps(make)
-    def called(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> pd.DataFrame:
+    def wrapper(run: Run | Scale = Scale.LAPTOP, **settings: Any) -> pd.DataFrame:
         if isinstance(run, Run):
             return make(run, **settings)
-        own = {name: value for name, value in settings.items() if name in known}
-        others = {name: value for name, value in settings.items() if name not in known}
-        return make(kind(run, **own), **others)
+        run_settings = {name: settings.pop(name) for name in names & settings.keys()}
+        return make(run_class(run, **run_settings), **settings)
 
-    return called
+    return wrapper
 
 
 def accepted(make: Table, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a function of a `Run` takes."""
-    run, *others = inspect.signature(make).parameters.values()
-    known = {field.name for field in fields(run.annotation)} | {parameter.name for parameter in others}
-    return {name: value for name, value in settings.items() if name in known}
+    run, *parameters = inspect.signature(make).parameters.values()
+    names = {field.name for field in fields(run.annotation)} | {parameter.name for parameter in parameters}
+    return {name: value for name, value in settings.items() if name in names}

@@ -1,4 +1,4 @@
-"""The table of the first notebook: decoders on the same sentences, the fastest that loses nothing first."""
+"""The table of the first notebook: decoders on the same sentences, the fastest lossless one first."""
 
 import pandas as pd
 
@@ -16,13 +16,13 @@ def comparison(run: ThreadedRun) -> pd.DataFrame:
 
     Decoders that agree with greedy decoding come first, the fastest at the top.
     """
-    chosen = SENTENCES[:3] if run.tiny else SENTENCES
+    pairs = SENTENCES[:3] if run.tiny else SENTENCES
     frame = compare(
         run.loaded,
-        [english for english, _ in chosen],
+        [english for english, _ in pairs],
         source="en",
         target="de",
-        references=[german for _, german in chosen],
+        references=[german for _, german in pairs],
         decoders=DECODERS,
         baselines=("hf",),
         runs={Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 25}[run.scale],

@@ -63,12 +63,12 @@ def test_screens_score_less_and_the_exact_projection_everything() -> None:
     exact = frame[frame["method"] == "exact"]
     assert (exact["identical"] == 1).all() and (exact["active"] == 1).all() and (exact["speedup"] == 1).all()
     screened = frame[frame["method"] != "exact"]
-    assert screened["active"].between(gpu_decoding.OWN, 0.5).all() and (screened["sentences"] > 1).all()
+    assert screened["active"].between(gpu_decoding.SET_SHARE, 0.5).all() and (screened["sentences"] > 1).all()
 
 
-def test_sets_are_filled_up_with_added_tokens_of_the_pool() -> None:
+def test_sets_are_padded_with_added_tokens_of_the_pool() -> None:
     screen = Screen("clustered", np.eye(3, dtype=np.float32), ActiveSets.of([[0, 4], [1], range(30)], 50))
-    filled = gpu_decoding.filled_up(screen, 2, 50, 1_000, seed=0)
+    filled = gpu_decoding.padded_screen(screen, 2, 50, 1_000, seed=0)
     assert filled.points.shape == (3, 6) and filled.sets.sizes.tolist() == [20, 20, 30]
     added = np.concatenate([filled.sets[i][filled.sets[i] >= 50] for i in range(3)])
     assert set(filled.sets[0][:2].tolist()) == {0, 4} and len(set(added.tolist())) <= 100

@@ -17,7 +17,7 @@ from fastdecode_lib import cli
 from fastdecode_lib.cli import figures
 from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.experiment import Scale
-from fastdecode_lib.papers.making import Made, Maker, _lost, make
+from fastdecode_lib.papers.making import Made, Maker, _warning, make
 from fastdecode_lib.papers.outcomes import NoResult, committed
 from fastdecode_lib.store import write_table
 
@@ -71,10 +71,12 @@ def test_a_table_that_lacks_a_row_which_was_measured_is_kept_apart(tmp_path: Pat
     path = tmp_path / "table.json"
     table = [{"name": "a", "x": 1}, {"name": "b", "gap": "not trained"}]
     write_table(path, table, {})
-    assert not _lost(Made([*table, {"name": "c", "gap": "new"}], {}), path), "it lacks what was lacking, or never was"
-    assert "(gone)" in _lost(Made([{"name": "a", "gap": "gone"}, {"name": "b", "x": 2}], {}), path)
+    assert not _warning(Made([*table, {"name": "c", "gap": "new"}], {}), path), (
+        "it lacks what was lacking, or never was"
+    )
+    assert "(gone)" in _warning(Made([{"name": "a", "gap": "gone"}, {"name": "b", "x": 2}], {}), path)
     path.write_text("no table")
-    assert not _lost(Made([{"name": "a", "gap": "gone"}], {}), path)
+    assert not _warning(Made([{"name": "a", "gap": "gone"}], {}), path)
 
 
 def test_workers_make_the_same_tables(serial: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_table_is_of_its_corpus_wherever_that_lies(tmp_path: Path) -> None:
 
     def asked(folder: Path) -> dict[str, Any]:
         maker = replace(MAKER, scale=Scale.LAPTOP, settings=(("seed", 0), ("data", str(folder))))
-        return maker.asked(experiments()["vocabulary_clusters.table1"])
+        return maker.identity(experiments()["vocabulary_clusters.table1"])
 
     assert asked(corpus) == asked(moved) != asked(changed)
     assert str(tmp_path) not in str(asked(corpus))

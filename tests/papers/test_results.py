@@ -14,7 +14,7 @@ from fastdecode_lib.cli import figures
 from fastdecode_lib.papers import headlines, page
 from fastdecode_lib.papers.catalogue import experiments, papers
 from fastdecode_lib.papers.combinations.drafts import as_predicted
-from fastdecode_lib.papers.combinations.experiments import LOST
+from fastdecode_lib.papers.combinations.experiments import LEAST_AGREEMENT
 from fastdecode_lib.papers.experiment import Column, columns
 from fastdecode_lib.papers.learning_to_screen import printed as chen_2019
 from fastdecode_lib.papers.learning_to_screen.printed import TABLE_2
@@ -276,7 +276,7 @@ def test_what_the_conclusions_say_of_sharp_models():
 
 def test_what_the_conclusions_say_of_the_cube():
     cube = committed("combinations.cube")
-    lost = cube["agreement"] < LOST
+    lost = cube["agreement"] < LEAST_AGREEMENT
     assert lost.sum() == 72
     rows = cube.set_index(["model", "decoder", "projection", "precision"])
     fast = rows.loc[("tatoeba-small", "greedy", "clustered", "int8")]

@@ -1,7 +1,7 @@
 """The cube: every decoder with every projection of every model in every precision, against the product of their gains.
 
-For each model that is bundled or trained here, all that the registry holds: it runs, or is refused for a reason; its outputs are
-plain decoding's by law, or how often they are; and how fast it is beside what its parts promise.
+For each model that is bundled or trained here, every combination in the registry: whether it runs, or the reason why it is refused;
+the share of outputs that are plain decoding's; and its speedup, measured and predicted from its parts.
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,18 @@ from fastdecode_lib.measuring.quality import quality, same_share, signatures
 from fastdecode_lib.measuring.referee import measure
 from fastdecode_lib.papers.outcomes import NoResult, trained
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
-from fastdecode_lib.papers.shared.rows import gap, speedup_of, table_of
+from fastdecode_lib.papers.shared.rows import gap, median, speedup_of, table_of
 from fastdecode_lib.text.corpus import join_pairs, spread_over
 
 MODELS = {"tatoeba-small": "en-de", "sharp-s4": "en-fr", "bidirectional": "en-de", "mask-predict": "en-de"}
 """Models and the direction that each is measured in."""
 DECODERS = (*registry.DECODERS, "window:draft=recycled/pad", "window:width=5,draft=ngram+lexicon+head")
-"""Every decoder as it is without options, and the window without a draft table and with a head beside it."""
+"""Every decoder with its default options, the window without a draft table, and the window with table and head."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """Sentences decoded for quality, and for time; rounds; precisions and projections; tokens of an output at most."""
+    """Sentences for quality, and for time; rounds; precisions and projections; most tokens of an output."""
 
     sentences: int
     timed: int
@@ -54,46 +54,46 @@ AMOUNTS = {
 def cube(run: CorpusRun, *, models: Mapping[str, str] = MODELS, amount: Amount | None = None) -> pd.DataFrame:
     """Every combination on joined test sentences, one thread, one sentence at a time, all of a model in turns.
 
-    ``agreement`` is the share of outputs that are the model's plain ones (greedy, exact, float32), ``as_plain`` that of outputs
-    that plain decoding has under the same projection and precision; of those marked ``lossless`` the first is 1 by law, of those
-    marked ``keeps_outputs`` the second. ``speedup`` is over plain decoding in the same run. ``product`` is the product of what
-    decoder, projection and precision gain alone; ``predicted`` comes of counted passes and measured costs of passes, and knows
-    what cancels. ``megabytes`` are the projection's beside the model's output matrix.
+    ``agreement`` is the share of outputs that are the model's plain ones (greedy, exact, float32); ``as_plain`` the share that are
+    plain decoding's with the same projection and precision. Where ``lossless`` is true, the first is 1 by law; where
+    ``keeps_outputs`` is true, the second. ``speedup`` is over plain decoding in the same run. ``product`` is the product of the
+    speedups of decoder, projection and precision alone; ``predicted`` is computed from counted passes and measured costs of passes,
+    and includes savings that cancel. ``megabytes`` are those that the projection adds to the model's output matrix.
     """
     rows: list[dict[str, Any]] = []
     fingerprints: dict[str, str] = {}
     amount = amount or AMOUNTS[run.scale]
     for name, direction in models.items():
         try:
-            place = trained(name)
+            checkpoint = trained(name)
         except NoResult as missing:
             rows.append({"name": name, "model": name, **gap(missing)})
             continue
-        fingerprints[name] = find_checkpoint(place).fingerprint
-        rows += _of_model(name, place, direction, amount, run)
-    about = {"engine": "compiled", "device": "cpu", "sentences": amount.sentences, "fingerprints": fingerprints}
-    return table_of(rows, run, **about, **signatures())
+        fingerprints[name] = find_checkpoint(checkpoint).fingerprint
+        rows += _model_rows(name, checkpoint, direction, amount, run)
+    facts = {"engine": "compiled", "device": "cpu", "sentences": amount.sentences, "fingerprints": fingerprints}
+    return table_of(rows, run, **facts, **signatures())
 
 
-def _of_model(name: str, place: str, direction: str, amount: Amount, run: CorpusRun) -> list[dict[str, Any]]:
+def _model_rows(name: str, checkpoint: str, direction: str, amount: Amount, run: CorpusRun) -> list[dict[str, Any]]:
     from tqdm.auto import tqdm
 
     source, target = direction.split("-")
-    models = {q: load(place, device="cpu", engine="compiled", precision=q) for q in amount.precisions}
+    models = {q: load(checkpoint, device="cpu", engine="compiled", precision=q) for q in amount.precisions}
     pairs = run.pairs(source, target)
     pairs = spread_over(pairs if run.tiny else join_pairs(pairs, seed=0), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-    few = spread_over(texts, amount.timed)
+    timed_texts = spread_over(texts, amount.timed)
     combined = combinations(models, source, target, DECODERS, amount.projections, texts[0], max_length=amount.longest)
     running = [c for c in combined if c.session is not None]
     counts = {
         c.name: count(c.session, texts, batch=32 if c.alone else 1)
         for c in tqdm(running, desc=f"{name}, outputs", unit="combination", disable=not run.progress)
     }
-    sources = [models["float32"].encode([text], source, target) for text in few]
+    sources = [models["float32"].encode([text], source, target) for text in timed_texts]
     systems = [decoder_system(c.session, c.name) for c in running]  # type: ignore[arg-type]
-    timed = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=run.progress), strict=True))
-    prices = costs(combined, few, runs=amount.rounds, progress=run.progress)
+    timings = dict(zip(counts, measure(systems, sources, runs=amount.rounds, progress=run.progress), strict=True))
+    pass_costs = costs(combined, timed_texts, runs=amount.rounds, progress=run.progress)
     plain = registry.usual(models["float32"].network)
     rows = []
     for c in combined:
@@ -107,7 +107,7 @@ def _of_model(name: str, place: str, direction: str, amount: Amount, run: Corpus
             "refused": c.refused.replace(str(models[c.precision].checkpoint.folder), name) or None,
         }
         if c.session is not None:
-            row |= _measured(c, counts, timed, plain, run.seed) | _expected(c, counts, timed, prices, plain)
+            row |= _measured(c, counts, timings, plain, run.seed) | _expected(c, counts, timings, pass_costs, plain)
             bleu, chrf = quality(list(counts[c.name]["text"]), references)
             row |= {"bleu": bleu, "chrf": chrf, "megabytes": _extra_bytes(c) / 1e6}
         rows.append(row)
@@ -115,20 +115,20 @@ def _of_model(name: str, place: str, direction: str, amount: Amount, run: Corpus
 
 
 def _measured(
-    c: Combination, counts: Mapping[str, Any], timed: Mapping[str, Measurement], plain: str, seed: int
+    c: Combination, counts: Mapping[str, Any], timings: Mapping[str, Measurement], plain: str, seed: int
 ) -> dict[str, Any]:
     """Agreement, passes and speed of a combination that runs."""
-    own, m, base = counts[c.name], timed[c.name], named(plain, "exact", "float32")
-    under = named(plain, c.projection, c.precision)
+    counted, m, base = counts[c.name], timings[c.name], named(plain, "exact", "float32")
+    same_scores = named(plain, c.projection, c.precision)
     return {
         "lossless": c.lossless,
         "keeps_outputs": c.keeps_outputs,
-        "agreement": same_share(own["ids"], counts[base]["ids"]),
-        "as_plain": same_share(own["ids"], counts[under]["ids"]) if under in counts else None,
-        "passes": float(own["passes"].mean()),
-        "positions": float(own["positions"].mean()),
-        "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
-        **speedup_of(timed[base], m, seed),
+        "agreement": same_share(counted["ids"], counts[base]["ids"]),
+        "as_plain": same_share(counted["ids"], counts[same_scores]["ids"]) if same_scores in counts else None,
+        "passes": float(counted["passes"].mean()),
+        "positions": float(counted["positions"].mean()),
+        "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
+        **speedup_of(timings[base], m, seed),
         "seconds": m.seconds.tolist(),
     }
 
@@ -136,34 +136,33 @@ def _measured(
 def _expected(
     c: Combination,
     counts: Mapping[str, Any],
-    timed: Mapping[str, Measurement],
-    prices: Mapping[tuple[str, str], Costs],
+    timings: Mapping[str, Measurement],
+    pass_costs: Mapping[tuple[str, str], Costs],
     plain: str,
 ) -> dict[str, float]:
-    """Speedups predicted from the parts: the product of their own gains, and the passes times their measured costs."""
+    """Speedups predicted from the parts: the product of their speedups alone, and from passes and their measured costs."""
     base = named(plain, "exact", "float32")
-    alone = (
+    single_changes = (
         named(c.decoder, "exact", "float32"),
         named(plain, c.projection, "float32"),
         named(plain, "exact", c.precision),
     )
-    found: dict[str, float] = {}
-    if all(name in timed for name in alone):
-        found["product"] = float(np.prod([_ratio(timed[base], timed[name]) for name in alone]))
-    if (c.projection, c.precision) in prices and c.decoder != "beam":
-        own, whole = counts[c.name], counts[base]
-        first = prices["exact", "float32"].seconds(whole["passes"].mean(), whole["positions"].mean())
-        later = prices[c.projection, c.precision].seconds(own["passes"].mean(), own["positions"].mean())
-        found["predicted"] = first / later
-    return found
-
-
-def _ratio(baseline: Measurement, m: Measurement) -> float:
-    return float(np.median(baseline.seconds) / np.median(m.seconds))
+    speedups: dict[str, float] = {}
+    if all(name in timings for name in single_changes):
+        ratios = [median(timings[base]) / median(timings[name]) for name in single_changes]
+        speedups["product"] = float(np.prod(ratios))
+    if (c.projection, c.precision) in pass_costs and c.decoder != "beam":
+        counted, plain_counted = counts[c.name], counts[base]
+        seconds = pass_costs[c.projection, c.precision].seconds(counted["passes"].mean(), counted["positions"].mean())
+        plain_seconds = pass_costs["exact", "float32"].seconds(
+            plain_counted["passes"].mean(), plain_counted["positions"].mean()
+        )
+        speedups["predicted"] = plain_seconds / seconds
+    return speedups
 
 
 def _extra_bytes(c: Combination) -> int:
-    """Bytes that the projection keeps beside the model's own output matrix."""
+    """Bytes that the projection adds to the model's output matrix."""
     assert c.session is not None
-    own, whole = c.session.projection.memory_bytes, c.session.model.exact.memory_bytes
-    return own - whole if c.projection in registry.needing("nothing") else own
+    holds_matrix = c.projection in registry.needing("nothing")
+    return c.session.projection.memory_bytes - (c.session.model.exact.memory_bytes if holds_matrix else 0)

@@ -1,4 +1,4 @@
-"""Gains of drafts, in passes and in time; one file because its tables count and time the same model."""
+"""Gains of drafts, in passes and in time; one file because both tables decode the same texts with the same model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,29 +43,29 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
     """Tokens a pass of every draft and width.
 
     On test sentences, joined and single, and on technical English, which is text of another kind. ``identical`` is the share
-    of outputs that are greedy decoding's: 1 by law, and every one is compared. Intervals are over sentences.
+    of outputs that are greedy decoding's: 1 by law, and every output is compared. Intervals are over sentences.
     """
     from tqdm.auto import tqdm
 
     texts, model = texts_of(run, SENTENCES[run.scale], *SETS), _model()
     rows: list[dict[str, Any]] = []
-    table, head = _parts(model)
-    greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), some) for which, some in texts.items()}
+    table, head = _table_and_head(model)
+    greedy = {which: count(Session.of(model, *DIRECTION, "greedy"), texts[which]) for which in texts}
     for draft, width in tqdm([*product(DRAFTS, WIDTHS_OF_DRAFTS[run.scale])], unit="draft", disable=not run.progress):
         session = _session(model, Window(width, draft), table, head)
-        for which, some in texts.items():
-            counts, base = count(session, some), greedy[which]
+        for which, sentences in texts.items():
+            counts, greedy_counts = count(session, sentences), greedy[which]
             rows.append(
                 {
                     "name": f"{draft}, {width}, {which}",
                     "draft": draft,
                     "width": width,
                     "set": which,
-                    "sentences": len(some),
-                    "identical": float((counts["ids"] == base["ids"]).mean()),
+                    "sentences": len(sentences),
+                    "identical": float((counts["ids"] == greedy_counts["ids"]).mean()),
                     "passes": int(counts["passes"].sum()),
                     "positions": int(counts["positions"].sum()),
-                    **_saved(base["passes"].to_numpy(), counts["passes"].to_numpy(), run.seed),
+                    **_tokens_per_pass(greedy_counts["passes"].to_numpy(), counts["passes"].to_numpy(), run.seed),
                 }
             )
     fingerprints = {BASE: model.checkpoint.fingerprint}
@@ -75,7 +75,7 @@ def drafts(run: CorpusRun) -> pd.DataFrame:
 
 
 def texts_of(run: CorpusRun, number: int, *sets: str) -> dict[str, list[str]]:
-    """So many English texts of each of these sets: single test sentences, joined ones, and technical text (all there is)."""
+    """English texts of each set: `number` single test sentences, as many joined ones, and all technical text."""
     pairs = own_pairs(*DIRECTION)[:number] if run.tiny else run.pairs(*DIRECTION)
     single = [a for a, _ in spread_over(pairs, number)]
     joined = [" ".join(single)] if run.tiny else [a for a, _ in spread_over(join_pairs(pairs, seed=0), number)]
@@ -88,7 +88,7 @@ def _model(precision: str = "float32") -> TranslationModel:
     return load(BASE, device="cpu", engine="compiled", precision=precision)
 
 
-def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead]:
+def _table_and_head(model: TranslationModel) -> tuple[DraftTable, DraftHead]:
     """The model's draft table and head."""
     session = Session.of(model, *DIRECTION, "window:draft=ngram+lexicon")
     table = session.decoder.drafts.table  # type: ignore[attr-defined]
@@ -98,19 +98,21 @@ def _parts(model: TranslationModel) -> tuple[DraftTable, DraftHead]:
 
 
 def _session(model: TranslationModel, window: Window, table: DraftTable, head: DraftHead) -> Session:
-    """A session with a window whose table and head are given, not searched for."""
+    """A session with a window that drafts from this table and head."""
     draft = window.drafts
-    bound = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head else None
-    ready = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound)
-    return Session.of(model, *DIRECTION, replace(window, draft=ready))
+    bound_head = BoundHead(head, model.network.outputs[0], DIRECTION[1]) if draft.needs_head else None
+    draft = replace(draft, table=replace(table, about={}) if draft.wants_table else None, head=bound_head)
+    return Session.of(model, *DIRECTION, replace(window, draft=draft))
 
 
-def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000) -> dict[str, float]:
-    """Greedy passes for each pass, with its interval over sentences."""
-    chosen = np.random.default_rng(seed).integers(0, len(base), (samples, len(base)))
-    low, high = np.quantile(base[chosen].sum(1) / found[chosen].sum(1), [0.025, 0.975])
+def _tokens_per_pass(
+    greedy_passes: np.ndarray, passes: np.ndarray, seed: int, samples: int = 2_000
+) -> dict[str, float]:
+    """Greedy decoding's passes for each pass, with the interval over sentences."""
+    draws = np.random.default_rng(seed).integers(0, len(passes), (samples, len(passes)))
+    low, high = np.quantile(greedy_passes[draws].sum(1) / passes[draws].sum(1), [0.025, 0.975])
     return {
-        "tokens_per_pass": float(base.sum() / found.sum()),
+        "tokens_per_pass": float(greedy_passes.sum() / passes.sum()),
         "tokens_per_pass_low": float(low),
         "tokens_per_pass_high": float(high),
     }
@@ -120,8 +122,8 @@ def _saved(base: np.ndarray, found: np.ndarray, seed: int, samples: int = 2_000)
 
 
 @dataclass(frozen=True)
-class Timed:
-    """Sentences timed of each set, rounds, widths, precisions, and the large shape: layers and vocabulary."""
+class Amount:
+    """Sentences timed of each set; rounds; widths; precisions; layers and vocabulary of the large shape."""
 
     sentences: int
     rounds: int
@@ -132,9 +134,11 @@ class Timed:
 
 
 TIMED = {
-    Scale.TINY: Timed(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
-    Scale.LAPTOP: Timed(8, 7, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary),
-    Scale.PAPER: Timed(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
+    Scale.TINY: Amount(2, 2, (3,), ("float32", "int8"), (4, 3), 16_500),
+    Scale.LAPTOP: Amount(
+        8, 7, (3, 4), ("float32", "int8"), (OPUS.encoder_layers, OPUS.decoder_layers), OPUS.vocabulary
+    ),
+    Scale.PAPER: Amount(100, 11, (2, 3, 4, 5, 6, 8), ("float32", "int16", "int8"), (6, 6), OPUS.vocabulary),
 }
 TIMED_SETS = ("joined", "technical")
 LARGE = "grown to opus-mt's shape"
@@ -144,17 +148,17 @@ LARGE = "grown to opus-mt's shape"
 def draft_time(run: CorpusRun) -> pd.DataFrame:
     """Windows over the same model's greedy decoding, in float32 with the lossless projection too.
 
-    On joined test sentences and on technical English. On the model as it is, and grown to opus-mt's shape (`grown`): each
-    feature twice, layers that add nothing and tokens that never win, so that it says the same at the cost of the large shape.
-    ``predicted`` is from counted passes and positions and measured costs of passes with the exact projection, and leaves the time
-    of drafting out; outputs are compared, one by one, in the timed run.
+    On joined test sentences and on technical English, with the bundled model and with the model grown to opus-mt's shape (`grown`):
+    each feature twice, layers that add nothing and tokens that never win, which gives the same outputs at the cost of the large
+    shape. ``predicted`` is computed from counted passes and positions and measured costs of passes with the exact projection,
+    without the time of drafting; every output is compared in the timed run.
     """
     amount, texts = TIMED[run.scale], texts_of(run, SENTENCES[run.scale], *TIMED_SETS)
     rows: list[dict[str, Any]] = []
     for shape, precision in product((BASE, LARGE), amount.precisions):
         model = _model(precision)
         fingerprint = model.checkpoint.fingerprint
-        table, head = _parts(model)
+        table, head = _table_and_head(model)
         if shape == LARGE:
             model = grown(model, amount.layers, amount.vocabulary, precision, run.seed)
             table, head = grown_table(table, amount.vocabulary), grown_head(head, amount.vocabulary)
@@ -166,10 +170,10 @@ def draft_time(run: CorpusRun) -> pd.DataFrame:
             for (draft, width, _), session in [*sessions.items()]:
                 sessions[draft, width, "quantised"] = replace(session, projection=lossless, projection_name="quantised")
         for which in TIMED_SETS:
-            about = {"shape": shape, "precision": precision, "set": which}
+            keys = {"shape": shape, "precision": precision, "set": which}
             for row in _timed(sessions, spread_over(texts[which], amount.sentences), amount, run):
-                named = ", ".join((*about.values(), row["draft"], str(row["width"]), row["projection"]))
-                rows.append({"name": named} | about | row)
+                name = ", ".join((*keys.values(), row["draft"], str(row["width"]), row["projection"]))
+                rows.append({"name": name} | keys | row)
     return table_of(
         rows,
         run,
@@ -182,12 +186,12 @@ def draft_time(run: CorpusRun) -> pd.DataFrame:
 def as_predicted(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of `draft_time` at the width predicted to be fastest, for each shape, precision, projection, draft and set."""
     rows = frame[(frame["kind"] == "measured") & ((frame["width"] > 1) | (frame["projection"] != "exact"))]
-    place = ["shape", "precision", "projection", "draft", "set"]
-    return rows.loc[rows.groupby(place, sort=False)["predicted"].idxmax()]
+    keys = ["shape", "precision", "projection", "draft", "set"]
+    return rows.loc[rows.groupby(keys, sort=False)["predicted"].idxmax()]
 
 
 def _timed(
-    sessions: Mapping[tuple[str, int, str], Session], texts: Sequence[str], amount: Timed, run: Run
+    sessions: Mapping[tuple[str, int, str], Session], texts: Sequence[str], amount: Amount, run: Run
 ) -> list[dict[str, Any]]:
     """A row for each session, timed in turns; the first is the baseline."""
     greedy, *_ = sessions.values()
@@ -199,10 +203,12 @@ def _timed(
         progress=run.progress,
     )
     counts = [count(session, texts, batch=1) for session in sessions.values()]
-    price = _price(greedy, texts, amount, run)
-    base, plain = timings[0], counts[0]
+    combination = Combination("greedy", "exact", greedy.model.dtype, greedy)
+    pass_costs: Mapping[tuple[str, str], Costs] = costs([combination], texts, runs=amount.rounds, progress=run.progress)
+    cost = pass_costs["exact", greedy.model.dtype]
+    base, greedy_counts = timings[0], counts[0]
     rows = []
-    for (draft, width, projection), m, own in zip(sessions, timings, counts, strict=True):
+    for (draft, width, projection), m, counted in zip(sessions, timings, counts, strict=True):
         rows.append(
             {
                 "draft": draft,
@@ -210,20 +216,13 @@ def _timed(
                 "projection": projection,
                 "sentences": len(texts),
                 "identical": m.agreement(base),
-                "tokens_per_pass": float(plain["passes"].sum() / own["passes"].sum()),
-                "predicted": price.seconds(plain["passes"].mean(), plain["positions"].mean())
-                / price.seconds(own["passes"].mean(), own["positions"].mean()),
+                "tokens_per_pass": float(greedy_counts["passes"].sum() / counted["passes"].sum()),
+                "predicted": cost.seconds(greedy_counts["passes"].mean(), greedy_counts["positions"].mean())
+                / cost.seconds(counted["passes"].mean(), counted["positions"].mean()),
                 **speedup_of(base, m, run.seed),
-                "cost": float(np.interp(width, WIDTHS, price.passes) / price.passes[0]),
-                "encoder_share": price.encoder * len(texts) / float(np.median(base.seconds)),
+                "cost": float(np.interp(width, WIDTHS, cost.passes) / cost.passes[0]),
+                "encoder_share": cost.encoder * len(texts) / float(np.median(base.seconds)),
                 "seconds": m.seconds.tolist(),
             }
         )
     return rows
-
-
-def _price(greedy: Session, texts: Sequence[str], amount: Timed, run: Run) -> Costs:
-    """Measured costs of passes of the greedy session's model."""
-    one = Combination("greedy", "exact", greedy.model.dtype, greedy)
-    found: Mapping[tuple[str, str], Costs] = costs([one], texts, runs=amount.rounds, progress=run.progress)
-    return found["exact", greedy.model.dtype]

@@ -1,4 +1,4 @@
-"""What `hf.window` gains inside Hugging Face's `generate`, by batch size: with the drafts that come with the model, and without."""
+"""Gain of `hf.window` inside Hugging Face's `generate`, by batch size: with the model's drafts, and without drafts."""
 
 import warnings
 from typing import Any
@@ -27,15 +27,15 @@ ROUNDS = {Scale.TINY: 2, Scale.LAPTOP: 11, Scale.PAPER: 11}
 def in_generate(run: CorpusRun) -> pd.DataFrame:
     """Speed of ``custom_generate`` over `generate` of transformers alone, in float32, by kind of text and batch size.
 
-    ``without`` is greedy decoding on our kernels, ``speedup`` is ``hf.window()`` as it chooses by itself, ``head`` a window of 3
-    with the draft head as well. ``identical`` is the share of all their outputs that are `generate`'s own.
+    ``without`` is greedy decoding on our kernels, ``speedup`` is ``hf.window()`` with its automatic choice, ``head`` a window of 3
+    with the draft table and head. ``identical`` is the share of all their outputs that are `generate`'s own.
     """
     from tqdm.auto import tqdm
 
     from fastdecode_lib import hf
 
     model = load(BASE, device="cpu", engine="compiled")
-    ways: dict[str, Any] = {
+    generators: dict[str, Any] = {
         "without": hf.window(1, "pad"),
         "speedup": hf.window(),
         "head": hf.window(3, "ngram+lexicon+head"),
@@ -44,12 +44,16 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
     cells = [(which, batch) for which in texts for batch in BATCHES[run.scale]]
     rows: list[dict[str, Any]] = []
     for which, batch in tqdm(cells, unit="cell", disable=not run.progress):
-        systems = [_system(name, module, model, batch, way) for name, way in [("generate", None), *ways.items()]]
-        plain, *others = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
-        same = [
-            a == b for m in others for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)
+        systems = [
+            _system(name, module, model, batch, custom) for name, custom in [("generate", None), *generators.items()]
         ]
-        ratios = [ratio_of(name, plain.seconds, m.seconds, run.seed) for name, m in zip(ways, others, strict=True)]
+        plain, *timings = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
+        identical = [
+            a == b for m in timings for a, b in zip(outputs_of(plain.outputs[0]), outputs_of(m.outputs[0]), strict=True)
+        ]
+        ratios = [
+            ratio_of(name, plain.seconds, m.seconds, run.seed) for name, m in zip(generators, timings, strict=True)
+        ]
         rows.append(
             {
                 "name": f"{which}, batch {batch}",
@@ -57,8 +61,8 @@ def in_generate(run: CorpusRun) -> pd.DataFrame:
                 "batch": batch,
                 "sentences": len(texts[which]),
                 **{key: value for ratio in ratios for key, value in ratio.items()},
-                "identical": float(np.mean(same)),
-                "noisy": noisy(plain, *others),
+                "identical": float(np.mean(identical)),
+                "noisy": noisy(plain, *timings),
             }
         )
     fingerprint = model.checkpoint.fingerprint
@@ -72,8 +76,8 @@ def _module(model: TranslationModel) -> Any:
     return AutoModelForSeq2SeqLM.from_pretrained(model.checkpoint.folder).eval()
 
 
-def _system(name: str, module: Any, model: TranslationModel, batch: int, way: Any) -> System:
-    """Decodes all rows of one source in batches, the longest first; its one output has -1 after each row's tokens."""
+def _system(name: str, module: Any, model: TranslationModel, batch: int, custom_generate: Any) -> System:
+    """A system that decodes all rows of a source in batches, the longest first; its output has -1 after each row's tokens."""
     import torch
 
     constraints = model.constraints(DIRECTION[1])
@@ -83,14 +87,16 @@ def _system(name: str, module: Any, model: TranslationModel, batch: int, way: An
         order = np.argsort(-source.lengths, kind="stable")
         outputs: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            lengths = source.lengths[chosen]
-            ids = torch.from_numpy(source.ids[chosen, : lengths.max()])
+            rows = order[start : start + batch]
+            lengths = source.lengths[rows]
+            ids = torch.from_numpy(source.ids[rows, : lengths.max()])
             mask = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of scores within rounding: outputs are compared
-                found = module.generate(input_ids=ids, attention_mask=mask, num_beams=1, custom_generate=way)
-            for row, tokens in zip(chosen.tolist(), found[:, prefix:].tolist(), strict=True):
+                generated = module.generate(
+                    input_ids=ids, attention_mask=mask, num_beams=1, custom_generate=custom_generate
+                )
+            for row, tokens in zip(rows.tolist(), generated[:, prefix:].tolist(), strict=True):
                 outputs[row] = until_end(tokens, constraints)
         return tuple(token for row in sorted(outputs) for token in (*outputs[row], -1))
 

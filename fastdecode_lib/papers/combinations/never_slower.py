@@ -1,4 +1,4 @@
-"""Drafting what pays, measured where it should and where it should not: `auto` beside greedy decoding and a fixed window."""
+"""`auto`, greedy decoding and a fixed window, measured where drafting pays and where it does not."""
 
 from typing import Any
 
@@ -26,9 +26,8 @@ FIXED = "window:width=3"
 def auto(run: CorpusRun) -> pd.DataFrame:
     """Speed of `auto` and of a fixed window over greedy decoding, by number format, kind of text and batch size.
 
-    What `auto` learns while it decodes, it keeps for the next batch; in the measured rounds it goes on learning. ``identical`` is
-    the share of its outputs that are greedy decoding's, those of the last round: 1 by law. ``width`` is the one that it ended
-    with for so many rows, 1 being greedy decoding.
+    `auto` learns from each batch for the next, in the measured rounds as well. ``identical`` is the share of its outputs in the
+    last round that are greedy decoding's: 1 by law. ``width`` is its last choice for batches of this size; 1 is greedy decoding.
     """
     from tqdm.auto import tqdm
 
@@ -40,8 +39,8 @@ def auto(run: CorpusRun) -> pd.DataFrame:
         model = models[precision]
         sessions = [Session.of(model, *DIRECTION, decoder) for decoder in ("greedy", "auto", FIXED)]
         systems = [text_system(session, batch=batch, threads=1) for session in sessions]
-        greedy, chosen, fixed = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
-        experience: Any = sessions[1].decoder
+        greedy, adaptive, fixed = measure(systems, [model.encode(texts[which], *DIRECTION)], runs=ROUNDS[run.scale])
+        auto_decoder: Any = sessions[1].decoder
         rows.append(
             {
                 "name": f"{precision}, {which}, batch {batch}",
@@ -49,11 +48,11 @@ def auto(run: CorpusRun) -> pd.DataFrame:
                 "set": which,
                 "batch": batch,
                 "sentences": len(texts[which]),
-                **ratio_of("speedup", greedy.seconds, chosen.seconds, run.seed),
+                **ratio_of("speedup", greedy.seconds, adaptive.seconds, run.seed),
                 **ratio_of("window", greedy.seconds, fixed.seconds, run.seed),
-                "identical": same_share(outputs_of(greedy.outputs[0]), outputs_of(chosen.outputs[0])),
-                "width": experience.experience.best(min(batch, len(texts[which]))),
-                "noisy": noisy(greedy, chosen),
+                "identical": same_share(outputs_of(greedy.outputs[0]), outputs_of(adaptive.outputs[0])),
+                "width": auto_decoder.experience.best(min(batch, len(texts[which]))),
+                "noisy": noisy(greedy, adaptive),
             }
         )
     fingerprints = {BASE: models["float32"].checkpoint.fingerprint}

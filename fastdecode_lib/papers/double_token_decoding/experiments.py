@@ -1,4 +1,4 @@
-"""Imamura and Sumita, double-token bidirectional decoding: its tables and figures and what lies beyond, and how each is read."""
+"""Imamura and Sumita, double-token bidirectional decoding: its tables and figures and further ones, and how each is read."""
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from fastdecode_lib.papers.experiment import Chart, Column, Experiment, Paper, c
 from fastdecode_lib.papers.reading import measured_rows, pivoted
 
 LEARNED_EVERY = 500
-"""Updates between two columns of the table of how systems learn, whose last one is the end."""
+"""Updates between two columns of the table of learning curves; the last column is the end."""
 
 
 def learned(frame: pd.DataFrame) -> pd.DataFrame:
@@ -20,7 +20,7 @@ def learned(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def marked(frame: pd.DataFrame) -> pd.DataFrame:
-    """BLEU with the marks of what differs from single-token decoding by more than chance."""
+    """BLEU with the marks of a significant difference from single-token decoding."""
     marks = frame["marks"].fillna("") if "marks" in frame else ""
     return frame.assign(bleu=frame["bleu"].map("{:.1f} ".format, na_action="ignore") + marks)
 
@@ -162,8 +162,7 @@ EXPERIMENTS = (
         arrange=of_two_tokens,
         note="Beam 10, random weights, forced lengths; milliseconds of one decoding by two tokens a step, ratio over one token a "
         "step. The last column is the ratio of encoder, layers and choice of tokens alone, watched in runs of their "
-        "own: it leaves out "
-        "copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file.",
+        "own: it leaves out copies of caches, as the beam moves, and the search. Milliseconds of every part are in the raw file.",
     ),
     Experiment(
         speed.tokens_per_step,

@@ -1,18 +1,17 @@
 """Single- and double-token decoding on a GPU in float16, in batches of 32 as Imamura and Sumita (2020) decode (table 2, figure 3).
 
-Trained systems translate our own sentences, so that a machine with a GPU needs no corpus; random weights at base geometry are
-decoded to a forced length, as in `speed.figure3`.
+Trained systems translate our own sentences, so that a machine with a GPU needs no corpus; models with random weights at base
+geometry decode to a forced length, as in `speed.figure3`.
 """
 
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Source, drain
+from fastdecode_lib.core import Source
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.provenance import device_name
 from fastdecode_lib.measuring.quality import same_share
@@ -25,17 +24,17 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     SYSTEMS,
     TOY,
     Geometry,
+    checkpoint_of,
+    decoder_of,
     fingerprints,
     forced_system,
-    place_of_system,
     random_source,
-    several,
-    single,
     timed,
 )
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
+from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.random_models import random_network
 from fastdecode_lib.papers.shared.rows import gap, median, table_of
 from fastdecode_lib.text.corpus import spread_over
@@ -51,47 +50,44 @@ L2R = "single_token_l2r"
 
 @experiment
 def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
-    """Table 2's speed on a GPU: every system that is found, by its plainest decoder and at a beam of 10, in batches of 32.
+    """Table 2's speed on a GPU: every trained system, by greedy decoding and at a beam of 10, in batches of 32.
 
-    ``token_ratio`` is that of tokens a second over single-token L2R's in the same run, systems in turns; ``speedup`` that of the
-    time for the same sentences. ``as_float32`` is the share of outputs that float32 on the same device has as well. A machine
-    without a CUDA device gives a single row that says so.
+    ``token_ratio`` is tokens a second over single-token L2R's in the same run, systems in turns; ``speedup`` the ratio of times
+    for the same sentences. ``as_float32`` is the share of outputs that are the same in float32 on the same device. On a machine
+    without a CUDA device the table is a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
-    dtype = short(device)
-    found: dict[str, TranslationModel | NoResult] = {}
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
+    dtype = dtype_for(device)
+    models: dict[str, TranslationModel] = {}
+    gaps: list[dict[str, str]] = []
     for name, system in SYSTEMS.items():
         try:
-            found[name] = load(place_of_system(system.preset, run.scale), device=device, engine="torch", dtype=dtype)
+            models[name] = load(checkpoint_of(system.preset, run.scale), device=device, engine="torch", dtype=dtype)
         except NoResult as missing:
-            found[name] = missing
-    models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
-    rows: list[dict[str, Any]] = []
-    wide = 2 if run.tiny else BEAM
-    rows += _translated(
-        {name: model for name, model in models.items() if _decoder(name, 1) != _decoder(name, wide)}, 1, run, device
-    )
-    rows += _translated(models, wide, run, device)
-    rows += [{"name": name, "system": name, **gap(missing)} for name, missing in found.items() if name not in models]
-    about = {"dtype": dtype, "batch": BATCH[run.scale], "fingerprints": fingerprints(list(models.values()))}
-    return table_of(rows, run, next(iter(models.values()), None), **about)
+            gaps.append({"name": name, "system": name, **gap(missing)})
+    beam = 2 if run.tiny else BEAM
+    with_beam = {name: model for name, model in models.items() if _decoder(name, 1) != _decoder(name, beam)}
+    rows = [*_translated(with_beam, 1, run, device), *_translated(models, beam, run, device), *gaps]
+    facts = {"dtype": dtype, "batch": BATCH[run.scale], "fingerprints": fingerprints(list(models.values()))}
+    return table_of(rows, run, next(iter(models.values()), None), **facts)
 
 
 def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device: str) -> Iterator[dict[str, Any]]:
     """A row for each system."""
     texts = spread_over([text for text, _ in own_pairs(*DIRECTION)], SENTENCES[run.scale])
     decoders = {name: _decoder(name, beam) for name in models}
-    systems, precise = [], {}
+    systems, float32_outputs = [], {}
     parts: list[Source] = []
     for name, model in models.items():
-        parts = parts or _parts(model, texts, BATCH[run.scale])
+        parts = parts or sorted_batches(model, texts, DIRECTION, BATCH[run.scale])
         systems.append(_system(name, model, decoders[name]))
-        whole = load(place_of_system(SYSTEMS[name].preset, run.scale), device=device, engine="torch")
-        precise[name] = [tokens for part in parts for tokens in _system(name, whole, decoders[name]).decode(part)]
+        float32_model = load(checkpoint_of(SYSTEMS[name].preset, run.scale), device=device, engine="torch")
+        float32_system = _system(name, float32_model, decoders[name])
+        float32_outputs[name] = [tokens for part in parts for tokens in float32_system.decode(part)]
     timings = measure(systems, parts, runs=RUNS[run.scale], synchronise=synchroniser(device), progress=run.progress)
     outputs: dict[str, list[Any]] = {m.name: [tokens for part in m.outputs for tokens in part] for m in timings}
-    said = {name: sum(len(tokens) - 1 for tokens in own) for name, own in outputs.items()}
+    tokens_of = {name: sum(len(tokens) - 1 for tokens in rows) for name, rows in outputs.items()}
     baseline = next((m for m in timings if m.name == L2R), None)
     for m in timings:
         ratio = timed(baseline, m, run.seed)
@@ -100,13 +96,13 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device
             "system": m.name,
             "beam": beam,
             "sentences": len(outputs[m.name]),
-            "tokens_per_second": said[m.name] / median(m),
-            "as_float32": same_share(outputs[m.name], precise[m.name]),
+            "tokens_per_second": tokens_of[m.name] / median(m),
+            "as_float32": same_share(outputs[m.name], float32_outputs[m.name]),
             **ratio,
         }
         for end in ("", "_low", "_high"):
             if baseline:
-                row[f"token_ratio{end}"] = ratio[f"speedup{end}"] * said[m.name] / said[L2R]
+                row[f"token_ratio{end}"] = ratio[f"speedup{end}"] * tokens_of[m.name] / tokens_of[L2R]
         if beam == BEAM and m.name in imamura_2020.TABLE_2:
             row["paper_ratio_wmt_base"] = imamura_2020.printed_ratio(m.name, 0)
             row["paper_ratio_aspec_base"] = imamura_2020.printed_ratio(m.name, 1)
@@ -114,52 +110,39 @@ def _translated(models: dict[str, TranslationModel], beam: int, run: Run, device
 
 
 def _decoder(system: str, beam: int) -> str:
-    """A system's decoder at a beam width; Mask-Predict has none."""
-    own = SYSTEMS[system].decoder
-    if own.startswith("mask_predict"):
-        return own
-    if own.startswith("double_token"):
+    """A system's decoder at a beam width; Mask-Predict has no beam."""
+    decoder = SYSTEMS[system].decoder
+    if decoder.startswith("mask_predict"):
+        return decoder
+    if decoder.startswith("double_token"):
         return f"double_token:size={beam}"
     return "greedy" if beam == 1 else f"beam:size={beam},early_stopping=true"
 
 
 def _system(name: str, model: TranslationModel, decoder: str) -> System:
-    """A decoder on whole batches; its output is the tokens of each row."""
     session = Session.of(model, *DIRECTION, decoder)
-
-    def decode(part: Source) -> tuple[Any, ...]:
-        found = drain(session.decoder.iterate(model.network, session.projection, part, session.constraints))
-        return tuple(hypothesis.tokens for hypothesis in found)
-
-    return System(name, decode)
-
-
-def _parts(model: TranslationModel, texts: list[str], size: int) -> list[Source]:
-    """Sources of so many texts, sorted by length."""
-    everything = model.encode(texts, *DIRECTION)
-    order = np.argsort(everything.lengths, kind="stable")
-    return [everything.rows(order[first : first + size]) for first in range(0, len(order), size)]
+    return batch_system(name, model.network, session.decoder, session.projection, session.constraints)
 
 
 @experiment
 def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     """Figure 3 on a GPU: two tokens a step over one against the beam width, random weights at base geometry, forced lengths.
 
-    One sentence at a time, and 32 together. A machine without a CUDA device gives a single row that says so.
+    At batch sizes of 1 and 32. On a machine without a CUDA device the table is a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
     geometry, rows = TOY if run.tiny else BASE, []
     for batch in (1, BATCH[run.scale]):
         for beam in BEAMS[run.scale]:
             systems = []
             for group in (1, 2):
                 model = _network(geometry, group, run.seed, device)
-                decoder = single(beam) if group == 1 else several(beam)
+                decoder = decoder_of(group, beam)
                 projection = registry.projection("exact", model)
                 systems.append(forced_system(f"{group} a step", model, decoder, projection, geometry.tokens))
             source = random_source(geometry, batch, run.seed)
-            one, two = measure(
+            single_token, double_token = measure(
                 systems, [source], runs=RUNS[run.scale], synchronise=synchroniser(device), progress=run.progress
             )
             rows.append(
@@ -168,13 +151,13 @@ def gpu_beams(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                     "batch": batch,
                     "group": f"batch {batch}",
                     "beam": beam,
-                    "tokens_per_second": batch * geometry.tokens / median(two),
-                    **timed(one, two, run.seed),
+                    "tokens_per_second": batch * geometry.tokens / median(double_token),
+                    **timed(single_token, double_token, run.seed),
                 }
             )
-    return table_of(rows, run, engine="torch", dtype=short(device), device=device_name(device))
+    return table_of(rows, run, engine="torch", dtype=dtype_for(device), device=device_name(device))
 
 
 @cache
 def _network(geometry: Geometry, group: int, seed: int, device: str) -> Any:
-    return random_network(geometry.shape(group, group > 1), seed, device, short(device))
+    return random_network(geometry.shape(group, group > 1), seed, device, dtype_for(device))

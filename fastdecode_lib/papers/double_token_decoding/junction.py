@@ -1,4 +1,4 @@
-"""Where both halves meet: how much worse bidirectional outputs are there, and how well each half is predicted."""
+"""The middle of outputs, where both halves meet: what bidirectional decoding loses there, and the loss of each half."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,17 +19,16 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     LONG,
     SINGLE,
     SYSTEMS,
-    each,
+    models_of,
     pairs_of,
     session_of,
 )
-from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, experiment
 from fastdecode_lib.papers.shared.rows import gap
 from fastdecode_lib.text.corpus import Pair
 
 SHORTEST = 4
-"""Tokens of the shortest output whose middle is looked at."""
+"""Tokens of the shortest output whose middle is scored."""
 LONGEST_REPEAT = 3
 MEASURES = (
     "right pairs across the middle, %",
@@ -42,33 +41,32 @@ MEASURES = (
 
 @experiment
 def junction(run: CorpusRun) -> pd.DataFrame:
-    """What bidirectional decoding loses where its halves meet, beside single-token L2R at the middle of its own outputs.
+    """What bidirectional decoding loses where its halves meet, compared with single-token L2R at the middle of its own outputs.
 
-    A pair of neighbouring tokens is right if the reference has it. An output repeats itself across the middle if one to three
-    tokens stand on both sides of it. The loss is the negative log-likelihood of the references in nats a token, each half's tokens
-    without the end, given what the model saw in training: L2R all tokens before, bidirectional the outer ones of both halves.
-    ``difference`` is bidirectional minus single-token L2R, with a 95% interval over sentences.
+    A pair of neighbouring tokens is right if the reference has it. An output repeats itself across the middle if the same one to
+    three tokens are on both sides of it. The loss is the negative log-likelihood of the references in nats a token, of each half's
+    tokens without the end, given the tokens that the model sees: L2R all tokens before, bidirectional the outer ones of both
+    halves. ``difference`` is bidirectional minus single-token L2R, with a 95% interval over sentences.
     """
-    found = each((L2R, BOTH), run.scale, lambda name, model: session_of(model, SYSTEMS[name].decoder))
-    gaps = [missing for missing in found.values() if isinstance(missing, NoResult)]
+    models, reasons = models_of((L2R, BOTH), run.scale)
+    sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     rows: list[dict[str, Any]] = []
     for which in (SINGLE, JOINED, LONG):
         pairs = pairs_of(which, run, MOST[run.scale])
-        counts = {} if gaps else {name: _counts(session, pairs, run.progress) for name, session in found.items()}
+        counts = {} if reasons else {name: _counts(session, pairs, run.progress) for name, session in sessions.items()}
         for number, measure in enumerate(MEASURES):
             row: dict[str, Any] = {"name": f"{which}: {measure}", "set": which, "measure": measure}
-            if gaps:
-                rows.append(row | gap(gaps[0]))
+            if reasons:
+                rows.append(row | gap(next(iter(reasons.values()))))
                 continue
             values = difference(counts[L2R][number], counts[BOTH][number], run.seed)
-            percent = 1 if measure.endswith("%") else 100
-            rows.append(row | {"sentences": len(pairs)} | {name: value / percent for name, value in values.items()})
-    models = [session.model for session in found.values() if not isinstance(session, NoResult)]
-    return systems_table(rows, run, models, beam=BEAM)
+            divisor = 1 if measure.endswith("%") else 100  # `difference` gives percent
+            rows.append(row | {"sentences": len(pairs)} | {name: value / divisor for name, value in values.items()})
+    return systems_table(rows, run, list(models.values()), beam=BEAM)
 
 
 def _counts(session: Any, pairs: Sequence[Pair], progress: bool) -> np.ndarray:
-    """For every measure and sentence what it counts, and out of how many: (measures, N, 2)."""
+    """For every measure and sentence the count, and the total: (measures, N, 2)."""
     references = session.model.tokenizer.output_ids([b for _, b in pairs])
     table = count(session, [a for a, _ in pairs], progress=progress)
     end = session.constraints.end
@@ -84,23 +82,27 @@ def _counts(session: Any, pairs: Sequence[Pair], progress: bool) -> np.ndarray:
 
 
 def middle(tokens: Sequence[int], reference: Sequence[int]) -> list[tuple[int, int]]:
-    """Right pairs across the middle and elsewhere, and whether tokens repeat across it, each out of how many.
+    """Right pairs across the middle, right pairs elsewhere, and repetitions across the middle, each with its total.
 
     Examples
     --------
     >>> middle([5, 6, 7, 7, 8, 9], [5, 6, 7, 8, 9])
     [(0, 1), (3, 4), (1, 1)]
     """
-    known = set(pairwise(reference))
+    reference_pairs = set(pairwise(reference))
     pairs = list(pairwise(tokens))
     if len(tokens) < SHORTEST:
-        return [(0, 0), (sum(pair in known for pair in pairs), len(pairs)), (0, 0)]
+        return [(0, 0), (sum(pair in reference_pairs for pair in pairs), len(pairs)), (0, 0)]
     half = (len(tokens) + 1) // 2
     across = pairs.pop(half - 1)
     repeated = any(
         list(tokens[half - size : half]) == list(tokens[half : half + size]) for size in range(1, LONGEST_REPEAT + 1)
     )
-    return [(int(across in known), 1), (sum(pair in known for pair in pairs), len(pairs)), (int(repeated), 1)]
+    return [
+        (int(across in reference_pairs), 1),
+        (sum(pair in reference_pairs for pair in pairs), len(pairs)),
+        (int(repeated), 1),
+    ]
 
 
 def half_losses(
@@ -108,7 +110,7 @@ def half_losses(
 ) -> list[tuple[float, int]]:
     """Negative log-likelihood of a reference's left and right half, each with its number of tokens.
 
-    `weight` is the model's output matrix, unpacked (V, D).
+    `weight` is the model's output matrix (V, D).
     """
     network: Any = model.network
     constraints = model.constraints(DIRECTION[1])
@@ -122,7 +124,7 @@ def half_losses(
     half = (len(reference) + 1) // 2
     sides: tuple[list[int], list[int]] = ([], [])
     for number, token in enumerate(slots):
-        at = place(number, network.both_ends)
+        position = place(number, network.both_ends)
         if token != constraints.end[0]:
-            sides[(at if at >= 0 else len(reference) + 1 + at) >= half].append(number)
+            sides[(position if position >= 0 else len(reference) + 1 + position) >= half].append(number)
     return [(float(losses[side].sum()), len(side)) for side in sides]

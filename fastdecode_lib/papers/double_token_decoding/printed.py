@@ -30,7 +30,7 @@ TABLE_1: tuple[tuple[str, str, str], ...] = (
     ("norms", "behind each block, base; before it, big", "norms"),
     ("layers, big", "6 + 6", ""),
 )
-"""Setting, the paper's value, and the name of ours in `double_token_decoding.table1`."""
+"""Setting, the paper's value, and the key of our value in `quality.table1`."""
 
 Cell = tuple[float, int]
 
@@ -46,9 +46,9 @@ TABLE_2: dict[str, tuple[Cell, Cell, Cell, Cell]] = {
 """System -> BLEU and tokens a second in each of `SETS`."""
 
 
-def printed_ratio(system: str, place: int) -> float:
+def printed_ratio(system: str, column: int) -> float:
     """Printed tokens a second of a system over those of single-token L2R, in one of `SETS`."""
-    return TABLE_2[system][place][1] / TABLE_2["single_token_l2r"][place][1]
+    return TABLE_2[system][column][1] / TABLE_2["single_token_l2r"][column][1]
 
 
 _BOTH = ("†‡",) * 4

@@ -1,7 +1,7 @@
 """Profile of decoding one and two tokens a step, and the effects of a larger vocabulary and of a screen.
 
-Two tokens a step do the arithmetic of two single ones and half of what is done once a step: reading the weights, copying the
-beam's caches. So the ratio is between those of the two.
+A step of two tokens does the arithmetic of two single-token steps, but reads the weights and copies the beam's caches only once, so
+that the ratio lies between 1 and 2.
 """
 
 from dataclasses import replace
@@ -24,11 +24,10 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     START,
     TOY,
     Geometry,
+    decoder_of,
     forced_system,
     network_of,
     random_source,
-    several,
-    single,
     timed,
 )
 from fastdecode_lib.papers.run import Run, Scale, experiment
@@ -49,21 +48,21 @@ CASES = (
     ("ours", 1, "compiled", "float32"),
     ("ours", BATCH, "compiled", "float32"),
 )
-"""Size, sentences at once, engine and number format: the fewer bytes a weight has and the more products a cycle, the more the rest
-of a step weighs; and a batch of table 2."""
+"""Size, batch size, engine and number format: with fewer bytes a weight and more products a cycle, the rest of a step has a larger
+share. The last case is a batch of table 2."""
 NAMES = {1: L2R, 2: BOTH}
 """Systems by tokens a step."""
 PARTS = ("encoder", "layers", "copies", "choice", "search")
-"""``layers``: of the decoder; ``copies``: of its caches as the beam moves; ``choice``: output product, normalisation and top-k;
-``search``: the rest."""
+"""``layers``: of the decoder; ``copies``: of its caches when the beam is reordered; ``choice``: output product, normalisation and
+top-k; ``search``: the rest."""
 
 
 @experiment
 def profile(run: Run) -> pd.DataFrame:
     """The ratio at a beam of 10 in every number format and in a batch, and the times of the parts of decoding by both systems.
 
-    Parts are milliseconds, medians over runs of their own. ``products``: the ratio of encoder, layers and choice
-    alone. ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
+    Parts are milliseconds, medians over separate runs. ``products``: the ratio of encoder, layers and choice alone.
+    ``arithmetic``: the ratio of positions computed; ``reading``: of passes, each of which reads all weights once.
     """
     from tqdm.auto import tqdm
 
@@ -74,73 +73,75 @@ def profile(run: Run) -> pd.DataFrame:
         pair: list[tuple[Any, Projection, Decoder]] = []
         for group in NAMES:
             network = _network(geometry, engine, numbers, group, run.seed)
-            pair.append((network, registry.projection("exact", network), single(BEAM) if group == 1 else several(BEAM)))
+            pair.append((network, registry.projection("exact", network), decoder_of(group, BEAM)))
         systems = [
             forced_system(str(network.tokens_per_step), network, d, p, geometry.tokens) for network, p, d in pair
         ]
         timings = measure(systems, [source], runs=RUNS[run.scale])
-        watched = [_parts(network, p, d, geometry.tokens) for network, p, d in pair]
-        measure([system for system, _ in watched], [source], runs=RUNS[run.scale])
-        parts = [dict(zip(PARTS, (1e3 * np.median(made[1:], axis=0)).tolist(), strict=True)) for _, made in watched]
-        needed = [own["encoder"] + own["layers"] + own["choice"] for own in parts]
-        used = [cast(Usage, m.usage) for m in timings]
+        profiled = [_profiled_system(network, p, d, geometry.tokens) for network, p, d in pair]
+        measure([system for system, _ in profiled], [source], runs=RUNS[run.scale])
+        parts = [dict(zip(PARTS, (1e3 * np.median(runs[1:], axis=0)).tolist(), strict=True)) for _, runs in profiled]
+        products = [part["encoder"] + part["layers"] + part["choice"] for part in parts]
+        usages = [cast(Usage, m.usage) for m in timings]
         case = {"size": size, "batch": batch, "engine": engine, "numbers": numbers}
-        for m, own, usage, group in zip(timings, parts, used, NAMES, strict=True):
+        for m, part, usage, group in zip(timings, parts, usages, NAMES, strict=True):
             row = {
                 "name": f"{size}, batch {batch}, {engine}, {numbers}, {NAMES[group]}",
                 **case,
                 "system": NAMES[group],
             }
-            row |= timed(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **own}
+            row |= timed(timings[0], m, run.seed) | {"milliseconds": 1e3 * median(m), **part}
             if group == 2:
                 row |= {
-                    "products": needed[0] / needed[1],
-                    "arithmetic": used[0].positions / usage.positions,
-                    "reading": used[0].passes / usage.passes,
+                    "products": products[0] / products[1],
+                    "arithmetic": usages[0].positions / usage.positions,
+                    "reading": usages[0].passes / usage.passes,
                 }
             rows.append(row)
     return table_of(rows, run, beam=BEAM)
 
 
 def _network(geometry: Geometry, engine: str, numbers: str, group: int, seed: int) -> Any:
-    """A network of random weights, the same in every engine and number format."""
+    """A network with random weights, the same in every engine and number format."""
     if engine == "compiled":
         return network_of(geometry, group, group > 1, seed, numbers)
     return random_network(geometry.shape(group, group > 1), seed, dtype=numbers)
 
 
-def _parts(model: Model, projection: Projection, decoder: Decoder, tokens: int) -> tuple[System, list[list[float]]]:
+def _profiled_system(
+    model: Model, projection: Projection, decoder: Decoder, tokens: int
+) -> tuple[System, list[list[float]]]:
     """A system of `forced_system`, and the list to which each run appends its seconds in the order of `PARTS`."""
-    made: list[list[float]] = []
+    runs: list[list[float]] = []
 
     def decode(source: Source) -> tuple[int, ...]:
-        watched: Any = WatchedModel(model)
+        network: Any = WatchedModel(model)
         choice: Any = Watched(projection)
-        whole, (said,) = stopwatch(forced_system("", watched, decoder, choice, tokens).decode, [source])
-        own = [*watched.seconds.values(), choice.seconds]
-        made.append([*own, whole - sum(own)])
-        return said
+        total, (output,) = stopwatch(forced_system("", network, decoder, choice, tokens).decode, [source])
+        parts = [*network.seconds.values(), choice.seconds]
+        runs.append([*parts, total - sum(parts)])
+        return output
 
-    return System(str(model.tokens_per_step), decode), made
+    return System(str(model.tokens_per_step), decode), runs
 
 
 SIZES = {Scale.TINY: (300,), Scale.LAPTOP: (8_000, 32_000, 64_000), Scale.PAPER: (8_000, 16_000, 32_000, 64_000)}
 SHARE = 0.045
-"""Share of the vocabulary that a set of a screen holds: table 2 of `vocabulary_clusters` has 4 to 5% of 8,000."""
+"""Share of the vocabulary in an active set: table 2 of `vocabulary_clusters` has 4 to 5% of 8,000."""
 SETS = 50
 
 
 @experiment
 def screened_vocabulary(run: Run) -> pd.DataFrame:
-    """Gain of two tokens a step under a screen with large vocabularies: base geometry, forced lengths.
+    """Gain of two tokens a step with a screen and large vocabularies: base geometry, forced lengths.
 
-    Two tokens a step score as many rows as two single ones, which is said to eat the gain where vocabularies are large.
-    Sets are random tokens, 4.5% of all, the end in each, about hidden vectors of the network; ``speedup`` is over single-token
-    decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
+    A step of two tokens scores as many rows as two single-token steps, which is said to use up the gain where vocabularies are
+    large. Active sets are random tokens, 4.5% of all, and the end; centroids are hidden vectors of the network. ``speedup`` is over
+    single-token decoding with the same projection, ``over_exact`` over single-token decoding with the full one.
     """
     from tqdm.auto import tqdm
 
-    made = []
+    rows = []
     sizes = [(v, beam) for v in SIZES[run.scale] for beam in (1, BEAM)]
     for vocabulary, beam in tqdm(sizes, unit="size", disable=not run.progress):
         geometry = replace(TOY if run.tiny else BASE, vocabulary=vocabulary)
@@ -149,12 +150,12 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
             for group in NAMES:
                 network = network_of(geometry, group, group > 1, run.seed)
                 projection = registry.projection("exact", network) if label == "exact" else _screened(network, run.seed)
-                decoder = single(beam) if group == 1 else several(beam)
+                decoder = decoder_of(group, beam)
                 systems.append(forced_system(f"{label} {group}", network, decoder, projection, geometry.tokens))
         timings = measure(systems, [random_source(geometry, 1, run.seed)], runs=RUNS[run.scale])
-        for place, m in enumerate(timings):
+        for number, m in enumerate(timings):
             label, tokens = m.name.split()
-            made.append(
+            rows.append(
                 {
                     "name": f"{vocabulary:,}, beam {beam}, {label}, {tokens} a step",
                     "system": NAMES[int(tokens)],
@@ -162,15 +163,15 @@ def screened_vocabulary(run: Run) -> pd.DataFrame:
                     "beam": beam,
                     "projection": label,
                     "group": f"{label}, beam {beam}",
-                    **timed(timings[place // 2 * 2], m, run.seed),
+                    **timed(timings[number // 2 * 2], m, run.seed),
                     "over_exact": float(np.median(timings[0].seconds) / np.median(m.seconds)),
                 }
             )
-    return table_of(made, run, share=SHARE, sets=SETS)
+    return table_of(rows, run, share=SHARE, sets=SETS)
 
 
 def _screened(network: Any, seed: int) -> Projection:
-    """Random sets about hidden vectors of random text."""
+    """A screen of random active sets, with hidden vectors of random text as centroids."""
     matrix = output_matrix(network)
     vocabulary, width = matrix.shape
     random = np.random.default_rng(seed)
@@ -180,5 +181,5 @@ def _screened(network: Any, seed: int) -> Projection:
     memory = network.encode(padded(tokens.tolist(), START))
     state = network.start(memory, np.zeros((len(tokens), 0), dtype=np.int64))
     hidden = network.step(state, tokens).reshape(-1, width)
-    points = hidden[random.choice(len(hidden), SETS, replace=False)]
-    return ScreenScorer(Screen("clustered", points, ActiveSets.of(sets, vocabulary)), matrix)
+    centroids = hidden[random.choice(len(hidden), SETS, replace=False)]
+    return ScreenScorer(Screen("clustered", centroids, ActiveSets.of(sets, vocabulary)), matrix)

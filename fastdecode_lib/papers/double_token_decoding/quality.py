@@ -1,4 +1,4 @@
-"""Quality and uses of Imamura and Sumita's trained systems; one file because all its tables translate the same sentences."""
+"""Quality and applications of Imamura and Sumita's trained systems; one file because all tables translate the same sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,10 +23,10 @@ from fastdecode_lib.papers.double_token_decoding.systems import (
     SINGLE,
     SINGLE_BEAM,
     SYSTEMS,
-    each,
     fingerprints,
     history_of,
     model_of,
+    models_of,
     pairs_of,
     session_of,
     timed,
@@ -45,27 +45,27 @@ MOST = {Scale.TINY: 4, Scale.LAPTOP: 10**9, Scale.PAPER: 10**9}
 TIMED = {Scale.TINY: 3, Scale.LAPTOP: 64, Scale.PAPER: 640}
 RUNS = {Scale.TINY: 3, Scale.LAPTOP: 5, Scale.PAPER: 11}
 BATCH = 32
-"""The paper's, sorted by length."""
+"""The paper's batch size; batches are sorted by length."""
 SAMPLES = {Scale.TINY: 100, Scale.LAPTOP: 1_000, Scale.PAPER: 1_000}
 SIGNIFICANT = 0.05
 GARDEN = "The children are playing in the garden behind the old house."
 L2R, R2L, BOTH = "single_token_l2r", "single_token_r2l", "bidirectional"
 
 
-def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **about: Any) -> pd.DataFrame:
-    """Rows as a table that says how it was made: with which models, and what else `about` it."""
-    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **about}
-    return table_of(rows, run, **about)
+def systems_table(rows: Any, run: Run, models: Sequence[TranslationModel] = (), **facts: Any) -> pd.DataFrame:
+    """Rows as a table whose provenance has the models and further `facts`."""
+    facts = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models), **facts}
+    return table_of(rows, run, **facts)
 
 
-# ---------------------------------------------------------------------------------------------------- what is shown
+# -------------------------------------------------------------------------------------------------------- figures
 
 
 @experiment
 def figure1(run: Run) -> pd.DataFrame:
-    """Figure 1: which slots see each other in training, for one token a step and for two; read from the networks themselves.
+    """Figure 1: which slots attend to each other in training, for one token a step and for two, measured on the networks.
 
-    A slot sees another if changing what is fed there changes its hidden vector; the tokens fed are a sentence's, folded.
+    A slot sees another if its hidden vector changes with the token fed in the other; the tokens fed are a sentence's, folded.
     """
     words = ["We", "will", "go", "to", "Tokyo", "."]
     ids = list(range(3, 3 + len(words)))
@@ -76,8 +76,8 @@ def figure1(run: Run) -> pd.DataFrame:
         slots = folded(ids, 0, network.tokens_per_step, network.both_ends)
         fed = [2] * network.tokens_per_step + slots[: -network.tokens_per_step]
         names = ["BOS", "EOS"][: network.tokens_per_step] + [words[i - 3] for i in slots[: -network.tokens_per_step]]
-        seen = _seen(network, fed)
-        for query, key in np.ndindex(seen.shape):
+        dependence = _dependence(network, fed)
+        for query, key in np.ndindex(dependence.shape):
             rows.append(
                 {
                     "name": f"{system}, {names[query]} sees {names[key]}",
@@ -86,25 +86,25 @@ def figure1(run: Run) -> pd.DataFrame:
                     "key": key,
                     "query_token": names[query],
                     "key_token": names[key],
-                    "sees": bool(seen[query, key]),
+                    "sees": bool(dependence[query, key]),
                 }
             )
     return systems_table(rows, run)
 
 
-def _seen(network: Any, fed: Sequence[int]) -> np.ndarray:
+def _dependence(network: Any, fed: Sequence[int]) -> np.ndarray:
     """Dependence of slots' hidden vectors (rows) on the tokens fed (columns), bool (T, T)."""
     source = Source(np.array([[5, 6, 0]]), np.array([3]))
     memory = network.encode(source)
 
     def hidden(tokens: Sequence[int]) -> np.ndarray:
         state = network.start(memory, np.zeros((1, 0), dtype=np.int64), len(tokens))
-        found: np.ndarray = network.step(state, np.array([tokens]))[0]
-        return found
+        vectors: np.ndarray = network.step(state, np.array([tokens]))[0]
+        return vectors
 
-    plain = hidden(fed)
+    unchanged = hidden(fed)
     changed = [hidden([*fed[:i], 20, *fed[i + 1 :]]) for i in range(len(fed))]
-    return np.stack([(other != plain).any(-1) for other in changed], axis=1)
+    return np.stack([(vectors != unchanged).any(-1) for vectors in changed], axis=1)
 
 
 @experiment
@@ -115,7 +115,7 @@ def figure2(run: Run) -> pd.DataFrame:
 
 @experiment
 def mask_predict(run: Run) -> pd.DataFrame:
-    """Mask-Predict on a sentence: all tokens at once, then the least sure of them again."""
+    """Mask-Predict on a sentence: all tokens at once, then those of the lowest probability again."""
     return _passes("mask-predict", "mask_predict:iterations=4", GARDEN, run)
 
 
@@ -143,7 +143,7 @@ def _passes(preset: str, decoder: str, text: str, run: Run) -> pd.DataFrame:
 
 @experiment
 def table1(run: Run) -> pd.DataFrame:
-    """Table 1: the paper's settings beside those of our recipe, the same for all systems unless stated."""
+    """Table 1: the paper's settings and our recipe's, the same for all systems unless stated."""
     preset = SYSTEMS_002["bidirectional"]
     assert isinstance(preset, GroupPreset)
     ours = {
@@ -169,8 +169,8 @@ def table1(run: Run) -> pd.DataFrame:
         "test_batch": "one sentence; 32 sorted by length beside it",
     }
     rows = [
-        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": said}
-        for name, said, key in imamura_2020.TABLE_1
+        {"name": name, "ours": str(ours.get(key, "not trained")), "paper": printed}
+        for name, printed, key in imamura_2020.TABLE_1
     ]
     return systems_table(rows, run)
 
@@ -180,18 +180,17 @@ def table1(run: Run) -> pd.DataFrame:
 
 @experiment
 def table2(run: CorpusRun) -> pd.DataFrame:
-    """Table 2: quality and speed of every system that is trained, single sentences and joined ones.
+    """Table 2: quality and speed of every system that is trained, on single sentences and on joined ones.
 
-    ``bleu_p_l2r`` and ``bleu_p_r2l`` say how likely the distance to single-token L2R and R2L is by chance; where it is so
-    with less than 5%, ``marks`` has † and ‡, as the paper does. Speed is of one sentence at a time, and in batches of 32
-    sorted by length; ratios over single-token L2R in the same run, systems in turns: ``speedup`` of the time for the same
-    sentences, ``token_ratio`` of tokens a second, which is the paper's and rises where a system says more; tokens are counted
-    without ends. Systems that are not trained here are named with the command that trains them.
+    ``bleu_p_l2r`` and ``bleu_p_r2l`` are the p-values of the difference to single-token L2R and R2L; ``marks`` has † and ‡ where
+    they are below 5%, as in the paper. Speed is of one sentence at a time, and in batches of 32 sorted by length. Ratios are over
+    single-token L2R in the same run, systems in turns: ``speedup`` is of the times for the same sentences; ``token_ratio`` is of
+    tokens a second, as in the paper, and rises with the length of a system's outputs. Tokens are counted without ends. The row of
+    a system that is not trained here has the command that trains it.
     """
     from tqdm.auto import tqdm
 
-    found = each(list(SYSTEMS), run.scale, lambda name, model: model)
-    models = {name: model for name, model in found.items() if not isinstance(model, NoResult)}
+    models, reasons = models_of(list(SYSTEMS), run.scale)
     sessions = {name: session_of(model, SYSTEMS[name].decoder) for name, model in models.items()}
     _check_tokenizers(sessions)
     rows: list[dict[str, Any]] = []
@@ -202,17 +201,17 @@ def table2(run: CorpusRun) -> pd.DataFrame:
         for name, session in tqdm(sessions.items(), desc=which, unit="system", disable=not run.progress):
             counts[name] = count(session, texts)
             outputs[name] = list(counts[name]["text"])
-        scored = {
-            against: paired_quality(outputs, references, against, run.seed, SAMPLES[run.scale])
-            for against in (L2R, R2L)
+        scores = {
+            baseline: paired_quality(outputs, references, baseline, run.seed, SAMPLES[run.scale])
+            for baseline in (L2R, R2L)
         }
         speeds = _speeds(sessions, spread_over(texts, TIMED[run.scale]), run)
         for name in SYSTEMS:
-            own_name = name if which == SINGLE else f"{name}, {which}"
-            row: dict[str, Any] = {"name": own_name, "system": name, "set": which}
+            full_name = name if which == SINGLE else f"{name}, {which}"
+            row: dict[str, Any] = {"name": full_name, "system": name, "set": which}
             if name in sessions:
-                row |= scored[L2R][name] | {"bleu_p_l2r": scored[L2R][name]["bleu_p"]}
-                row |= {"bleu_p_r2l": scored[R2L][name]["bleu_p"] if R2L in sessions else None}
+                row |= scores[L2R][name] | {"bleu_p_l2r": scores[L2R][name]["bleu_p"]}
+                row |= {"bleu_p_r2l": scores[R2L][name]["bleu_p"] if R2L in sessions else None}
                 row |= {
                     "sentences": len(pairs),
                     "passes": float(counts[name]["passes"].mean()),
@@ -223,13 +222,13 @@ def table2(run: CorpusRun) -> pd.DataFrame:
                 row.pop("bleu_p")
                 row["marks"] = _marks(row["bleu_p_l2r"], row["bleu_p_r2l"])
             else:
-                row |= gap(found[name])
-            for place, printed in enumerate(imamura_2020.SETS):
+                row |= gap(reasons[name])
+            for column, corpus in enumerate(imamura_2020.SETS):
                 if name in imamura_2020.TABLE_2:
-                    bleu, speed = imamura_2020.TABLE_2[name][place]
-                    row |= {f"paper_bleu_{printed}": bleu, f"paper_tokens_per_second_{printed}": speed}
-                    row[f"paper_ratio_{printed}"] = imamura_2020.printed_ratio(name, place)
-                    row[f"paper_marks_{printed}"] = imamura_2020.MARKS[name][place]
+                    bleu, speed = imamura_2020.TABLE_2[name][column]
+                    row |= {f"paper_bleu_{corpus}": bleu, f"paper_tokens_per_second_{corpus}": speed}
+                    row[f"paper_ratio_{corpus}"] = imamura_2020.printed_ratio(name, column)
+                    row[f"paper_marks_{corpus}"] = imamura_2020.MARKS[name][column]
             rows.append(row)
     return systems_table(rows, run, list(models.values()), beam=BEAM, batch=BATCH, **signatures())
 
@@ -238,7 +237,7 @@ def table2(run: CorpusRun) -> pd.DataFrame:
 def learning(run: Run) -> pd.DataFrame:
     """Learning curves: chrF on the dev split against updates, single sentences and joined ones.
 
-    Scores are those of training: the plainest decoder of each, its last weights or their running average.
+    Scores are those of training: with each system's simplest decoder, and the last weights or their running average.
     """
     rows: list[dict[str, Any]] = []
     for preset, recipe in SYSTEMS_002.items():
@@ -254,13 +253,13 @@ def learning(run: Run) -> pd.DataFrame:
     return table_of(rows, run)
 
 
-def _marks(*chances: float | None) -> str:
-    """† and ‡ where a distance, the first and the second, is by chance with less than 5%."""
-    return "".join(mark for mark, p in zip("†‡", chances, strict=True) if p is not None and p < SIGNIFICANT)
+def _marks(*p_values: float | None) -> str:
+    """† if the first p-value is below 5%, ‡ if the second is."""
+    return "".join(mark for mark, p in zip("†‡", p_values, strict=True) if p is not None and p < SIGNIFICANT)
 
 
 def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dict[str, dict[str, Any]]:
-    """Tokens and sentences a second and the ratio over single-token L2R: alone, and in batches sorted by length."""
+    """Tokens and sentences a second and the ratio over single-token L2R: at batch 1, and in batches sorted by length."""
     if not sessions:
         return {}
     rows: dict[str, dict[str, Any]] = {name: {} for name in sessions}
@@ -272,42 +271,43 @@ def _speeds(sessions: dict[str, Session], texts: Sequence[str], run: Run) -> dic
             first.model.encode(order[start : start + batch], first.source, first.target)
             for start in range(0, len(order), batch)
         ]
-        systems = [_of_batches(name, session) for name, session in sessions.items()]
+        systems = [_batch_system(name, session) for name, session in sessions.items()]
         timings = measure(systems, parts, runs=RUNS[run.scale], progress=run.progress)
-        said = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
+        tokens_of = {m.name: sum(len(tokens) for tokens in m.outputs) for m in timings}
         baseline = next((m for m in timings if m.name == L2R), None)
         for m in timings:
-            own = timed(baseline, m, run.seed)
+            values = timed(baseline, m, run.seed)
             seconds = median(m)
             for end in ("", "_low", "_high"):
-                ratio = own[f"speedup{end}"]
-                rows[m.name][f"token_ratio{suffix}{end}"] = ratio and ratio * said[m.name] / said[L2R]
+                ratio = values[f"speedup{end}"]
+                rows[m.name][f"token_ratio{suffix}{end}"] = ratio and ratio * tokens_of[m.name] / tokens_of[L2R]
                 rows[m.name][f"speedup{suffix}{end}"] = ratio
             rows[m.name] |= {
-                f"tokens_per_second{suffix}": said[m.name] / seconds,
+                f"tokens_per_second{suffix}": tokens_of[m.name] / seconds,
                 f"sentences_per_second{suffix}": len(texts) / seconds,
-                **{f"{key}{suffix}": own[key] for key in ("seconds", "noisy")},
+                **{f"{key}{suffix}": values[key] for key in ("seconds", "noisy")},
             }
     return rows
 
 
 def _check_tokenizers(sessions: dict[str, Session]) -> None:
-    """Raise a `ValueError` if a system has another tokenizer than the first: the same ids are fed to all."""
-    pieces = {
+    """Raise a `ValueError` if a system has another tokenizer than the first: all get the same source ids."""
+    pieces_by_system = {
         name: session.model.tokenizer.source_tokens(range(session.model.network.outputs[0].vocabulary))
         for name, session in sessions.items()
     }
-    for name, own in pieces.items():
-        if own != next(iter(pieces.values())):
+    first = next(iter(pieces_by_system), None)
+    for name, pieces in pieces_by_system.items():
+        if first and pieces != pieces_by_system[first]:
             preset = SYSTEMS[name].preset
             raise ValueError(
-                f"The systems of table 2 need one tokenizer: got another of {preset} than of {SYSTEMS[next(iter(pieces))].preset}. "
+                f"The systems of table 2 need one tokenizer: got another of {preset} than of {SYSTEMS[first].preset}. "
                 f"Train {preset} anew, on the text of the others and with their seed, or take its folder out of build/train."
             )
 
 
-def _of_batches(name: str, session: Session) -> System:
-    """A session that decodes the rows of a source together, as a system; its output is all their tokens without ends."""
+def _batch_system(name: str, session: Session) -> System:
+    """A session on whole batches, as a system; its output is the tokens of all rows without ends."""
     ends = set(session.constraints.end)
 
     def decode(source: Source) -> tuple[int, ...]:
@@ -322,34 +322,34 @@ def _of_batches(name: str, session: Session) -> System:
 
 CLUSTERS, TOP = {Scale.TINY: 4, Scale.LAPTOP: 50, Scale.PAPER: 400}, 5
 FIT_ON = {Scale.TINY: 60, Scale.LAPTOP: 20_000, Scale.PAPER: 200_000}
-"""Training sentences whose contexts a screen is fitted on."""
+"""Training sentences on whose contexts a screen is fitted."""
 
 
 @experiment
 def screened(run: CorpusRun) -> pd.DataFrame:
-    """Two tokens a step with a screened vocabulary; the projection's cost limits the gain where vocabularies are large.
+    """Two tokens a step with a screened vocabulary; with large vocabularies, the projection's cost limits the gain.
 
-    Both models have a screen of their own (Amer et al.), fitted on what they say themselves on training sentences. ``identical``
-    is the share of outputs that are the exact projection's under the same decoder.
+    Each model has its own screen (Amer et al.), fitted on its own translations of training sentences. ``identical`` is the share
+    of outputs that are the exact projection's under the same decoder.
     """
     pairs = pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rows: list[dict[str, Any]] = []
-    found = each((L2R, BOTH), run.scale, lambda name, model: model)
-    if missing := [reason for reason in found.values() if isinstance(reason, NoResult)]:
-        return systems_table([{"name": "both", **gap(missing[0])}], run)
-    found = {name: (model, _screen(model, run)) for name, model in found.items()}
+    models, reasons = models_of((L2R, BOTH), run.scale)
+    if reasons:
+        return systems_table([{"name": "both", **gap(next(iter(reasons.values())))}], run)
+    screens = {name: _screen(model, run) for name, model in models.items()}
     for size in (1, BEAM):
         sessions: dict[str, Session] = {}
-        for name, (model, screen) in found.items():
+        for name, model in models.items():
             spec = ("greedy" if size == 1 else SINGLE_BEAM) if name == L2R else f"double_token:size={size}"
             sessions[f"{name}, exact"] = session_of(model, spec)
-            sessions[f"{name}, clustered"] = session_of(model, spec, screen)
-        sources = [found[L2R][0].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
-        systems = [_of_batches(n, s) for n, s in sessions.items()]
-        measured = measure(systems, sources, runs=RUNS[run.scale], progress=run.progress)
+            sessions[f"{name}, clustered"] = session_of(model, spec, screens[name])
+        sources = [models[L2R].encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
+        systems = [_batch_system(n, s) for n, s in sessions.items()]
+        timings = measure(systems, sources, runs=RUNS[run.scale], progress=run.progress)
         exact: Any = None
-        for m, (label, session) in zip(measured, sessions.items(), strict=True):
+        for m, (label, session) in zip(timings, sessions.items(), strict=True):
             name, _, projection = label.partition(", ")
             outputs = session.decode(texts, threads=1)
             translations = session.model.texts(texts, [h.tokens for h in outputs])
@@ -364,15 +364,14 @@ def screened(run: CorpusRun) -> pd.DataFrame:
                     "bleu": bleu,
                     "chrf": chrf,
                     "identical": same_share([h.tokens for h in outputs], [h.tokens for h in exact]),
-                    **timed(measured[0], m, run.seed),
+                    **timed(timings[0], m, run.seed),
                 }
             )
-    models = [model for model, _ in found.values()]
-    return systems_table(rows, run, models, clusters=CLUSTERS[run.scale], top=TOP, **signatures())
+    return systems_table(rows, run, list(models.values()), clusters=CLUSTERS[run.scale], top=TOP, **signatures())
 
 
 def _screen(model: TranslationModel, run: CorpusRun) -> Projection:
-    """Clusters of a model's own contexts on training sentences."""
+    """Clusters fitted on the contexts of a model's translations of training sentences."""
     import tempfile
 
     from fastdecode_lib.projections.clustering import fit_clustered
@@ -393,15 +392,15 @@ WIDTHS = (4, 8, 64)
 
 @experiment
 def lossless(run: CorpusRun) -> pd.DataFrame:
-    """The bidirectional model's output as a draft that single-token L2R verifies: L2R's own greedy output, by law.
+    """The bidirectional model's output as a draft that single-token L2R verifies: the output is L2R's greedy output, by law.
 
     ``identical`` is the share of outputs that are greedy decoding's, token for token; ``passes`` are of the verifying model,
-    ``draft_passes`` of the drafting one, and the time has both.
+    ``draft_passes`` of the drafting one; times include both.
     """
     texts = [a for a, _ in pairs_of(JOINED, run, MOST[run.scale] if run.tiny else 300)]
-    models = each((L2R, BOTH), run.scale, lambda name, model: model)
-    if missing := [reason for reason in models.values() if isinstance(reason, NoResult)]:
-        return systems_table([{"name": "greedy", **gap(missing[0])}], run)
+    models, reasons = models_of((L2R, BOTH), run.scale)
+    if reasons:
+        return systems_table([{"name": "greedy", **gap(next(iter(reasons.values())))}], run)
     verifying, drafting = models[L2R], models[BOTH]
     specs = {"greedy": "greedy", "recycled": "window:width=5,draft=recycled/pad"}
     specs |= {f"drafted, width {w}": f"window:width={w},draft=model,model={drafting.name}" for w in WIDTHS}
@@ -409,22 +408,22 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
     sessions["bidirectional alone"] = session_of(drafting, "double_token")
     counts = {name: count(session, texts) for name, session in sessions.items()}
     sources = [verifying.encode([text], *DIRECTION) for text in spread_over(texts, TIMED[run.scale])]
-    measured = measure(
+    timings = measure(
         [decoder_system(s, n) for n, s in sessions.items()], sources, runs=RUNS[run.scale], progress=run.progress
     )
-    drafts = float(counts["bidirectional alone"]["passes"].mean())
+    draft_passes = float(counts["bidirectional alone"]["passes"].mean())
     rows = []
-    for m in measured:
-        own = counts[m.name]
+    for m in timings:
+        counted = counts[m.name]
         rows.append(
             {
                 "name": m.name,
                 "sentences": len(texts),
-                "identical": same_share(own["ids"], counts["greedy"]["ids"]),
-                **timed(measured[0], m, run.seed),
-                "passes": float(own["passes"].mean()),
-                "draft_passes": drafts if m.name.startswith("drafted") else 0.0,
-                "tokens_per_pass": float(own["tokens"].sum() / own["passes"].sum()),
+                "identical": same_share(counted["ids"], counts["greedy"]["ids"]),
+                **timed(timings[0], m, run.seed),
+                "passes": float(counted["passes"].mean()),
+                "draft_passes": draft_passes if m.name.startswith("drafted") else 0.0,
+                "tokens_per_pass": float(counted["tokens"].sum() / counted["passes"].sum()),
             }
         )
     return systems_table(rows, run, (verifying, drafting))

@@ -1,8 +1,8 @@
 """Speed at Imamura and Sumita's geometries: random weights, outputs of a forced length, single- and double-token in turns.
 
-The length is forced by forbidding the end before it and charging nothing for it there, in both systems alike; so the words do
-not matter. One thread of a CPU, the compiled engine. On a CPU a pass costs what it computes: two tokens in one pass save the
-reading of the weights, not the arithmetic, so that the gain shrinks as more rows share that reading.
+In both systems the end is forbidden before that length, and free of cost there, so that the weights do not matter. One thread of
+a CPU, the compiled engine. Two tokens in one pass save one reading of the weights, but no arithmetic, so that the gain shrinks as
+more rows share the reading.
 """
 
 from dataclasses import replace
@@ -50,17 +50,17 @@ def _geometry(geometry: Geometry, scale: Scale) -> Geometry:
 def figure3(run: Run) -> pd.DataFrame:
     """Figure 3: the bidirectional model's speed over single-token L2R against the beam width, one sentence at a time.
 
-    The paper prints its curves as a picture only; table 2's ratios at a width of 10 are its points that are in print.
+    The paper's curves are a picture without values; the ratios of its table 2, at a width of 10, are the only points in print.
     """
     from tqdm.auto import tqdm
 
     rows = []
     for beam in tqdm(BEAMS[run.scale], unit="width", disable=not run.progress):
-        _, found = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
-        rows.append({"name": "base, batch 1", "beam": beam, **found})
-    for place, which in enumerate(imamura_2020.SETS):
-        ratio = imamura_2020.printed_ratio("bidirectional", place)
-        rows.append({"name": f"paper, {which}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
+        _, bidirectional = forced_pair(_geometry(BASE, run.scale), beam, 1, RUNS[run.scale], run.seed)
+        rows.append({"name": "base, batch 1", "beam": beam, **bidirectional})
+    for column, corpus in enumerate(imamura_2020.SETS):
+        ratio = imamura_2020.printed_ratio("bidirectional", column)
+        rows.append({"name": f"paper, {corpus}", "beam": BEAM, "paper_speedup": ratio, "kind": "paper"})
     return table_of(rows, run, engine="compiled", precision="float32")
 
 
@@ -68,7 +68,7 @@ def figure3(run: Run) -> pd.DataFrame:
 def sizes(run: Run) -> pd.DataFrame:
     """Section 5.2.1: the ratio at Transformer base and big, and at our trained models' size, at a beam of 10.
 
-    A third system is the plain way to a faster decoder: one decoder layer, an encoder twice as deep, one token a step.
+    A third system is a simple faster decoder: one decoder layer, an encoder twice as deep, one token a step.
     """
     from tqdm.auto import tqdm
 
@@ -76,8 +76,8 @@ def sizes(run: Run) -> pd.DataFrame:
     for name, geometry in tqdm(GEOMETRIES.items(), unit="size", disable=not run.progress):
         geometry = _geometry(geometry, run.scale)
         systems = ("single_token_l2r", "bidirectional", "shallow_l2r")
-        pair = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
-        for system, found in zip(systems, pair, strict=True):
+        measured = forced_pair(geometry, BEAM, 1, RUNS[run.scale], run.seed, shallow=True)
+        for system, values in zip(systems, measured, strict=True):
             row = {
                 "name": f"{name}, {system}",
                 "size": name,
@@ -85,35 +85,35 @@ def sizes(run: Run) -> pd.DataFrame:
                 "width": geometry.width,
                 "vocabulary": geometry.vocabulary,
                 "tokens": geometry.tokens,
-                **found,
+                **values,
             }
-            for place, which in enumerate(imamura_2020.SETS):
-                if which.endswith(name) and system in imamura_2020.TABLE_2:
-                    row[f"paper_speedup_{which.split('_')[0]}"] = imamura_2020.printed_ratio(system, place)
+            for column, corpus in enumerate(imamura_2020.SETS):
+                if corpus.endswith(name) and system in imamura_2020.TABLE_2:
+                    row[f"paper_speedup_{corpus.split('_')[0]}"] = imamura_2020.printed_ratio(system, column)
             rows.append(row)
     return table_of(rows, run, engine="compiled", precision="float32")
 
 
 @experiment
 def rows(run: Run) -> pd.DataFrame:
-    """The ratio against the rows of a pass: so many sentences at once, each decoded greedily."""
+    """The ratio against the rows of a pass, which are sentences in a batch, decoded greedily."""
     from tqdm.auto import tqdm
 
-    made = []
+    table = []
     for name, number in tqdm([(n, r) for n in ("base", "ours") for r in ROWS[run.scale]], disable=not run.progress):
-        _, found = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
-        made.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **found})
-    return table_of(made, run, engine="compiled", precision="float32")
+        _, bidirectional = forced_pair(_geometry(GEOMETRIES[name], run.scale), 1, number, RUNS[run.scale], run.seed)
+        table.append({"name": f"{name}, {number} rows", "size": name, "rows": number, **bidirectional})
+    return table_of(table, run, engine="compiled", precision="float32")
 
 
 @experiment
 def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the ratio against the vocabulary, at base geometry and a beam of 10.
 
-    A larger vocabulary makes shorter sentences: the lengths are those that a SentencePiece model of each size, trained on the
-    training split, gives joined test sentences, to the nearest even number (``forced``): with the end an odd number of slots,
-    of which two a step waste one, at every size alike, and in the other tables of forced lengths too. Where the text does not
-    have so many pieces, ``pieces`` tells how many there are.
+    A larger vocabulary makes shorter sentences. The forced lengths are the mean lengths of joined test sentences by a SentencePiece
+    model of each size, trained on the training split, to the nearest even number (``forced``). With the end they are an odd number
+    of slots, of which two tokens a step waste one, at every size as in the other tables of forced lengths. ``pieces`` is the
+    number of pieces that the text yields, where it yields fewer than the size.
     """
     from tqdm.auto import tqdm
 
@@ -133,7 +133,7 @@ def table4(run: CorpusRun) -> pd.DataFrame:
         length = float(np.mean([len(row) for row in pieces.encode(targets)]))
         geometry = _geometry(BASE, run.scale)
         sized = replace(geometry, vocabulary=size, tokens=2 * max(1, round(length / 2)))
-        first, second = forced_pair(sized, BEAM, 1, RUNS[run.scale], run.seed)
+        single, bidirectional = forced_pair(sized, BEAM, 1, RUNS[run.scale], run.seed)
         rows.append(
             {
                 "name": f"{size:,}",
@@ -142,21 +142,21 @@ def table4(run: CorpusRun) -> pd.DataFrame:
                 "pieces": len(pieces),
                 "tokens": length,
                 "forced": sized.tokens,
-                "single_tokens_per_second": first["tokens_per_second"],
-                **second,
+                "single_tokens_per_second": single["tokens_per_second"],
+                **bidirectional,
             }
         )
-        vocabulary, sets = printed
-        for which, (tokens, one, two) in zip(("wmt", "aspec"), sets, strict=True):
+        vocabulary, corpora = printed
+        for corpus, (tokens, single_speed, speed) in zip(("wmt", "aspec"), corpora, strict=True):
             rows.append(
                 {
-                    "name": f"{vocabulary:,}, paper {which}",
+                    "name": f"{vocabulary:,}, paper {corpus}",
                     "vocabulary": vocabulary,
-                    "group": f"paper, {which}",
+                    "group": f"paper, {corpus}",
                     "paper_tokens": tokens,
-                    "paper_single_tokens_per_second": one,
-                    "paper_tokens_per_second": two,
-                    "paper_speedup": two / one,
+                    "paper_single_tokens_per_second": single_speed,
+                    "paper_tokens_per_second": speed,
+                    "paper_speedup": speed / single_speed,
                     "kind": "paper",
                 }
             )
@@ -164,12 +164,12 @@ def table4(run: CorpusRun) -> pd.DataFrame:
 
 
 STEPS = {1: "single-l2r", 2: "bidirectional", 3: "triple", 4: "quadruple"}
-"""Tokens a step from both ends, and who is trained for it."""
+"""Tokens a step from both ends -> the preset trained for it."""
 
 
 @experiment
 def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
-    """More tokens a step: speed at base geometry (beam 1 and 10), and what trained models lose in quality for it."""
+    """More tokens a step: speed at base geometry (beam 1 and 10), and the quality of trained models."""
     from tqdm.auto import tqdm
 
     speeds = {
@@ -177,14 +177,14 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
         for beam in (1, BEAM)
     }
     pairs = pairs_of("single", run, 4 if run.tiny else 10**9)
-    made, models = [], []
-    for place, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not run.progress)):
+    table, models = [], []
+    for index, (number, preset) in enumerate(tqdm(STEPS.items(), unit="model", disable=not run.progress)):
         row: dict[str, Any] = {"name": f"{number} a step", "tokens_a_step": number}
-        for beam, found in speeds.items():
-            own = found[place]
-            row |= {f"speedup_beam_{beam}{part}": own[f"speedup{part}"] for part in ("", "_low", "_high")}
-            row |= {f"{key}_beam_{beam}": own[key] for key in ("seconds", "baseline_seconds", "noisy")}
-        row["passes"] = speeds[1][place]["passes"]
+        for beam, measured in speeds.items():
+            values = measured[index]
+            row |= {f"speedup_beam_{beam}{end}": values[f"speedup{end}"] for end in ("", "_low", "_high")}
+            row |= {f"{key}_beam_{beam}": values[key] for key in ("seconds", "baseline_seconds", "noisy")}
+        row["passes"] = speeds[1][index]["passes"]
         try:
             model = model_of(preset, run.scale)
             models.append(model)
@@ -195,6 +195,6 @@ def tokens_per_step(run: CorpusRun) -> pd.DataFrame:
             row["updates"] = None if run.tiny else updates_of(preset)
         except NoResult as missing:
             row["gap"] = str(missing)
-        made.append(row)
-    about = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models)}
-    return table_of(made, run, **about, **signatures())
+        table.append(row)
+    facts = {"engine": "compiled", "precision": "float32", "fingerprints": fingerprints(models)}
+    return table_of(table, run, **facts, **signatures())

@@ -1,7 +1,7 @@
-"""The systems of Imamura and Sumita (2020), trained or of random weights; one file because both are timed by the same loop."""
+"""The systems of Imamura and Sumita (2020), trained or with random weights; one file because the same loop times both."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -34,48 +34,48 @@ DIRECTION = ("en", "de")
 BEAM = 10
 """The paper's beam width."""
 TOY_LENGTH = 16
-"""Most slots of an output of a tiny run's models, which know no ends."""
+"""Most slots of an output in a tiny run, whose untrained models do not predict ends."""
 START, END = 2, 0
 """Ids of our own transformers."""
 
 
 @dataclass(frozen=True)
-class Named:
-    """A system of table 2: its model and its decoder."""
+class TrainedSystem:
+    """A system of table 2: the preset of its model, and its decoder."""
 
     preset: str
     decoder: str
 
 
 SINGLE_BEAM = f"beam:size={BEAM},early_stopping=true"
-"""It stops by the rule of Imamura and Sumita's systems, at as many finished hypotheses as the beam is wide."""
+"""As in the paper, it stops when the number of finished hypotheses is the beam's width."""
 SYSTEMS = {
-    "single_token_l2r": Named("single-l2r", SINGLE_BEAM),
-    "single_token_r2l": Named("single-r2l", SINGLE_BEAM),
-    "double_token_l2r": Named("double-l2r", f"double_token:size={BEAM}"),
-    "double_token_r2l": Named("double-r2l", f"double_token:size={BEAM}"),
-    "bidirectional": Named("bidirectional", f"double_token:size={BEAM}"),
-    "mask_predict_4": Named("mask-predict", "mask_predict:iterations=4"),
-    "mask_predict_10": Named("mask-predict", "mask_predict:iterations=10"),
-    "shallow_l2r": Named("shallow-l2r", SINGLE_BEAM),
+    "single_token_l2r": TrainedSystem("single-l2r", SINGLE_BEAM),
+    "single_token_r2l": TrainedSystem("single-r2l", SINGLE_BEAM),
+    "double_token_l2r": TrainedSystem("double-l2r", f"double_token:size={BEAM}"),
+    "double_token_r2l": TrainedSystem("double-r2l", f"double_token:size={BEAM}"),
+    "bidirectional": TrainedSystem("bidirectional", f"double_token:size={BEAM}"),
+    "mask_predict_4": TrainedSystem("mask-predict", "mask_predict:iterations=4"),
+    "mask_predict_10": TrainedSystem("mask-predict", "mask_predict:iterations=10"),
+    "shallow_l2r": TrainedSystem("shallow-l2r", SINGLE_BEAM),
 }
-"""The paper's seven, Mask-Predict by 4 and by 10 iterations, and single-token L2R with one decoder layer below a deeper encoder,
-the honest rival in speed."""
+"""The paper's seven systems, Mask-Predict with 4 and with 10 iterations, and as a rival in speed single-token L2R with one decoder
+layer and a deeper encoder."""
 
 
 def model_of(preset: str, scale: Scale) -> TranslationModel:
-    """A system's model: trained here to the end, bundled, or kept; in a tiny run one of random weights.
+    """A system's model: fully trained here, bundled, or in ``weights/``; in a tiny run with random weights.
 
     Raises
     ------
     NoResult
         If there is none.
     """
-    return load(place_of_system(preset, scale), device="cpu", engine="compiled")
+    return load(checkpoint_of(preset, scale), device="cpu", engine="compiled")
 
 
-def place_of_system(preset: str, scale: Scale) -> str:
-    """Where a system's model is, as `load` takes it; see `model_of`."""
+def checkpoint_of(preset: str, scale: Scale) -> str:
+    """A system's checkpoint as `load` takes it; see `model_of`."""
     return str(_toy(preset)) if scale is Scale.TINY else trained(preset)
 
 
@@ -85,16 +85,16 @@ def fingerprints(models: Sequence[TranslationModel]) -> dict[str, str]:
 
 
 def history_of(preset: str) -> list[dict[str, Any]]:
-    """Evaluations during a system's training: of its run here, or as committed.
+    """Evaluations during a system's training: of its run here, or the committed ones.
 
     Raises
     ------
     NoResult
-        If nothing is known of it.
+        If there are none.
     """
     best = SYSTEMS_002[preset].trained()
-    kept: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
-    path = best.parent / "history.json" if best else kept
+    committed: Any = resources.files("fastdecode_lib") / "results" / f"{preset}.history.laptop.json"
+    path = best.parent / "history.json" if best else committed
     if not path.is_file():
         raise untrained(preset)
     history: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
@@ -102,13 +102,13 @@ def history_of(preset: str) -> list[dict[str, Any]]:
 
 
 def updates_of(preset: str) -> int:
-    """Updates behind a system's model, as `model_of` finds it: its best checkpoint's."""
+    """Training updates of a system's best checkpoint, which `model_of` loads."""
     return int(max(history_of(preset), key=lambda entry: entry[SYSTEMS_002[preset].measure])["update"])
 
 
 @cache
 def _toy(preset: str) -> Path:
-    """A checkpoint of a system's kind, with a vocabulary of our own sentences and random weights."""
+    """A small checkpoint of a system's architecture, with a vocabulary of our own sentences and random weights."""
     from fastdecode_lib.training.multi_token import SPECIAL, architecture_of, write_checkpoint
     from fastdecode_lib.training.pieces import trained_pieces
 
@@ -117,10 +117,10 @@ def _toy(preset: str) -> Path:
     )
     shape = architecture_of(small)
     folder = temporary_folder() / preset
-    with atomic_folder(folder) as made:
-        write_checkpoint(made, shape, random_weights(shape, seed=1), small.directions, TOY_LENGTH)
+    with atomic_folder(folder) as temporary:
+        write_checkpoint(temporary, shape, random_weights(shape, seed=1), small.directions, TOY_LENGTH)
         texts = [text for pair in own_pairs(*DIRECTION) for text in pair]
-        (made / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1, **SPECIAL))
+        (temporary / "source.spm").write_bytes(trained_pieces(texts, small.vocabulary, seed=1, **SPECIAL))
     return folder
 
 
@@ -130,7 +130,7 @@ def session_of(model: TranslationModel, decoder: str, projection: str | Projecti
 
 
 def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
-    """The passes of a system over a sentence; where its model is not trained, how to train it is printed, and None."""
+    """The passes of a system over a sentence; None if its model is not trained, and the command that trains it is printed."""
     try:
         return session_of(model_of(preset, scale), decoder).translate(text).trace
     except NoResult as missing:
@@ -141,14 +141,14 @@ def live(preset: str, decoder: str, text: str, scale: Scale) -> Trace | None:
 JOINED, LONG, SINGLE = "joined", "joined, five to eight", "single"
 
 
-def pairs_of(which: str, run: CorpusRun, most: int, split: str = "test") -> list[Pair]:
+def pairs_of(which: str, run: CorpusRun, limit: int, split: str = "test") -> list[Pair]:
     """Sentence pairs to translate: single ones, two to four joined, or five to eight; our own in a tiny run."""
     pairs = run.pairs(*DIRECTION, split)
     if which == JOINED:
         pairs = join_pairs(pairs, seed=0)
     elif which == LONG:
         pairs = join_pairs(pairs, seed=0, sizes=(5, 8))
-    return spread_over(pairs, most)
+    return spread_over(pairs, limit)
 
 
 # --------------------------------------------------------------------------------------------------- forced lengths
@@ -156,14 +156,14 @@ def pairs_of(which: str, run: CorpusRun, most: int, split: str = "test") -> list
 
 @dataclass(frozen=True)
 class Geometry:
-    """A transformer's size, with random weights decoded to a forced length.
+    """Size of a transformer with random weights, which decodes to a forced length.
 
     Attributes
     ----------
     layers : (encoder, decoder)
     width, heads, feed_forward, vocabulary : int
     tokens : int
-        Tokens of every output, the end not counted, and of every source.
+        Tokens of every output, without the end, and of every source.
     """
 
     layers: tuple[int, int]
@@ -174,7 +174,7 @@ class Geometry:
     tokens: int
 
     def shape(self, group: int = 1, both_ends: bool = False) -> Architecture:
-        """A model of our own of this size."""
+        """The architecture of this size, in our own family."""
         return Architecture.of_marian(
             self.width,
             self.feed_forward,
@@ -199,8 +199,8 @@ GEOMETRIES = {"base": BASE, "big": BIG, "ours": OURS, "ours, wide": OURS_BIG}
 
 
 def forced_system(name: str, model: Model, decoder: Decoder, projection: Projection, tokens: int) -> System:
-    """A decoder that puts out exactly so many tokens and the end, one source batch at a time."""
-    rules = Constraints(
+    """A decoder on batches whose outputs are exactly `tokens` tokens and the end."""
+    constraints = Constraints(
         (START,) * model.tokens_per_step,
         (END,),
         tokens + 1,
@@ -211,48 +211,45 @@ def forced_system(name: str, model: Model, decoder: Decoder, projection: Project
     )
 
     def decode(source: Source) -> tuple[int, ...]:
-        hypotheses = drain(decoder.iterate(model, projection, source, rules))
+        hypotheses = drain(decoder.iterate(model, projection, source, constraints))
         return tuple(token for hypothesis in hypotheses for token in hypothesis.tokens)
 
-    def counted(source: Source) -> Usage:
-        counting = Counted(model)
-        drain(decoder.iterate(counting, projection, source, rules))
-        return counting.usage
+    def usage(source: Source) -> Usage:
+        counted = Counted(model)
+        drain(decoder.iterate(counted, projection, source, constraints))
+        return counted.usage
 
-    return System(name, decode, count=counted)
+    return System(name, decode, count=usage)
 
 
 @cache
 def network_of(
     geometry: Geometry, group: int, both_ends: bool, seed: int, precision: Precision = "float32"
 ) -> CompiledTransformer:
-    """A network of random weights on the compiled engine."""
+    """A network with random weights on the compiled engine."""
     shape = geometry.shape(group, both_ends)
     return CompiledTransformer(shape, random_weights(shape, seed), precision)
 
 
 def random_source(geometry: Geometry, rows: int, seed: int) -> Source:
-    """A batch of sources as long as the outputs."""
+    """A batch of random sources, as long as the outputs."""
     random = np.random.default_rng(seed)
     return padded(random.integers(3, geometry.vocabulary, (rows, geometry.tokens)).tolist(), START)
 
 
-def single(size: int) -> Decoder:
-    """The single-token decoder of a beam width: greedy for 1."""
+def decoder_of(group: int, size: int) -> Decoder:
+    """The decoder of a model of `group` tokens a step, at a beam width: of one token a step and a width of 1, greedy."""
+    if group > 1:
+        return registry.decoder(f"double_token:size={size}")
     return registry.decoder("greedy" if size == 1 else f"beam:size={size},early_stopping=true")
-
-
-def several(size: int) -> Decoder:
-    """The decoder of several tokens a step of a beam width."""
-    return registry.decoder(f"double_token:size={size}")
 
 
 def forced_pair(
     geometry: Geometry, size: int, batch: int, runs: int, seed: int, groups: Sequence[int] = (2,), shallow: bool = False
 ) -> list[dict[str, Any]]:
-    """Single-token L2R beside models of n tokens a step from both ends, of one size and to one length, in turns.
+    """Single-token L2R and models of n tokens a step from both ends, of one size, for outputs of one length, in turns.
 
-    A single-token model of one decoder layer and twice the encoder layers comes last if `shallow` is true.
+    If `shallow` is true, a single-token model with one decoder layer and twice the encoder layers comes last.
 
     Returns
     -------
@@ -261,15 +258,14 @@ def forced_pair(
         ``passes``, ``noisy``.
     """
     source = random_source(geometry, batch, seed)
-    kinds = [(geometry.layers, group) for group in (1, *groups)]
+    models = [(geometry.layers, group) for group in (1, *groups)]
     if shallow:
-        kinds.append(((2 * geometry.layers[0], 1), 1))
+        models.append(((2 * geometry.layers[0], 1), 1))
     systems = []
-    for layers, group in kinds:
-        model = network_of(replace(geometry, layers=layers), group, group > 1, seed)
-        projection = registry.projection("exact", model)
-        decoder = single(size) if group == 1 else several(size)
-        systems.append(forced_system(f"{layers} {group}", model, decoder, projection, geometry.tokens))
+    for layers, group in models:
+        network = network_of(replace(geometry, layers=layers), group, group > 1, seed)
+        projection, decoder = registry.projection("exact", network), decoder_of(group, size)
+        systems.append(forced_system(f"{layers} {group}", network, decoder, projection, geometry.tokens))
     timings = measure(systems, [source], runs=runs)
     return [
         timed(timings[0], m, seed)
@@ -278,28 +274,29 @@ def forced_pair(
             "layers": " + ".join(map(str, layers)),
             "tokens_per_second": batch * geometry.tokens / median(m),
         }
-        for (layers, group), m in zip(kinds, timings, strict=True)
+        for (layers, group), m in zip(models, timings, strict=True)
     ]
 
 
 def timed(baseline: Measurement | None, m: Measurement, seed: int) -> dict[str, Any]:
-    """Speedup of a system over the baseline of its run, None without one; noisy if either was."""
-    speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
+    """Speedup of a system over the baseline of its run, None without a baseline; noisy if either is."""
+    no_speedup: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
     return {
-        **(ratio_of("speedup", baseline.seconds, m.seconds, seed) if baseline else speedup),
+        **(ratio_of("speedup", baseline.seconds, m.seconds, seed) if baseline else no_speedup),
         "passes": m.usage.passes if m.usage else None,
         "seconds": m.seconds.tolist(),
         "baseline_seconds": baseline.seconds.tolist() if baseline else None,
-        "noisy": noisy(*(one for one in (m, baseline) if one)),
+        "noisy": noisy(m, *([baseline] if baseline else [])),
     }
 
 
-def each(systems: Sequence[str], scale: Scale, use: Callable[[str, TranslationModel], Any]) -> dict[str, Any]:
-    """Result of a function for every trained system; for one that is not trained, the reason as a `NoResult`."""
-    found: dict[str, Any] = {}
+def models_of(systems: Sequence[str], scale: Scale) -> tuple[dict[str, TranslationModel], dict[str, NoResult]]:
+    """Models by system, and for systems that are not trained the reasons."""
+    models: dict[str, TranslationModel] = {}
+    reasons: dict[str, NoResult] = {}
     for name in systems:
         try:
-            found[name] = use(name, model_of(SYSTEMS[name].preset, scale))
+            models[name] = model_of(SYSTEMS[name].preset, scale)
         except NoResult as missing:
-            found[name] = missing
-    return found
+            reasons[name] = missing
+    return models, reasons

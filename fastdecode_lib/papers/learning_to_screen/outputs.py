@@ -1,7 +1,7 @@
 """Chen et al.'s tables of whole outputs; one file because all choose their screen at the precision of table 2.
 
-Each method is used at its cheapest setting among those whose precisions on the dev split are those that the paper
-reports in table 2; for perplexity, among those that raise it there by no more than in the paper.
+Each method is used at its cheapest setting whose precisions on the dev split are at least those of the paper's table 2; for
+perplexity, at its cheapest setting that raises perplexity on the dev split by no more than in the paper.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from fastdecode_lib.papers.shared.projection_runs import (
     Screens,
     Setting,
     first_of,
-    precise,
+    precision_judge,
     reaching,
 )
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
@@ -41,13 +41,13 @@ from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.quantised import Quantised
 from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.tail import WithTail, low_rank
-from fastdecode_lib.text.corpus import Pair, spread_over
+from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.sentences import EXAMPLES, own_pairs
 from fastdecode_lib.translation import Session, translate
 
 BEAMS = (1, 5)
 EXAMPLE_ROWS = 10
-"""Translations shown at most."""
+"""Most translations in table 8."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ AMOUNTS = {Scale.TINY: Amount(6, 2, 2, 12), Scale.LAPTOP: Amount(1_000, 60, 7), 
 
 
 def _screens(recorded: Situation, run: Run) -> list[Setting]:
-    """Learned screens, those that score the fewest tokens first."""
+    """Learned screens, in ascending order of the tokens that they score."""
     grid = GRIDS[run.scale]
     screens, budgets = Screens(recorded), [budget for budget in grid.budgets if budget < recorded.matrix.shape[0]]
     return [learned(screens, budget, grid.options, run.seed) for budget in budgets]
@@ -77,13 +77,13 @@ def _chosen(name: str, method: str, run: CorpusRun) -> tuple[Setting, Projection
     _, at_1, at_5 = chen_2019.TABLE_2.get(name, chen_2019.TABLE_2["translation"])[method]
     if method == "screened":
         return reaching(_screens(recorded, run), recorded, at_1, at_5)
-    judge = precise(recorded, at_1, at_5, JUDGED_ON)
+    judge = precision_judge(recorded, at_1, at_5, JUDGED_ON)
     rivals = rival_settings(recorded, GRIDS[run.scale], lambda _: judge, run.seed, methods=(method,))
     return reaching(rivals, recorded, at_1, at_5)
 
 
 def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
-    """Setting and projection for translations; every set of a screen holds the end, without which no output could stop."""
+    """Setting and projection for translations; every set of a screen has the end token, so that outputs can stop."""
     recorded = situation(name, run)
     if method == "exact":
         return "exact", recorded.loaded.exact
@@ -101,49 +101,53 @@ def _decoding(name: str, method: str, run: CorpusRun) -> tuple[str, Projection]:
 def table3(run: CorpusRun) -> pd.DataFrame:
     """Table 3: BLEU, greedily and with a beam of 5, and the time of the projection alone and of all decoding.
 
-    Both speedups are over our own exact kernel in float32, not over numpy. For the first, the hidden vectors of every step of
-    the exact decoding are kept and scored again. ``identical`` is the share of outputs that are those of the exact projection.
+    Both speedups are over our own exact kernel in float32, not over numpy. For ``projection_speedup``, the hidden vectors of every
+    step of exact decoding are kept and scored again. ``identical`` is the share of outputs that are the exact projection's.
     """
     rows: list[dict[str, Any]] = []
     for name, printed in chen_2019.TABLE_3.items():
         try:
-            own = {(row["method"], row["beam"]): row for row in _decoded(name, run)}
+            measured = {(row["method"], row["beam"]): row for row in _decoded(name, run)}
         except NoResult as missing:
-            own = {key: gap(missing) for key in printed}
+            measured = {key: gap(missing) for key in printed}
         for (method, beam), (speedup, bleu) in printed.items():
             row = {"name": f"{name}, {method}, beam {beam}", "set": name, "method": method, "beam": beam}
             paper = {"paper_projection_speedup": speedup, "paper_bleu": bleu}
-            rows.append(row | own[method, beam] | paper)
+            rows.append(row | measured[method, beam] | paper)
     frame = table_on(rows, run, trained_of(chen_2019.TABLE_3, run))
     frame.attrs["provenance"] |= {"baseline": "our exact projection in float32", **signatures()}
     return frame
 
 
 def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
-    """Rows of one model: every method with every beam."""
+    """Rows of one model: every method at every beam."""
     recorded, amount = situation(name, run), AMOUNTS[run.scale]
     loaded, (source, target) = recorded.loaded, recorded.direction.split("-")
-    pairs = spread_over(_pairs(source, target, run), amount.sentences)
+    pairs = run.pairs(source, target)
+    pairs = spread_over(
+        pairs[2::3] if run.tiny else pairs, amount.sentences
+    )  # the third of our own that is not fitted on
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     sources = [loaded.encode([text], source, target) for text in spread_over(texts, amount.timed)]
-    found_for = {m: _decoding(name, m, run) for m in ("exact", "fgd", "screened")}
+    by_method = {m: _decoding(name, m, run) for m in ("exact", "fgd", "screened")}
     for beam in BEAMS:
-        keep = 1 if beam == 1 else (1 + len(loaded.constraints().end)) * beam
-        chosen = {m: _yielding(keep, *of_table_2) for m, of_table_2 in found_for.items()}
+        k = 1 if beam == 1 else (1 + len(loaded.constraints().end)) * beam
+        decoder = "greedy" if beam == 1 else f"beam:size={beam}"
+        projections = {m: _with_neighbours(k, *setting) for m, setting in by_method.items()}
         sessions = {
-            method: Session.of(loaded, source, target, _decoder(beam), _named(method, projection), **_limits(run.scale))
-            for method, (_, projection) in chosen.items()
+            method: Session.of(loaded, source, target, decoder, _argument(method, projection), **_limits(run.scale))
+            for method, (_, projection) in projections.items()
         }
         exact = sessions["exact"]
         captured: Any = Captured(loaded.exact)
-        for one in sources:
-            drain(exact.decoder.iterate(loaded.network, captured, one, exact.constraints))
-        askers = [_asker(method, projection, keep, beam > 1) for method, (_, projection) in chosen.items()]
-        alone = measure(askers, captured.seen, runs=amount.rounds, progress=run.progress)
+        for sentence in sources:
+            drain(exact.decoder.iterate(loaded.network, captured, sentence, exact.constraints))
+        systems = [_step_system(method, projection, k, beam > 1) for method, (_, projection) in projections.items()]
+        steps = measure(systems, captured.hidden_vectors, runs=amount.rounds, progress=run.progress)
         systems = [decoder_system(session, method) for method, session in sessions.items()]
-        whole = measure(systems, sources, runs=amount.rounds, progress=run.progress)
+        decodings = measure(systems, sources, runs=amount.rounds, progress=run.progress)
         outputs = {m: [h.tokens for h in session.decode(texts)] for m, session in sessions.items()}
-        for (method, (setting, _)), one, all_of_it in zip(chosen.items(), alone, whole, strict=True):
+        for (method, (setting, _)), step, decoding in zip(projections.items(), steps, decodings, strict=True):
             bleu, chrf = quality(loaded.texts(texts, outputs[method]), references)
             yield {
                 "method": method,
@@ -154,31 +158,21 @@ def _decoded(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
                 "bleu": bleu,
                 "chrf": chrf,
                 "identical": same_share(outputs[method], outputs["exact"]),
-                **ratio_of("projection_speedup", alone[0].seconds, one.seconds, run.seed),
-                **ratio_of("speedup", whole[0].seconds, all_of_it.seconds, run.seed),
-                "noisy": noisy(one, all_of_it),
+                **ratio_of("projection_speedup", steps[0].seconds, step.seconds, run.seed),
+                **ratio_of("speedup", decodings[0].seconds, decoding.seconds, run.seed),
+                "noisy": noisy(step, decoding),
             }
 
 
-def _yielding(keep: int, label: str, projection: Projection) -> tuple[str, Projection]:
-    """Setting and projection: FGD's graph has to find as many neighbours as the decoder asks for; a screen has whole sets."""
-    if not isinstance(projection, Fgd) or projection.neighbours >= keep:
+def _with_neighbours(k: int, label: str, projection: Projection) -> tuple[str, Projection]:
+    """Setting and projection; FGD's graph is set to find at least the k tokens that the decoder needs."""
+    if not isinstance(projection, Fgd) or projection.neighbours >= k:
         return label, projection
-    own = label.replace(f"neighbours={projection.neighbours},", f"neighbours={keep},")
-    return own, replace(projection, neighbours=keep)
+    label = label.replace(f"neighbours={projection.neighbours},", f"neighbours={k},")
+    return label, replace(projection, neighbours=k)
 
 
-def _pairs(source: str, target: str, run: CorpusRun) -> list[Pair]:
-    """Test sentences with their references; of a tiny run, those of our own that nothing was fitted on."""
-    pairs = run.pairs(source, target)
-    return pairs[2::3] if run.tiny else pairs
-
-
-def _decoder(beam: int) -> str:
-    return "greedy" if beam == 1 else f"beam:size={beam}"
-
-
-def _named(method: str, projection: Projection) -> str | Projection:
+def _argument(method: str, projection: Projection) -> str | Projection:
     """A projection as an argument of a session: the exact one by its name."""
     return method if method == "exact" else projection
 
@@ -188,10 +182,10 @@ def _limits(scale: Scale) -> dict[str, Any]:
     return {} if longest is None else {"max_length": longest}
 
 
-def _asker(name: str, projection: Projection, keep: int, normalise: bool) -> System:
-    """The projection's part of a step: so many tokens of each row, as the decoder asks for them."""
+def _step_system(name: str, projection: Projection, k: int, normalise: bool) -> System:
+    """The projection's part of a decoder's step: the k best tokens of each row."""
     scorer = projection.bind(None)
-    return System(name, lambda hidden: tuple(scorer.top_k(hidden, keep, normalise=normalise).ids[0].tolist()))
+    return System(name, lambda hidden: tuple(scorer.top_k(hidden, k, normalise=normalise).ids[0].tolist()))
 
 
 @experiment
@@ -202,17 +196,19 @@ def table8(run: CorpusRun) -> pd.DataFrame:
     source, target = recorded.direction.split("-")
     pairs = own_pairs(source, target)[: 12 if run.tiny else None]
     texts = [text for text, _ in pairs]
-    said = {}
+    translations = {}
     for method in ("exact", "screened"):
         _, projection = _decoding("translation", method, run)
         session = Session.of(
-            recorded.loaded, source, target, projection=_named(method, projection), **_limits(run.scale)
+            recorded.loaded, source, target, projection=_argument(method, projection), **_limits(run.scale)
         )
-        said[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
-    same = same_share(said["exact"], said["screened"])
+        translations[method] = recorded.loaded.texts(texts, [hypothesis.tokens for hypothesis in session.decode(texts)])
+    same = same_share(translations["exact"], translations["screened"])
     rows = [
         {"source": text, "reference": reference, "exact": exact, "screened": screened, "same_text": same}
-        for (text, reference), exact, screened in zip(pairs, said["exact"], said["screened"], strict=True)
+        for (text, reference), exact, screened in zip(
+            pairs, translations["exact"], translations["screened"], strict=True
+        )
         if exact != screened
     ][:EXAMPLE_ROWS]
     columns = ["name", "source", "reference", "exact", "screened", "same_text", "model"]
@@ -223,7 +219,7 @@ def table8(run: CorpusRun) -> pd.DataFrame:
 @experiment
 @or_gap
 def figure1(run: CorpusRun) -> pd.DataFrame:
-    """Figure 1: the method on one sentence: at every step the cluster of the hidden vector, and its words; a row for each."""
+    """Figure 1: the method on one sentence: a row for each step, with the cluster of the hidden vector and the cluster's words."""
     recorded = situation("translation", run)
     source, target = recorded.direction.split("-")
     text = next(example[2] for example in EXAMPLES if example[:2] == (source, target))
@@ -235,15 +231,15 @@ def figure1(run: CorpusRun) -> pd.DataFrame:
     for number, iteration in enumerate(trace.iterations, 1):
         assert iteration.cluster is not None
         cluster = int(iteration.cluster[0])
-        about = trace.clusters[cluster]
+        description = trace.clusters[cluster]
         rows.append(
             {
                 "name": f"pass {number}",
                 "token": trace.pieces[int(iteration.tokens[0])],
                 "cluster": cluster,
-                "active": about["size"],
-                "active_share": about["size"] / recorded.matrix.shape[0],
-                "words": " ".join(trace.pieces[token] for token in about["tokens"][:8]),
+                "active": description["size"],
+                "active_share": description["size"] / recorded.matrix.shape[0],
+                "words": " ".join(trace.pieces[token] for token in description["tokens"][:8]),
                 "setting": setting,
             }
         )
@@ -257,21 +253,20 @@ def figure1(run: CorpusRun) -> pd.DataFrame:
 
 @experiment
 def table6(run: CorpusRun) -> pd.DataFrame:
-    """Table 6: perplexity of the words that came next, and the time to score one.
+    """Table 6: perplexity of the words that came next, and the time to score one word.
 
-    FGD and L2S score the tokens that are not theirs by a matrix of low rank; SVD and adaptive softmax have probabilities of
-    the whole vocabulary. Ours are numpy, which the speedups are over, our exact kernel, and the lossless byte scores.
-    ``reached`` is False where no setting raises perplexity as little as in the paper, and the one that raises it least is shown.
+    FGD and L2S score tokens outside of their sets by a matrix of low rank; SVD and adaptive softmax have probabilities of the whole
+    vocabulary. Further rows are numpy, the baseline of the speedups, our exact kernel, and the lossless byte scores. ``reached`` is
+    False where no setting raises perplexity as little as in the paper, and the setting that raises it least is shown.
     """
     rows: list[dict[str, Any]] = []
     for name, printed in chen_2019.TABLE_6.items():
         try:
-            own = {row["method"]: row for row in _perplexities(name, run)}
+            measured = {row["method"]: row for row in _perplexities(name, run)}
         except NoResult as missing:
-            own = {method: gap(missing) for method in printed}
-        for method, row in own.items():
-            speedup, perplexity_there = printed.get(method, (None, None))
-            paper = {"paper_speedup": speedup, "paper_perplexity": perplexity_there}
+            measured = {method: gap(missing) for method in printed}
+        for method, row in measured.items():
+            paper = dict(zip(("paper_speedup", "paper_perplexity"), printed.get(method, (None, None)), strict=True))
             rows.append({"name": f"{name}, {method}", "set": name, "method": method} | row | paper)
     frame = table_on(rows, run, trained_of(chen_2019.TABLE_6, run))
     frame.attrs["provenance"] |= {"baseline": "numpy's product of the matrix with one vector, and its softmax"}
@@ -284,30 +279,30 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
     dev, (hidden, gold) = _gold(recorded.dev), _gold(recorded.test)
     rank = min(chen_2019.TAIL_RANKS[name], *recorded.matrix.shape)
     exact = CompiledExact(recorded.matrix)
-    least = perplexity(exact, *dev)
+    exact_perplexity = perplexity(exact, *dev)
     methods: dict[str, tuple[str, Projection]] = {"exact": ("exact", exact)}
     methods["quantised"] = "quantised", Quantised(recorded.matrix)
     reached: dict[str, bool] = {}
     factors = low_rank(recorded.weight, recorded.bias, rank)
     for method in ("svd", "adaptive", "fgd", "screened"):
-        judge = partial(_raising_to, least * printed[method][1] / printed["exact"][1], dev)
+        judge = partial(_perplexity_judge, exact_perplexity * printed[method][1] / printed["exact"][1], dev)
         if method == "screened":
             settings = _screens(recorded, run)
         else:
             tail = factors if method == "fgd" else None
-            judge_of = partial(_judging_with, judge, tail)
+            judge_of = partial(_judge_with_tail, judge, tail)
             settings = rival_settings(recorded, grid, judge_of, run.seed, methods=(method,), whole=True)
         if method in ("fgd", "screened"):
-            settings = [_tailed(setting, *factors) for setting in settings]
+            settings = [_with_tail(setting, *factors) for setting in settings]
         setting, projection, reached[method] = first_of(settings, recorded, judge)
         methods[method] = setting.label, projection
-    chosen = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
-    pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in chosen]
+    timed_rows = np.linspace(0, len(gold) - 1, min(grid.timed, len(gold))).astype(int)
+    pairs: Any = [(np.ascontiguousarray(hidden[i : i + 1]), gold[i : i + 1, None].astype(np.int64)) for i in timed_rows]
     systems = [_numpy_system(recorded.weight, recorded.bias)]
     systems += [_scoring_system(method, projection) for method, (_, projection) in methods.items()]
-    timed = measure(systems, pairs, runs=grid.rounds, progress=run.progress)
+    timings = measure(systems, pairs, runs=grid.rounds, progress=run.progress)
     methods = {BASELINE: methods["exact"]} | methods
-    for (method, (label, projection)), m in zip(methods.items(), timed, strict=True):
+    for (method, (label, projection)), m in zip(methods.items(), timings, strict=True):
         yield {
             "method": method,
             "setting": label,
@@ -317,31 +312,33 @@ def _perplexities(name: str, run: CorpusRun) -> Iterator[dict[str, Any]]:
             "tail_rank": rank if isinstance(projection, WithTail) else 0,
             "perplexity": perplexity(projection, hidden, gold),
             "microseconds": 1e6 * median(m) / len(pairs),
-            **speedup_of(timed[0], m, run.seed),
-            "over_exact": float(np.median(timed[1].seconds) / np.median(m.seconds)),
+            **speedup_of(timings[0], m, run.seed),
+            "over_exact": float(np.median(timings[1].seconds) / np.median(m.seconds)),
         }
 
 
 def _gold(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
-    """All hidden vectors (N, D) of some contexts, and the tokens (N,) that came next."""
+    """All hidden vectors (N, D) of recorded contexts, and the tokens (N,) that came next."""
     blocks = list(contexts.blocks())
     return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.gold for b in blocks])
 
 
-def _tailed(setting: Setting, down: Matrix, up: Matrix) -> Setting:
-    """A screen's projection that scores all other tokens by a matrix of low rank."""
-    return replace(setting, make=lambda found: WithTail(setting.make(found), down, up))
+def _with_tail(setting: Setting, down: Matrix, up: Matrix) -> Setting:
+    """A setting whose projection scores all other tokens by a matrix of low rank."""
+    return replace(setting, make=lambda recorded: WithTail(setting.make(recorded), down, up))
 
 
-def _judging_with(judge: Judge, tail: tuple[Matrix, Matrix] | None, method: str) -> Judge:
-    """A judge of a method's projections with a tail, if there is one."""
+def _judge_with_tail(judge: Judge, tail: tuple[Matrix, Matrix] | None, method: str) -> Judge:
+    """A judge of a method's projections, with the tail if there is one."""
     return judge if tail is None else lambda projection: judge(WithTail(projection, *tail))
 
 
-def _raising_to(most: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection) -> tuple[bool, float]:
-    """A judge for `first_of`: whether the perplexity is at most a limit, and its negative as the quality."""
-    own = perplexity(projection, *contexts)
-    return own <= most, -own
+def _perplexity_judge(
+    limit: float, contexts: tuple[np.ndarray, np.ndarray], projection: Projection
+) -> tuple[bool, float]:
+    """A judge for `first_of`: whether the perplexity is at most a limit, and its negative as the score."""
+    value = perplexity(projection, *contexts)
+    return value <= limit, -value
 
 
 def perplexity(projection: Projection, hidden: np.ndarray, gold: np.ndarray) -> float:
@@ -355,7 +352,7 @@ def perplexity(projection: Projection, hidden: np.ndarray, gold: np.ndarray) -> 
 
 
 def numpy_log_prob(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, token: int) -> float:
-    """The log-probability of a token after one hidden vector (1, D): product, and softmax."""
+    """The log-probability of a token after one hidden vector (1, D), by a product and a softmax."""
     scores = weight @ hidden[0] + bias
     scores -= scores.max()
     return float(scores[token] - np.log(np.exp(scores).sum()))

@@ -1,7 +1,7 @@
-"""Chen et al.'s tables and figures of vectors; one file because most of them are views of one set of runs.
+"""Chen et al.'s tables and figures of single vectors; one file because most of them are views of one set of runs.
 
-The paper's data sets cannot be had: novels stand for the Penn Treebank and WikiText-103, everyday sentences for IWSLT. Models
-that are not trained here are named gaps. Settings are chosen on contexts of the dev split and measured on the test split.
+In place of the paper's data sets, novels are used for the Penn Treebank and WikiText-103, and everyday sentences for IWSLT. The row
+of a model that is not trained here is a gap. Settings are chosen on contexts of the dev split and measured on the test split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,10 +28,10 @@ from fastdecode_lib.papers.shared.projection_runs import (
     Screens,
     Setting,
     best_of,
-    counted,
+    context_counts,
     exact_settings,
     fastest,
-    precise,
+    precision_judge,
     screen_settings,
     timed_settings,
 )
@@ -41,19 +41,19 @@ from fastdecode_lib.projections.exact_compiled import CompiledExact
 from fastdecode_lib.projections.learning_to_screen import Learning, Reading
 
 SCREENS = ("screened", "kmeans", "clustered")
-"""Methods that are timed in several precisions of the output matrix; baselines are in float32 only, and compared with that."""
+"""Methods that are timed in several precisions of the output matrix; rivals are timed and compared in float32 only."""
 MAIN = ("translation", "small", "large")
-"""The three of table 2, the one with a vocabulary in use first."""
+"""The models of table 2; the first is the one that uses most of its vocabulary."""
 BUDGETS = {"translation": 250, "small": 50}
-"""Tokens scored on average where a table has one budget; they bind.
+"""Tokens scored on average where a table has a single budget; the budget binds.
 
-Of the small model's words few are ever among the five best of a cluster: without a budget 50 to 250 clusters have 80 to 53 of
-them on average, and a knapsack has nothing to choose.
+Few of the small model's words are ever among the five best of a cluster: without a budget, 50 to 250 clusters have 80 to 53
+of them on average, and a knapsack has no choice.
 """
 BINDING = {"translation": (100, 250), "small": (25, 50)}
-"""Budgets that leave a knapsack something to choose, by model."""
+"""Budgets that bind, so that a knapsack has a choice, by model."""
 ROUNDS = range(1, Learning().rounds + 1)
-"""Rounds of algorithm 1 that are shown, up to those that screens have."""
+"""Rounds of algorithm 1."""
 COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "over_exact", "p_at_1", "p_at_5", "microseconds", "rows_scored",
     "bytes_read", "gigabytes_per_second", "memory_bytes", "noisy",
@@ -62,7 +62,7 @@ COLUMNS = (
 
 
 def or_gap(make: Callable[[CorpusRun], pd.DataFrame]) -> Callable[[CorpusRun], pd.DataFrame]:
-    """A table of one model; where that is not trained here, a single row that says so."""
+    """A table of one model; if the model is not trained here, a single row that says so."""
 
     @wraps(make)
     def table(run: CorpusRun) -> pd.DataFrame:
@@ -74,25 +74,25 @@ def or_gap(make: Callable[[CorpusRun], pd.DataFrame]) -> Callable[[CorpusRun], p
     return table
 
 
-def table_on(rows: Any, run: Run, used: Iterable[Situation] = ()) -> pd.DataFrame:
-    """Rows as a table that says how it was made: with which models and contexts, and how screens are learned.
+def table_on(rows: Any, run: Run, situations: Iterable[Situation] = ()) -> pd.DataFrame:
+    """Rows as a table whose provenance has the models, the contexts and the options of learning.
 
-    A row's own knobs go before those of the learning.
+    Knobs in a row take precedence over these options.
     """
-    used = list(used)
-    about = {
+    situations = list(situations)
+    facts = {
         "baseline": "numpy's product of the matrix with one vector, and its partial sort",
         "settings": "the fastest, timed on the test split, of those that are precise enough on contexts of the dev split",
         "learning": repr(Learning(**GRIDS[run.scale].options)),
         "kmeans": FIRST_ROUND,
-        "fingerprints": {found.model: found.loaded.checkpoint.fingerprint for found in used},
-        "contexts": counted(used),
+        "fingerprints": {recorded.model: recorded.loaded.checkpoint.fingerprint for recorded in situations},
+        "contexts": context_counts(situations),
     }
-    return table_of(rows, run, **about)
+    return table_of(rows, run, **facts)
 
 
 def trained_of(names: Iterable[str], run: CorpusRun) -> Iterator[Situation]:
-    """The situations of those models that are trained here."""
+    """The situations of the models that are trained here."""
     for name in names:
         with suppress(NoResult):
             yield situation(name, run)
@@ -102,8 +102,8 @@ def trained_of(names: Iterable[str], run: CorpusRun) -> Iterator[Situation]:
 def table1(run: CorpusRun) -> pd.DataFrame:
     """Table 1: vocabulary and width of each model, ours and the paper's.
 
-    ``ever_best`` is how many words are among the five best of any of the contexts that screens are learned on: the fewer, the
-    less is left for a screen to do.
+    ``ever_best`` is the number of words that are among the five best of any context that screens are learned on: the fewer, the
+    less a screen can leave out beyond a fixed list.
     """
     rows = []
     for name, (paper_name, vocabulary, width) in chen_2019.SIZES.items():
@@ -112,20 +112,18 @@ def table1(run: CorpusRun) -> pd.DataFrame:
             recorded = situation(name, run)
             vocabulary, width = recorded.matrix.shape
             row |= {"model": recorded.model, "vocabulary": vocabulary, "width": width}
-            rows.append(
-                row
-                | {"ever_best": len({token for block in recorded.fit.blocks() for token in np.unique(block.labels)})}
-            )
+            row["ever_best"] = len({token for block in recorded.fit.blocks() for token in np.unique(block.labels)})
+            rows.append(row)
         except NoResult as missing:
             rows.append(row | gap(missing))
-    return table_on(rows, run, used=trained_of(chen_2019.SIZES, run))
+    return table_on(rows, run, trained_of(chen_2019.SIZES, run))
 
 
 @experiment
 def frontiers(run: CorpusRun) -> pd.DataFrame:
-    """Every method at the settings looked at, on each model: the source of tables 2 and 5 and figures 2 to 7.
+    """Every method at every setting tried, on each model: the source of tables 2 and 5 and figures 2 to 7.
 
-    Screens are tried over a grid; what is tuned by bisection has more settings near the precision it is held to.
+    Screens are tried over a grid; methods tuned by bisection have more settings near the precision that they must reach.
     """
     return table_on(_frontiers(run, MAIN, True), run, trained_of(MAIN, run))
 
@@ -134,15 +132,15 @@ def frontiers(run: CorpusRun) -> pd.DataFrame:
 def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataFrame:
     """The settings of every method, or of exact projections and screens alone if `rivals` is false."""
     grid, parts = GRIDS[run.scale], []
-    known: dict[tuple[str, str], pd.DataFrame] = {}
+    frames: dict[tuple[str, str], pd.DataFrame] = {}
     for name in names:
         try:
             recorded = situation(name, run)
         except NoResult as missing:
             parts.append(pd.DataFrame([{"set": name, "name": "all", **gap(missing)}]))
             continue
-        place = (recorded.model, recorded.direction)
-        if place not in known:  # in a tiny run one language model stands for several
+        key = (recorded.model, recorded.direction)
+        if key not in frames:  # in a tiny run one language model replaces several
             screens = Screens(recorded)
             settings = [*exact_settings(), *screen_settings(screens, grid, run.seed)]
             if rivals:
@@ -150,19 +148,19 @@ def _frontiers(run: CorpusRun, names: tuple[str, ...], rivals: bool) -> pd.DataF
                 settings += tuned_screens(screens, grid, judge, run.seed)
                 settings += rival_settings(recorded, grid, judge, run.seed)
             settings = list({setting.label: setting for setting in settings}.values())
-            known[place] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
-        parts.append(known[place].assign(set=name, model=recorded.model))
+            frames[key] = distinct(timed_settings(recorded, settings, grid, progress=run.progress))
+        parts.append(frames[key].assign(set=name, model=recorded.model))
     return pd.concat(parts, ignore_index=True)
 
 
 def _judge(name: str, recorded: Situation) -> Callable[[str], Judge]:
-    """Method -> whether it is as precise as in the paper's table 2; what that does not have is held to its L2S."""
+    """Method -> the judge whether it is as precise as in the paper's table 2; a method not in it must be as precise as its L2S."""
     printed = chen_2019.TABLE_2[name]
-    return lambda method: precise(recorded, *printed.get(method, printed["screened"])[1:], most=JUDGED_ON)
+    return lambda method: precision_judge(recorded, *printed.get(method, printed["screened"])[1:], limit=JUDGED_ON)
 
 
 def tuned_screens(screens: Screens, grid: Grid, judge: Callable[[str], Judge], seed: int) -> list[Setting]:
-    """Learned screens and k-means with a knapsack in float32, their budgets tuned to what the learned screen is held to."""
+    """Learned screens and k-means with a knapsack in float32, budgets tuned to the precision that the learned screen must reach."""
     settings = []
     for method, knobs in (("screened", {}), ("kmeans", {"rounds": 1})):
         options = Learning(**{**grid.options, **knobs})
@@ -180,11 +178,10 @@ def tuned_screens(screens: Screens, grid: Grid, judge: Callable[[str], Judge], s
 def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: speedup, P@1 and P@5 of every method, each at its fastest setting that is not below the paper's precision on dev.
 
-    Knobs of rivals, and budgets in float32, are tuned by bisection; ``at_limit`` is True where one of these stands at an end of
-    the range looked through.
-    ``reached`` is False where no setting is, and the most precise is shown. What the paper does not have is held to the
-    precision of its L2S; of screens ``reached`` says whether they have it, of other methods nothing. All are in float32, but
-    where it says otherwise.
+    Knobs of rivals, and budgets in float32, are tuned by bisection; ``at_limit`` is True where a knob is at an end of the range
+    searched. ``reached`` is False where no setting is precise enough, and the most precise is shown. A method that the paper does
+    not have must be as precise as the paper's L2S; ``reached`` is given for screens among them, not for others. All methods are
+    in float32 unless the row says otherwise.
     """
     frame = _frontiers(run, MAIN, True)
     return table_on(_chosen(frame, chen_2019.TABLE_2), run, trained_of(MAIN, run))
@@ -192,13 +189,13 @@ def table2(run: CorpusRun) -> pd.DataFrame:
 
 @experiment
 def table5(run: CorpusRun) -> pd.DataFrame:
-    """Table 5: the learned screen beside spherical k-means with a knapsack, and FGD."""
+    """Table 5: the learned screen, spherical k-means with a knapsack, and FGD."""
     frame = _frontiers(run, MAIN, True)
     return table_on(_chosen(frame, chen_2019.TABLE_5), run, trained_of(MAIN, run))
 
 
 def limits_named(table: pd.DataFrame) -> pd.DataFrame:
-    """A table whose methods say where their knob stands at an end of the range that was looked through."""
+    """The table with "knob at its limit" added to methods whose knob is at an end of the range searched."""
     if "at_limit" not in table:
         return table
     at_limit = table["at_limit"].fillna(False).astype(bool)
@@ -207,31 +204,31 @@ def limits_named(table: pd.DataFrame) -> pd.DataFrame:
 
 def at_equal_budgets(frontiers: pd.DataFrame) -> pd.DataFrame:
     """Gain of learning in precision: spherical k-means and the learned screen, in float32, at every budget that both have."""
-    place = ["set", "budget", "method"]
-    same = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
-    own = frontiers[same & frontiers["method"].isin(["kmeans", "screened"])]
-    both = own[own.duplicated(place[:2], keep=False)].sort_values(place)
-    return both[[*place, "rows_scored", "p_at_1", "p_at_5"]].reset_index(drop=True)
+    keys = ["set", "budget", "method"]
+    in_float32 = (frontiers["precision"] == "float32") & frontiers["clusters"].isna()
+    screens = frontiers[in_float32 & frontiers["method"].isin(["kmeans", "screened"])]
+    pairs = screens[screens.duplicated(keys[:2], keep=False)].sort_values(keys)
+    return pairs[[*keys, "rows_scored", "p_at_1", "p_at_5"]].reset_index(drop=True)
 
 
 def distinct(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows without screens that repeat an earlier one, such as those whose larger budget finds no more tokens to add.
+    """Rows without screens that repeat an earlier one, such as those whose larger budget adds no tokens.
 
-    To choose the fastest of them would be to choose by chance.
+    Their times differ by chance alone, and so would the choice of the fastest.
     """
-    same = ["method", "precision", "rows_scored", "dev_p_at_1", "dev_p_at_5", "p_at_1", "p_at_5"]
-    again = frame["method"].isin(SCREENS) & frame.duplicated([column for column in same if column in frame])
-    return frame[~again].reset_index(drop=True)
+    columns = ["method", "precision", "rows_scored", "dev_p_at_1", "dev_p_at_5", "p_at_1", "p_at_5"]
+    repeated = frame["method"].isin(SCREENS) & frame.duplicated([column for column in columns if column in frame])
+    return frame[~repeated].reset_index(drop=True)
 
 
 def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float, float]]]) -> pd.DataFrame:
-    """A row for each model and method of a printed table, ours beside the paper's, then what is exact and our other methods."""
+    """A row for each model and method of a printed table with the paper's values, then our other methods and the exact ones."""
     rows = []
     for name, methods in printed.items():
-        own = frame[frame["set"] == name]
-        missing = own["gap"].dropna().tolist() if "gap" in own else []
+        settings = frame[frame["set"] == name]
+        gaps = settings["gap"].dropna().tolist() if "gap" in settings else []
         extra = ["clustered", "screened, any precision", "clustered, any precision", "row_clusters", "quantised", EXACT]
-        extra[-2:-2] = ["scann"] if "scann" in set(own.get("method", ())) else []
+        extra[-2:-2] = ["scann"] if "scann" in set(settings.get("method", ())) else []
         extra.append(BASELINE)
         for method in (*methods, *(extra if printed is chen_2019.TABLE_2 else ())):
             speedup, at_1, at_5 = methods.get(method, (None, *methods["screened"][1:]))
@@ -241,9 +238,9 @@ def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float
                 row |= {"paper_p_at_1": at_1, "paper_p_at_5": at_5}
             kind, _, any_precision = method.partition(", ")
             in_float32 = {"precision": "float32"} if kind in SCREENS and not any_precision else {}
-            best = None if missing else fastest(own, kind, at_1, at_5, **in_float32)
-            if missing:
-                row |= gap(missing[0])
+            best = None if gaps else fastest(settings, kind, at_1, at_5, **in_float32)
+            if gaps:
+                row |= gap(gaps[0])
             elif best is not None:
                 if method in methods or kind in SCREENS:
                     row["reached"] = bool(best["dev_p_at_1"] >= at_1 and best["dev_p_at_5"] >= at_5)
@@ -260,24 +257,24 @@ def _chosen(frame: pd.DataFrame, printed: dict[str, dict[str, tuple[float, float
 def curve(name: str, run: CorpusRun) -> pd.DataFrame:
     """Precision against speedup of every method on one model: the settings that no other of the method beats on dev.
 
-    Behind them the points that the paper prints in table 2. Outside of `MAIN`, as in the paper's appendix, of screens alone,
-    beside what is exact.
+    The last rows are the points of the paper's table 2. For a model that is not in `MAIN`, as in the paper's appendix, the methods
+    are screens and exact projections.
     """
     main = name in MAIN
     frame = _frontiers(run, MAIN if main else (name,), main)
-    used = trained_of((name,), run)
-    own = frame[frame["set"] == name]
+    settings = frame[frame["set"] == name]
+    if "gap" in settings and settings["gap"].notna().any():
+        parts = [settings.dropna(axis=1)]
+    else:
+        parts = [front(rows) for _, rows in settings[settings["method"] != BASELINE].groupby("method", sort=False)]
     printed = pd.DataFrame(list(_points(name)))
-    if "gap" in own and own["gap"].notna().any():
-        return table_on(pd.concat([own.dropna(axis=1), printed], ignore_index=True), run, used)
-    kept = [front(rows) for _, rows in own[own["method"] != BASELINE].groupby("method", sort=False)]
-    return table_on(pd.concat([*kept, printed], ignore_index=True), run, used)
+    return table_on(pd.concat([*parts, printed], ignore_index=True), run, trained_of((name,), run))
 
 
 def _points(name: str) -> Iterator[dict[str, Any]]:
-    """The paper's points on one model; of its appendix only that L2S is more than so many times faster."""
-    known: Mapping[str, Any] = chen_2019.TABLE_2.get(name) or {"screened": (chen_2019.FIGURE_9, None, None)}
-    for method, values in known.items():
+    """The paper's points on one model; of its appendix only the least speedup of L2S."""
+    points: Mapping[str, Any] = chen_2019.TABLE_2.get(name) or {"screened": (chen_2019.FIGURE_9, None, None)}
+    for method, values in points.items():
         row = {"name": f"paper, {chen_2019.METHODS[method]}", "set": name, "method": method, "kind": "paper"}
         yield row | dict(zip(("paper_speedup", "paper_p_at_1", "paper_p_at_5"), values, strict=True))
 
@@ -316,8 +313,8 @@ def table4(run: CorpusRun) -> pd.DataFrame:
     counts = [_clusters(r, run.scale) for r in chen_2019.TABLE_4]
     settings = [learned(screens, BUDGETS["translation"], grid.learning, run.seed, clusters=r) for r in counts]
     frame = _screened(recorded, settings, run)
-    for column, place in (("milliseconds", 0), ("p_at_1", 1), ("p_at_5", 2)):
-        frame[f"paper_{column}"] = [printed[place] for printed in chen_2019.TABLE_4.values()]
+    for index, column in enumerate(("milliseconds", "p_at_1", "p_at_5")):
+        frame[f"paper_{column}"] = [printed[index] for printed in chen_2019.TABLE_4.values()]
     frame["paper_clusters"] = list(chen_2019.TABLE_4)
     return table_on(frame.assign(milliseconds=frame["microseconds"] / 1e3), run, [recorded])
 
@@ -328,7 +325,7 @@ def _clusters(printed: int, scale: Scale) -> int:
 
 
 def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, **knobs: Any) -> Setting:
-    """A learned screen in float32, at some knobs of `Learning` over the grid's options."""
+    """A learned screen in float32; `knobs` replace options of `Learning`."""
     learning = Learning(**{**options, **knobs})
     return Setting(
         "screened",
@@ -338,19 +335,19 @@ def learned(screens: Screens, budget: int, options: dict[str, Any], seed: int, *
 
 
 def _screened(recorded: Situation, settings: list[Setting], run: Run) -> pd.DataFrame:
-    """The rows of learned screens, timed in turn with numpy's and our exact projection."""
+    """The rows of learned screens, timed in turn with numpy's and our own exact projection."""
     frame = timed_settings(recorded, [*exact_settings()[:1], *settings], GRIDS[run.scale], progress=run.progress)
     rows = frame[frame["method"] == "screened"].reset_index(drop=True)
-    kinds = {knob: type(value) for knob, value in settings[0].knobs.items()}
-    return rows.astype(kinds).assign(model=recorded.model)
+    dtypes = {knob: type(value) for knob, value in settings[0].knobs.items()}
+    return rows.astype(dtypes).assign(model=recorded.model)
 
 
 @experiment
 def learning(run: CorpusRun) -> pd.DataFrame:
     """Ours: gain of each round of algorithm 1 over spherical k-means, which is round 1, in both readings of the loss.
 
-    At budgets that bind: where sets hold all that is of any use, learning has little to add. ``reading`` says which model and
-    budget it is of, a curve for each.
+    The budgets bind: without a limit, sets hold every useful token, and learning has little to add. ``reading`` includes the model
+    and the budget, so that each has its curve.
     """
     parts: list[pd.DataFrame] = []
     for name, budgets in BINDING.items():
@@ -377,17 +374,17 @@ def learning(run: CorpusRun) -> pd.DataFrame:
 def figure8(run: CorpusRun) -> pd.DataFrame:
     """Figure 8: speedup and precision of L2S against the size of the vocabulary.
 
-    Only the rows of the most frequent words are kept of the small language model's output, and each context's best are those
-    among them. For every size the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where none
-    is, and the most precise is shown.
+    The small language model's output matrix is cut to the rows of the most frequent words, and each context's best words are the
+    best among them. For every size, the fastest setting whose precision at 1 is not below the paper's; ``reached`` is False where
+    there is none, and the most precise is shown.
     """
     recorded = situation("small", run)
-    grid, starts, rows = GRIDS[run.scale], Screens(recorded).starts, []
+    grid, centroids, rows = GRIDS[run.scale], Screens(recorded).centroids, []
     clusters = _clusters(200, run.scale)
     for words, at_1 in chen_2019.FIGURE_8.items():
         size = recorded.matrix.shape[0] * words // max(chen_2019.FIGURE_8)
         screens = Screens(_cut(recorded, size))
-        screens.starts = starts
+        screens.centroids = centroids
         budgets = [budget for budget in grid.budgets if budget < size]
         settings = [learned(screens, budget, grid.learning, run.seed, clusters=clusters) for budget in budgets]
         frame = distinct(_screened(screens.situation, settings, run))
@@ -433,7 +430,7 @@ class InMemory:
 
 
 def _cut(recorded: Situation, size: int) -> Situation:
-    """A situation with the first rows of the output matrix alone, special tokens and then the most frequent words."""
+    """A situation with the first rows of the output matrix: special tokens, then the most frequent words."""
     matrix = recorded.matrix.rows(np.arange(size))
     parts: dict[str, Any] = {}
     for name, contexts in (("fit", recorded.fit), ("dev", recorded.dev), ("test", recorded.test)):
@@ -446,7 +443,7 @@ def _cut(recorded: Situation, size: int) -> Situation:
 @experiment
 @or_gap
 def table7(run: CorpusRun) -> pd.DataFrame:
-    """Table 7: words of some clusters of the small language model, the most characteristic first."""
+    """Table 7: words of the largest clusters of the small language model, the most characteristic first."""
     recorded = situation("small", run)
     screen = Screens(recorded).learned(BUDGETS["small"], Learning(**GRIDS[run.scale].options), run.seed)
     text = getattr(recorded.loaded, "tokenizer", None) or recorded.loaded.text
@@ -454,17 +451,17 @@ def table7(run: CorpusRun) -> pd.DataFrame:
     assignment = screen.assign(hidden)
     overall = np.bincount(labels[:, 0], minlength=recorded.matrix.shape[0]) + 1.0
     rows = []
-    used = np.bincount(assignment, minlength=len(screen.sets))
-    for cluster in np.argsort(-used, kind="stable")[:12]:
-        own = np.zeros(len(overall), dtype=np.int64)
-        held = screen.sets[cluster]
-        own[held] = np.bincount(labels[assignment == cluster, 0], minlength=len(overall))[held]
-        best = np.argsort(-own / overall**0.5, kind="stable")[:10]
-        words = [word for word, count in zip(text.pieces(best), own[best], strict=True) if count]
+    contexts = np.bincount(assignment, minlength=len(screen.sets))
+    for cluster in np.argsort(-contexts, kind="stable")[:12]:
+        counts = np.zeros(len(overall), dtype=np.int64)
+        active_set = screen.sets[cluster]
+        counts[active_set] = np.bincount(labels[assignment == cluster, 0], minlength=len(overall))[active_set]
+        best = np.argsort(-counts / overall**0.5, kind="stable")[:10]
+        words = [word for word, count in zip(text.pieces(best), counts[best], strict=True) if count]
         rows.append(
             {
                 "name": f"cluster {cluster}",
-                "contexts": int(used[cluster]),
+                "contexts": int(contexts[cluster]),
                 "active": int(screen.sets.sizes[cluster]),
                 "words": " ".join(word.replace("▁", "") for word in words),
             }

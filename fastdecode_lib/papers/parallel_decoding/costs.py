@@ -35,22 +35,22 @@ GEOMETRIES = {
     "opus-mt": replace(OPUS, encoder_layers=0),
     "mbart-50": replace(_MBART, family="mbart", activation="relu", padding=1),
 }
-"""Decoders of the models the paper used; the encoder takes no part in a pass, and is left out."""
+"""Decoders of the paper's models, without encoders, which take no part in a pass."""
 
 
 @experiment
 def cost(run: ThreadedRun) -> pd.DataFrame:
-    """Cost of a pass over w positions, in passes over one: of the model, and from laptop scale on of larger shapes."""
+    """Cost of a pass over w positions, in passes over one position: of the model, and except at tiny scale of larger shapes."""
     model = run.loaded
     widths = (1, 2, 4, 8, 16) if run.tiny else tuple(range(1, 17))
     rounds = {Scale.TINY: 3, Scale.LAPTOP: 7, Scale.PAPER: 15}[run.scale]
-    made: dict[str, tuple[Callable[[], Any], int]] = {model.name: (lambda: model.network, 40)}
+    networks: dict[str, tuple[Callable[[], Any], int]] = {model.name: (lambda: model.network, 40)}
     if not run.tiny:
         for name, shape in GEOMETRIES.items():
             steps = 10 if shape.width < 1000 else 2
-            made[f"{name}, random weights"] = (partial(random_network, shape, run.seed, model.device), steps)
+            networks[f"{name}, random weights"] = (partial(random_network, shape, run.seed, model.device), steps)
     rows = []
-    for name, (make, steps) in made.items():
+    for name, (make, steps) in networks.items():
         timings = pass_cost(
             make(), widths, steps=steps, rounds=rounds, threads=run.threads, seed=run.seed, progress=run.progress
         )
@@ -74,11 +74,11 @@ CORES = (1, 2, 4, 8, 16, 32, 64, 122)
 
 @experiment
 def figure3(run: ModelRun) -> pd.DataFrame:
-    """Figure 3: speedup against cores, measured as far as there are any, calculated beyond, and as the paper read it.
+    """Figure 3: speedup against cores, measured on this machine's cores, calculated for any number, and as the paper has it.
 
-    The model: on one core a pass over w positions costs ``a + b w``, fitted to the measured cost of a pass; c cores share the
-    positions, ``a + b ceil(w / c)``, and greedy decoding, which has but one, gains nothing. More cores than positions bring
-    the cost of every pass down to greedy's, and the speedup up to the ratio of passes, never further.
+    The calculation: on one core a pass over w positions costs ``a + b w``, fitted to the measured cost of a pass; c cores share
+    the positions, ``a + b ceil(w / c)``, so that greedy decoding, with a single position, gains nothing. With at least as many
+    cores as positions every pass costs what greedy decoding's costs, and the speedup is the ratio of passes, never more.
     """
     model = run.loaded
     size = SIZES[run.scale]
@@ -97,11 +97,11 @@ def figure3(run: ModelRun) -> pd.DataFrame:
     timings = pass_cost(
         model.network, widths, steps=20, rounds=size.rounds + 2, threads=1, seed=run.seed, progress=run.progress
     )
-    slope, start = np.polyfit(widths, [np.median(m.seconds) for m in timings], 1)
+    slope, intercept = np.polyfit(widths, [np.median(m.seconds) for m in timings], 1)
     passes = {name: _widths(session, sources) for name, session in sessions.items()}
     for cores, name in product(CORES, sessions):
-        taken = [float((start + slope * np.ceil(w / cores)).sum()) for w in (passes[GREEDY], passes[name])]
-        rows.append({"name": name, "cores": cores, "kind": "model", "speedup": taken[0] / taken[1], "note": ""})
+        seconds = [float((intercept + slope * np.ceil(w / cores)).sum()) for w in (passes[GREEDY], passes[name])]
+        rows.append({"name": name, "cores": cores, "kind": "model", "speedup": seconds[0] / seconds[1], "note": ""})
     for name, values in printed.FIGURE_3.items():
         rows += [{"name": name, "cores": n, "kind": "paper", "paper_speedup": value} for n, value in values.items()]
     return table_of(
@@ -109,8 +109,8 @@ def figure3(run: ModelRun) -> pd.DataFrame:
         run,
         model,
         model="a + b ceil(w / cores), in greedy passes",
-        a=float(start / (start + slope)),
-        b=float(slope / (start + slope)),
+        a=float(intercept / (intercept + slope)),
+        b=float(slope / (intercept + slope)),
         direction="-".join(direction),
         sentences=len(texts),
         rounds=size.rounds,
@@ -118,7 +118,7 @@ def figure3(run: ModelRun) -> pd.DataFrame:
 
 
 def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:
-    """Positions of every pass over some sentences."""
+    """Positions of every pass over the sources."""
     network, projection = session.model.network, session.projection
     return np.array(
         [
@@ -133,20 +133,20 @@ def _widths(session: Session, sources: Sequence[Source]) -> np.ndarray:
 def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW)) -> pd.DataFrame:
     """Speedup against batch size: each decoder and greedy decoding in batches of the same size, on joined sentences.
 
-    ``frame.attrs["break_even"]`` holds the largest batch size at which each decoder still is no slower than greedy
-    decoding, None where it never is.
+    ``frame.attrs["break_even"]`` holds the largest batch size at which each decoder is no slower than greedy decoding, None
+    where there is none.
     """
     model = run.loaded
     direction = directions_of(model, run.scale)[0]
     sizes, sentences = ((1, 2), 2) if run.tiny else ((1, 2, 4, 8, 16, 32), 32)
     rounds = SIZES[run.scale].rounds
     texts = [a for a, _ in sentence_pairs(run, *direction, "joined", sentences)]
-    everything = model.encode(texts, *direction)
-    order = np.argsort(everything.lengths, kind="stable")
+    encoded = model.encode(texts, *direction)
+    order = np.argsort(encoded.lengths, kind="stable")
     systems = [_batch_system(Session.of(model, *direction, name), name) for name in dict.fromkeys((GREEDY, *decoders))]
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        batches = [everything.rows(order[start : start + size]) for start in range(0, len(order), size)]
+        batches = [encoded.rows(order[start : start + size]) for start in range(0, len(order), size)]
         times = take_turns(model, systems, batches, rounds, run.threads, run.progress)
         for system in systems:
             m, base = times[system.name], times[GREEDY]
@@ -162,14 +162,14 @@ def batch(run: ThreadedRun, *, decoders: Sequence[str] = (GREEDY, PGJ3, WINDOW))
                 }
             )
     frame = table_of(rows, run, model, direction="-".join(direction), rounds=rounds)
-    paying = frame[frame["speedup"] >= 1].groupby("name")["batch"].max()
-    frame.attrs["break_even"] = {name: int(paying[name]) if name in paying else None for name in decoders}
+    largest_batch = frame[frame["speedup"] >= 1].groupby("name")["batch"].max()
+    frame.attrs["break_even"] = {name: int(largest_batch[name]) if name in largest_batch else None for name in decoders}
     frame.attrs["provenance"]["break_even"] = frame.attrs["break_even"]
     return frame
 
 
 def _batch_system(session: Session, name: str) -> System:
-    """A decoder on whole batches; its output is all tokens in turn."""
+    """A decoder on whole batches; its output is the tokens of all rows, one row after another."""
 
     def run(network: Any, source: Source) -> tuple[int, ...]:
         hypotheses = drain(session.decoder.iterate(network, session.projection, source, session.constraints))

@@ -1,4 +1,4 @@
-"""Santilli et al. (2023), parallel decoding: its tables and figures and what it left open, and how each is read."""
+"""Santilli et al. (2023), parallel decoding: its tables and figures and further ones, and how each is read."""
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ def mean_of_directions(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def speedups(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each direction: speedups of the decoders on joined sentences, the paper's beside them."""
+    """A row for each direction: speedups of the decoders on joined sentences, ours and the paper's."""
     ours = frame[(frame["set"] == "joined") & (frame["protocol"] == "honest")]
     ours = ours.pivot(index="direction", columns="name", values="speedup")
     printed = frame[frame["kind"] == "paper"].pivot(index="direction", columns="name", values="paper_speedup")
@@ -32,7 +32,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def costs_of_decoders(frame: pd.DataFrame) -> pd.DataFrame:
-    """Joined sentences under the honest protocol, then what the paper prints of other systems, in the same columns."""
+    """Joined sentences under the honest protocol, then the paper's values for other systems, in the same columns."""
     rows = frame[(frame["set"] != "single") & (frame["protocol"] != "paper")]
     printed = {
         "speedup": "paper_speedup",
@@ -107,8 +107,7 @@ EXPERIMENTS = (
         ),
         arrange=costs_of_decoders,
         note="Ours: joined sentences, English to German; nothing is trained for our decoders. The paper's rows are "
-        "what it collects of "
-        "non-autoregressive models.",
+        "what it collects of non-autoregressive models.",
     ),
     Experiment(
         tables.table4,

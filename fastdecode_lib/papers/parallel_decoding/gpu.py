@@ -1,8 +1,8 @@
 """Passes and decoders on a GPU in float16, called kernel by kernel and replayed as CUDA graphs (Santilli et al., 2023).
 
-That a block of positions costs what one costs is seen at the shapes of the paper's models with random weights. Whether drafts
-hold can only be seen of trained ones: of the bundled model, and of the bundled model grown to mBART's shape (`shared.grown`),
-which has its outputs and its passes.
+The cost of a pass by its width is measured at the shapes of the paper's models with random weights. How many draft tokens are
+accepted needs trained weights: those of the bundled model, and of the bundled model grown to mBART's shape (`shared.grown`),
+which has the same outputs and passes.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from fastdecode_lib.measuring.widths import pass_systems
 from fastdecode_lib.papers.parallel_decoding.costs import GEOMETRIES
 from fastdecode_lib.papers.parallel_decoding.printed import GREEDY, HGJ3, PGJ3, PJ
 from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.random_models import TOY, random_network
 from fastdecode_lib.papers.shared.rows import median, ratio_of, table_of
@@ -39,7 +39,7 @@ KINDS = ("plain", "graphs")
 
 @dataclass(frozen=True)
 class Size:
-    """A model grown for whole decoding, None for the bundled one as it is; sentences and rounds."""
+    """The shape that the bundled model is grown to, None for its own; sentences and rounds."""
 
     shape: tuple[int, tuple[int, int], int] | None
     """Copies of each feature, layers, tokens."""
@@ -57,18 +57,18 @@ MODELS = {
 def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     """Time of a pass over w positions, network and projection, without and with CUDA graphs, at the shapes of the paper's models.
 
-    ``cost`` is in passes over one position of the same kind, ``gain`` that of graphs at the same width. A machine without a CUDA
-    device gives a single row that says so.
+    ``cost`` is in passes over one position of the same kind, ``gain`` the speedup over plain passes of the same width. On a machine
+    without a CUDA device the table is a single row that says so.
     """
     from fastdecode_lib.models.graphs import GraphTransformer
 
-    if (nothing := without(device, run)) is not None:
-        return nothing
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
     widths, steps, rounds = WIDTHS[run.scale], STEPS.get(run.scale, 10), ROUNDS.get(run.scale, 7)
     sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     rows: list[dict[str, Any]] = []
     for name, shape in ({"toy": TOY} if run.tiny else GEOMETRIES).items():
-        network = random_network(shape, run.seed, device, short(device))
+        network = random_network(shape, run.seed, device, dtype_for(device))
         keys, systems = [], []
         for kind, model in zip(KINDS, (network, GraphTransformer.of(network)), strict=True):
             for width, system in zip(widths, pass_systems(model, widths, seed=run.seed), strict=True):
@@ -77,9 +77,9 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         timings = measure(
             systems, sources, runs=rounds, warm_up=2, synchronise=synchroniser(device), progress=run.progress
         )
-        found = dict(zip(keys, timings, strict=True))
-        for (kind, width), m in found.items():
-            one, plain = found[kind, 1], found[KINDS[0], width]
+        timings_by_key = dict(zip(keys, timings, strict=True))
+        for (kind, width), m in timings_by_key.items():
+            one_position, plain = timings_by_key[kind, 1], timings_by_key[KINDS[0], width]
             rows.append(
                 {
                     "name": f"{name}, {kind}, {width} positions",
@@ -88,15 +88,15 @@ def gpu_passes(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                     "kernels": kind,
                     "width": width,
                     "milliseconds": 1000 * median(m) / steps,
-                    **ratio_of("cost", m.seconds, one.seconds, run.seed),
+                    **ratio_of("cost", m.seconds, one_position.seconds, run.seed),
                     **ratio_of("gain", plain.seconds, m.seconds, run.seed),
-                    "noisy": noisy(m, one, plain),
+                    "noisy": noisy(m, one_position, plain),
                     "seconds": m.seconds.tolist(),
                 }
             )
-        del network, model, systems, found
-    about = {"engine": "torch", "dtype": short(device), "device": device_name(device), "rounds": rounds, "steps": steps}
-    return table_of(rows, run, **about)
+        del network, model, systems, timings_by_key
+    facts = {"engine": "torch", "dtype": dtype_for(device), "device": device_name(device)}
+    return table_of(rows, run, **facts, rounds=rounds, steps=steps)
 
 
 @experiment
@@ -104,27 +104,28 @@ def gpu(run: Run, *, device: str = "cuda") -> pd.DataFrame:
     """Whole decoding on a GPU, one sentence at a time: greedy, PJ, PGJ, HGJ and the window, without and with CUDA graphs.
 
     ``speedup`` is over greedy decoding of the same kind, ``over_plain`` over greedy decoding without graphs; all in one run and in
-    turns. A machine without a CUDA device gives a single row that says so.
+    turns. On a machine without a CUDA device the table is a single row that says so.
     """
-    if (nothing := without(device, run)) is not None:
-        return nothing
-    small = load("tatoeba-small", device=device, engine="torch", dtype=short(device))
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
+    dtype = dtype_for(device)
+    bundled = load("tatoeba-small", device=device, engine="torch", dtype=dtype)
     rows: list[dict[str, Any]] = []
     sizes = MODELS.get(run.scale, MODELS[Scale.LAPTOP])
     for name, size in sizes.items():
-        model = small if size.shape is None else grown_on_torch(small, *size.shape, device, short(device), run.seed)
+        model = bundled if size.shape is None else grown_on_torch(bundled, *size.shape, device, dtype, run.seed)
         rows += _decoded(name, model, size, run, device)
-    return table_of(rows, run, small, models={name: vars(size) for name, size in sizes.items()})
+    return table_of(rows, run, bundled, models={name: vars(size) for name, size in sizes.items()})
 
 
 def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: str) -> list[dict[str, Any]]:
-    """A row for each decoder and kind of calls."""
+    """A row for each decoder, without and with graphs."""
     texts = spread_over(sorted((text for text, _ in own_pairs(*DIRECTION)), key=len), size.sentences)
     sources = [model.encode([text], *DIRECTION) for text in texts]
     systems, passes = {}, {}
-    for kind, one in zip(KINDS, (model, graphed(model)), strict=True):
+    for kind, model_of_kind in zip(KINDS, (model, graphed(model)), strict=True):
         for decoder in DECODERS:
-            system = decoder_system(Session.of(one, *DIRECTION, decoder), decoder)
+            system = decoder_system(Session.of(model_of_kind, *DIRECTION, decoder), decoder)
             systems[kind, decoder] = System(f"{kind} {decoder}", system.decode)
             if kind == KINDS[0] and system.count is not None:
                 passes[decoder] = sum(system.count(source).passes for source in sources) / len(sources)
@@ -136,10 +137,10 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: s
         synchronise=synchroniser(device),
         progress=run.progress,
     )
-    found = dict(zip(systems, timings, strict=True))
+    timings_by_key = dict(zip(systems, timings, strict=True))
     rows = []
-    for (kind, decoder), m in found.items():
-        base, plain = found[kind, GREEDY], found[KINDS[0], GREEDY]
+    for (kind, decoder), m in timings_by_key.items():
+        greedy, plain_greedy = timings_by_key[kind, GREEDY], timings_by_key[KINDS[0], GREEDY]
         rows.append(
             {
                 "name": f"{name}, {kind}, {decoder}",
@@ -149,10 +150,10 @@ def _decoded(name: str, model: TranslationModel, size: Size, run: Run, device: s
                 "sentences": len(sources),
                 "passes": passes[decoder],
                 "milliseconds": 1000 * median(m) / len(sources),
-                "identical": same_share(m.outputs, plain.outputs),
-                **ratio_of("speedup", base.seconds, m.seconds, run.seed),
-                **ratio_of("over_plain", plain.seconds, m.seconds, run.seed),
-                "noisy": noisy(m, base, plain),
+                "identical": same_share(m.outputs, plain_greedy.outputs),
+                **ratio_of("speedup", greedy.seconds, m.seconds, run.seed),
+                **ratio_of("over_plain", plain_greedy.seconds, m.seconds, run.seed),
+                "noisy": noisy(m, greedy, plain_greedy),
                 "seconds": m.seconds.tolist(),
             }
         )

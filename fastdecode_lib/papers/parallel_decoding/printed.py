@@ -1,7 +1,7 @@
 """Numbers printed in Santilli et al. (2023), Accelerating Transformer Inference for Translation via Parallel Decoding.
 
-Speeds are times, and iterations numbers of decoder calls, both as ratios to greedy decoding on the same machine. OPUS-MT
-ran on a CPU, mBART-50 on a GPU. Rows bear the names of our decoders.
+Speed is a ratio of times, and iterations a ratio of decoder calls, both to greedy decoding on the same machine. OPUS-MT
+ran on a CPU, mBART-50 on a GPU. Rows have the names of our decoders.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ Cells = dict[tuple[str, str], dict[str, float | None]]
 
 
 def _cells(directions: Sequence[str], columns: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Cells:
-    """Columns of a printed table, each a row of values per decoder, turned into one record per decoder and direction."""
-    found: Cells = {}
+    """The cells of a printed table, given as column -> decoder -> values in the order of the directions."""
+    cells: Cells = {}
     for column, rows in columns.items():
         for name, values in rows.items():
             for direction, value in zip(directions, values, strict=True):
-                found.setdefault((name, direction), {})[column] = value
-    return found
+                cells.setdefault((name, direction), {})[column] = value
+    return cells
 
 
 def mean(cells: Cells, name: str, column: str) -> float:
@@ -75,7 +75,7 @@ TABLE_2 = _cells(
         },
     },
 )
-"""mBART-50 on an RTX 3090; the arrows of the print taken in the order out of English, into English."""
+"""mBART-50 on an RTX 3090; of each pair of printed values, the first is read as out of English, the second as into it."""
 
 REQUIREMENTS = ("paper_architecture", "paper_loss", "paper_distillation")
 NAT_COLUMNS = ("paper_speedup", "paper_bleu", "paper_train_flops", "paper_total_flops", "paper_flops_per_speedup")
@@ -89,7 +89,7 @@ TABLE_3: dict[str, tuple[tuple[str, str, str], tuple[float, float, float, float,
     "DSLP": (("Yes", "Yes", "Yes"), (14.8, 27.02, 1.93e19, 1.93e19, 1.31e18)),
     "F-VAE": (("Yes", "Yes", "Yes, Big"), (16.5, 27.49, 4.06e19, 4.06e19, 2.46e18)),
 }
-"""WMT14 en-de, 3,003 sentences: what the method asks for, then `NAT_COLUMNS`. Speeds are from each method's own paper."""
+"""WMT14 en-de, 3,003 sentences: `REQUIREMENTS`, then `NAT_COLUMNS`. Speeds are from each method's own paper."""
 
 TABLE_4 = {
     "WMT 14 De-En": 3003, "WMT 16 Ro-En": 1999, "WMT 17 Fi-En": 3002, "IWSLT 15 En-Vi": 1046, "IITB En-Hi": 2507,
@@ -143,7 +143,7 @@ TABLE_6 = _cells(
     },
 )
 """OPUS-MT on a Ryzen 9 3900X, mBART-50 on an RTX 3090. In the last row the columns of the print are shuffled: the times
-are those of Table 1, and of the iterations only the first and the last can be told."""
+are those of Table 1, and of the iterations only the first and the last are certain."""
 
 TABLE_7 = _cells(
     LANGUAGES,
@@ -157,7 +157,7 @@ TABLE_7 = _cells(
         }
     },
 )
-"""Not token for token greedy's, as Proposition 1 has it: PJ differs by .01 in four columns, PGJ and HGJ in two."""
+"""Proposition 1 promises greedy decoding's tokens, but PJ's BLEU differs by .01 in four columns, PGJ's and HGJ's in two."""
 
 FIGURE_3: dict[str, dict[int, float]] = {PJ: {8: 0.46}, PGJ3: {8: 1.11, 122: 1.98}, HGJ3: {8: 1.09, 122: 1.99}}
 """Speedup by number of cores, en-de; the values that the text gives (4.3, "Computational Scaling")."""

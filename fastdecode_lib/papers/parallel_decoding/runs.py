@@ -1,8 +1,8 @@
-"""The runs behind the tables of Santilli et al. (2023); one file because every table is read off the same runs.
+"""The runs behind the tables of Santilli et al. (2023); one file because every table is a view of the same runs.
 
-``honest``: decoders as anybody would run them, who know nothing of the target. ``paper``: PJ and PGJ are told the true
-length of the target, and HGJ's blocks reach as far as any output may, as in the paper's experiments. There greedy decoding
-also ran first on every sentence, cold and once; that is not repeated, all systems taking turns after a warm-up.
+``honest``: decoders as a user runs them, which do not know the target. ``paper``: PJ and PGJ get the true length of the target,
+and HGJ's blocks reach up to the limit of output lengths, as in the paper's experiments. There greedy decoding also ran first on
+every sentence, once and without a warm-up; here all systems take turns after a warm-up.
 """
 
 import math
@@ -56,7 +56,7 @@ class Method:
     uncounted: int = 0
 
     def under(self, protocol: str) -> str | None:
-        """The decoder of a protocol."""
+        """The decoder's spec under a protocol."""
         return self.name if protocol == "honest" else self.ideal
 
 
@@ -79,14 +79,14 @@ class Size:
     paper: int
     timed: tuple[int, int]
     rounds: int
-    others: int
-    """Sentences of a direction in the tables beyond the paper's."""
+    extra: int
+    """Sentences of a direction in the tables that the paper does not have."""
 
 
 SIZES = {
-    Scale.TINY: Size(honest=1, paper=1, timed=(1, 1), rounds=3, others=2),
-    Scale.LAPTOP: Size(honest=500, paper=100, timed=(40, 10), rounds=3, others=20),
-    Scale.PAPER: Size(honest=1200, paper=1200, timed=(200, 200), rounds=5, others=500),
+    Scale.TINY: Size(honest=1, paper=1, timed=(1, 1), rounds=3, extra=2),
+    Scale.LAPTOP: Size(honest=500, paper=100, timed=(40, 10), rounds=3, extra=20),
+    Scale.PAPER: Size(honest=1200, paper=1200, timed=(200, 200), rounds=5, extra=500),
 }
 
 
@@ -95,13 +95,13 @@ SIZES = {
 
 def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str], ...]:
     """The directions that both the model and the corpus have; at tiny scale those of the project's own sentences."""
-    wanted = DIRECTIONS[:2] if scale is Scale.TINY else DIRECTIONS
-    common = tuple(direction for direction in wanted if direction in model.directions)
+    corpus_directions = DIRECTIONS[:2] if scale is Scale.TINY else DIRECTIONS
+    common = tuple(direction for direction in corpus_directions if direction in model.directions)
     if not common:
-        known = ", ".join(f"{a}-{b}" for a, b in model.directions[:9]) or "none that it names"
+        names = ", ".join(f"{a}-{b}" for a, b in model.directions[:9]) or "none that it names"
         raise ValueError(
-            f"The model has none of the corpus's directions: {model.name} translates {known}. Use tatoeba-small, or "
-            f"another model for one of {', '.join(f'{a}-{b}' for a, b in wanted)}."
+            f"The model has none of the corpus's directions: {model.name} translates {names}. Use tatoeba-small, or "
+            f"another model for one of {', '.join(f'{a}-{b}' for a, b in corpus_directions)}."
         )
     return common
 
@@ -109,19 +109,19 @@ def directions_of(model: TranslationModel, scale: Scale) -> tuple[tuple[str, str
 def sentence_pairs(run: CorpusRun, source: str, target: str, which: str, number: int) -> list[Pair]:
     """Sentences to translate and their references: drawn from the test split, or the project's own at tiny scale."""
     if run.tiny:
-        known = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
+        pairs = [pair if source == "en" else pair[::-1] for pair in SENTENCES]
     else:
-        known = Tatoeba(corpus_folder(run.data)).pairs("test", source, target)
+        pairs = Tatoeba(corpus_folder(run.data)).pairs("test", source, target)
     if which == "joined":
-        return join_pairs(known, seed=JOINED_SEED, count=number)
-    order = np.random.default_rng(JOINED_SEED).permutation(len(known))  # the file is sorted by length
-    return [known[i] for i in order[:number]]
+        return join_pairs(pairs, seed=JOINED_SEED, count=number)
+    order = np.random.default_rng(JOINED_SEED).permutation(len(pairs))  # the file is sorted by length
+    return [pairs[i] for i in order[:number]]
 
 
 # ---------------------------------------------------------------------------------- the runs behind tables 1, 2, 3, 5 - 7
 
 _RUNS: dict[tuple[Any, ...], pd.DataFrame] = {}
-"""Runs of this process: several tables are views of the same."""
+"""The runs of this process by their settings; several tables are views of one."""
 
 
 @experiment
@@ -129,7 +129,7 @@ def runs(run: ThreadedRun) -> pd.DataFrame:
     """Every decoder in every direction, on single and joined test sentences, under both protocols.
 
     Passes, positions and quality are of all sentences of the row; times are of the first few, one sentence at a time, in
-    one process and in turn. Hugging Face's ``generate``, from laptop scale on, is only timed.
+    one process and in turn. Hugging Face's ``generate`` is only timed, and not at tiny scale.
     """
     model = run.loaded
     key = (
@@ -150,43 +150,38 @@ def _run(run: ThreadedRun, model: TranslationModel) -> pd.DataFrame:
     for direction, which in product(directions_of(model, run.scale), SETS):
         pairs = sentence_pairs(run, *direction, which, size.honest)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
-        timed = texts[: size.timed[SETS.index(which)]]
+        timed_texts = texts[: size.timed[SETS.index(which)]]
         greedy = Session.of(model, *direction)
-        counted = {GREEDY: count(greedy, texts, batch=BATCH, progress=run.progress)}
-        lengths = counted[GREEDY].tokens.tolist()
-        for spec in (spec for spec in _specs() if spec != GREEDY):
+        counts = {GREEDY: count(greedy, texts, batch=BATCH, progress=run.progress)}
+        lengths = counts[GREEDY].tokens.tolist()
+        for spec in dict.fromkeys(spec for p in PROTOCOLS for m in METHODS if (spec := m.under(p)) and spec != GREEDY):
             number = size.paper if "{" in spec else len(texts)
-            counted[spec] = count_by_length(model, direction, spec, texts[:number], lengths, run.progress)
-        systems = [_system(model, direction, spec, timed, lengths) for spec in counted]
+            counts[spec] = count_by_length(model, direction, spec, texts[:number], lengths, run.progress)
+        systems = [_system(model, direction, spec, timed_texts, lengths) for spec in counts]
         systems += [
             System(name, baseline(name, model, greedy.constraints, run.threads)) for name in BASELINES[run.scale]
         ]
-        sources = [model.encode([text], *direction) for text in timed]
+        sources = [model.encode([text], *direction) for text in timed_texts]
         times = take_turns(model, systems, sources, size.rounds, run.threads, run.progress)
-        about = {"direction": "-".join(direction), "set": which}
+        keys = {"direction": "-".join(direction), "set": which}
         for protocol, method in product(PROTOCOLS, METHODS):
-            if chosen := method.under(protocol):
+            if spec := method.under(protocol):
                 number = size.paper if protocol == "paper" else len(texts)
-                found, exact = counted[chosen].head(number), counted[GREEDY].head(number)
+                counted, greedy_counted = counts[spec].head(number), counts[GREEDY].head(number)
                 rows.append(
-                    {"name": method.name, **about, "protocol": protocol}
-                    | _counts(model, found, exact, method.uncounted)
-                    | _quality(found.ids, exact.ids, found.text, references)
-                    | speedup_row(times[GREEDY], times[chosen], run.seed)
+                    {"name": method.name, **keys, "protocol": protocol}
+                    | _counts(model, counted, greedy_counted, method.uncounted)
+                    | _quality(counted.ids, greedy_counted.ids, counted.text, references)
+                    | speedup_row(times[GREEDY], times[spec], run.seed)
                 )
         for m in (times[name] for name in BASELINES[run.scale]):
             rows.append(
-                {"name": m.name, **about, "protocol": "honest", "sentences": len(timed)}
-                | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed, m.outputs), references)
+                {"name": m.name, **keys, "protocol": "honest", "sentences": len(timed_texts)}
+                | _quality(m.outputs, times[GREEDY].outputs, model.texts(timed_texts, m.outputs), references)
                 | speedup_row(times[GREEDY], m, run.seed)
             )
-    timed_of = dict(zip(SETS, size.timed, strict=True))
-    return table_of(rows, run, model, **signatures(), timed=timed_of, rounds=size.rounds, joined_seed=JOINED_SEED)
-
-
-def _specs() -> list[str]:
-    """The decoders of both protocols, each once."""
-    return list(dict.fromkeys(spec for p in PROTOCOLS for m in METHODS if (spec := m.under(p))))
+    timed = dict(zip(SETS, size.timed, strict=True))
+    return table_of(rows, run, model, **signatures(), timed=timed, rounds=size.rounds, joined_seed=JOINED_SEED)
 
 
 def count_by_length(
@@ -197,30 +192,31 @@ def count_by_length(
     lengths: Sequence[int],
     progress: bool = False,
 ) -> pd.DataFrame:
-    """`counting.count` with a decoder that gets the true length of each target, where its spec asks for it."""
+    """`counting.count` with a decoder that gets the true length of each target if its spec has a place for it."""
     if "{" not in spec:
         return count(Session.of(model, *direction, spec), texts, batch=BATCH, progress=progress)
     parts = []
     for length in sorted(set(lengths[: len(texts)])):
         rows = [i for i in range(len(texts)) if lengths[i] == length]
-        session = Session.of(model, *direction, _told(spec, model, direction, length))
+        session = Session.of(model, *direction, _with_length(spec, model, direction, length))
         parts.append(count(session, [texts[i] for i in rows], batch=BATCH, progress=progress).set_index(pd.Index(rows)))
     return pd.concat(parts).sort_index()
 
 
-def _told(spec: str, model: TranslationModel, direction: tuple[str, str], length: int) -> str:
+def _with_length(spec: str, model: TranslationModel, direction: tuple[str, str], length: int) -> str:
+    """A spec with the true length and the limit of outputs filled in."""
     return spec.format(length=max(length, 1), limit=model.constraints(direction[1]).limit)
 
 
 def _system(
     model: TranslationModel, direction: tuple[str, str], spec: str, texts: Sequence[str], lengths: Sequence[int]
 ) -> System:
-    """A decoder to be timed, given each sentence's length beforehand where its spec asks for it."""
+    """A decoder to be timed, which gets each target's true length if its spec has a place for it."""
     if "{" not in spec:
         return decoder_system(Session.of(model, *direction, spec), spec)
     sessions = {
         model.encode([text], *direction).ids.tobytes(): decoder_system(
-            Session.of(model, *direction, _told(spec, model, direction, length))
+            Session.of(model, *direction, _with_length(spec, model, direction, length))
         )
         for text, length in zip(texts, lengths, strict=False)
     }
@@ -235,7 +231,7 @@ def take_turns(
     threads: int,
     progress: bool,
 ) -> dict[str, Measurement]:
-    """Times by name; passes are counted in a separate run."""
+    """Measurements by name, without passes: counting them would take time."""
     timings = measure(
         [System(system.name, system.decode) for system in systems],
         sources,
@@ -247,30 +243,33 @@ def take_turns(
     return {m.name: m for m in timings}
 
 
-def _counts(model: TranslationModel, found: pd.DataFrame, exact: pd.DataFrame, uncounted: int) -> dict[str, Any]:
-    passes, greedy_passes = int(found.passes.sum()), int(exact.passes.sum())
+def _counts(model: TranslationModel, counted: pd.DataFrame, greedy: pd.DataFrame, uncounted: int) -> dict[str, Any]:
+    passes, greedy_passes = int(counted.passes.sum()), int(greedy.passes.sum())
     counts = {
-        "sentences": len(found),
+        "sentences": len(counted),
         "calls": passes,
-        "positions": int(found.positions.sum()),
+        "positions": int(counted.positions.sum()),
         "calls_ratio": greedy_passes / passes,
-        "calls_ratio_as_paper_counts": greedy_passes / max(passes - uncounted * len(found), 1),
+        "calls_ratio_as_paper_counts": greedy_passes / max(passes - uncounted * len(counted), 1),
     }
     if model.checkpoint.family in FAMILIES:
-        cost = multiply_adds(model.checkpoint.architecture, found.source_tokens, found.positions, found.attended)
+        cost = multiply_adds(model.checkpoint.architecture, counted.source_tokens, counted.positions, counted.attended)
         counts["flops_per_sentence"] = 2.0 * float(cost.mean())
     return counts
 
 
 def _quality(
-    found: Iterable[tuple[int, ...]], exact: Iterable[tuple[int, ...]], texts: Sequence[str], references: Sequence[str]
+    outputs: Iterable[tuple[int, ...]],
+    greedy_outputs: Iterable[tuple[int, ...]],
+    texts: Sequence[str],
+    references: Sequence[str],
 ) -> dict[str, float]:
     bleu, chrf = quality(texts, references[: len(texts)])
-    return {"agreement": same_share(list(found), list(exact)), "bleu": bleu, "chrf": chrf}
+    return {"agreement": same_share(list(outputs), list(greedy_outputs)), "bleu": bleu, "chrf": chrf}
 
 
 def speedup_row(base: Measurement, m: Measurement, seed: int) -> dict[str, Any]:
-    """Speedup of a measurement over the one it ran beside, its interval, and whether the times were noisy."""
+    """Speedup of a measurement over its baseline, with the interval, and whether the times were noisy."""
     return {
         **ratio_of("speedup", base.seconds, m.seconds, seed),
         "seconds": median(m),

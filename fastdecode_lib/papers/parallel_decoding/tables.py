@@ -1,8 +1,8 @@
-"""Santilli et al.'s tables and figures, and what they left open; one file because most of them are views of the same runs.
+"""Santilli et al.'s tables and figures, and more of the same; one file because most of them are views of the same runs.
 
-The paper's iterations are called passes here; its code leaves out one a sentence for PJ and PGJ, and so does the column
-``calls_ratio_as_paper_counts``. The protocols, ``honest`` and ``paper``, are described in `runs`. Rows of ``kind``
-*measured* are ours, *paper* the paper's where we have nothing to set beside them, *model* are calculated.
+The paper's iterations are called passes here; its code does not count one pass a sentence for PJ and PGJ, and neither does the
+column ``calls_ratio_as_paper_counts``. The protocols, ``honest`` and ``paper``, are described in `runs`. Rows of ``kind``
+*measured* are ours, *paper* those of the paper's that match none of ours, *model* are calculated.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,14 +36,14 @@ from fastdecode_lib.training.pieces import load_pieces, trained_pieces
 from fastdecode_lib.translation import Session, translate
 
 
-def _beside(ours: pd.DataFrame, cells: santilli_2023.Cells) -> pd.DataFrame:
-    """Our rows with the paper's value for the same decoder and direction, then the paper's other rows."""
+def _with_paper(ours: pd.DataFrame, cells: santilli_2023.Cells) -> pd.DataFrame:
+    """Our rows with the paper's values for the same decoder and direction, then the paper's other rows."""
     keys = ["name", "direction"]
     printed = pd.DataFrame([dict(zip(keys, key, strict=True)) | dict(values) for key, values in cells.items()])
     joined = ours.assign(kind="measured").merge(printed, on=keys, how="left")
-    here = set(zip(ours["name"], ours["direction"], strict=True))
-    others = printed[[key not in here for key in zip(printed["name"], printed["direction"], strict=True)]]
-    frame = pd.concat([joined, others.assign(kind="paper")], ignore_index=True) if len(others) else joined
+    measured = set(zip(ours["name"], ours["direction"], strict=True))
+    unmatched = printed[[key not in measured for key in zip(printed["name"], printed["direction"], strict=True)]]
+    frame = pd.concat([joined, unmatched.assign(kind="paper")], ignore_index=True) if len(unmatched) else joined
     frame.attrs = dict(ours.attrs)
     return frame
 
@@ -57,7 +57,7 @@ def table1(run: ThreadedRun) -> pd.DataFrame:
     """Table 1: speed and BLEU of the decoders; the paper's OPUS-MT on a CPU, and its mBART-50 on a GPU. See `runs`."""
     frame = runs(run)
     columns = [*KEYS, *INTERVAL, "calls", "positions", "calls_ratio", "agreement", "bleu", "chrf", "seconds", "note"]
-    return _beside(frame[columns], santilli_2023.TABLE_1)
+    return _with_paper(frame[columns], santilli_2023.TABLE_1)
 
 
 @experiment
@@ -65,20 +65,20 @@ def table2(run: ThreadedRun) -> pd.DataFrame:
     """Table 2: passes and time over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([PJ, PGJ3, HGJ3, WINDOW])]
-    return _beside(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
+    return _with_paper(frame[[*KEYS, "calls_ratio", *INTERVAL, "note"]], santilli_2023.TABLE_2)
 
 
 @experiment
 def table6(run: ThreadedRun) -> pd.DataFrame:
-    """Table 6: time and passes, counted as they were made and as the paper counts them. See `runs`.
+    """Table 6: time and passes, all of them and as the paper counts them. See `runs`.
 
-    In the paper, OPUS-MT gains far more time than passes; a pass over several positions does not cost less than one
-    over a single position (see `cost`), so the difference comes from elsewhere.
+    In the paper, OPUS-MT saves far more time than passes. A pass over several positions does not cost less than a pass over
+    one (see `cost`), so the difference has another cause.
     """
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
     columns = [*KEYS, *INTERVAL, "calls", "calls_ratio", "calls_ratio_as_paper_counts", "note"]
-    return _beside(frame[columns], santilli_2023.TABLE_6)
+    return _with_paper(frame[columns], santilli_2023.TABLE_6)
 
 
 @experiment
@@ -86,7 +86,7 @@ def table7(run: ThreadedRun) -> pd.DataFrame:
     """Table 7: BLEU over languages; the paper's mBART-50. See `runs`."""
     frame = runs(run)
     frame = frame[frame["name"].isin([m.name for m in METHODS])]
-    return _beside(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
+    return _with_paper(frame[[*KEYS, "agreement", "bleu", "chrf"]], santilli_2023.TABLE_7)
 
 
 @experiment
@@ -105,67 +105,58 @@ def table4(run: ModelRun) -> pd.DataFrame:
 
 
 def _flops(run: ThreadedRun) -> pd.DataFrame:
-    """Our decoders in the first direction: nothing is trained for them, so inference is all they cost."""
+    """FLOPs of our decoders in the first direction; nothing is trained for them, so that all FLOPs are of inference."""
     frame = runs(run)
     if "flops_per_sentence" not in frame:
         raise ValueError(
             f"FLOPs are known for {', '.join(FAMILIES)} models only: got another model. Use tatoeba-small, or an OPUS-MT, "
             "mBART, M2M-100, NLLB or T5 checkpoint."
         )
-    here = (frame["direction"] == frame["direction"].iloc[0]) & frame["name"].isin([m.name for m in METHODS])
-    frame = frame[here].assign(train_flops=0.0)
+    first = frame["direction"] == frame["direction"].iloc[0]
+    frame = frame[first & frame["name"].isin([m.name for m in METHODS])].assign(train_flops=0.0)
     return frame.assign(total_flops=frame["flops_per_sentence"] * frame["sentences"])
 
 
 @experiment
 def table3(run: ThreadedRun) -> pd.DataFrame:
-    """Table 3: what decoders cost, beside methods that are trained. FLOPs are of the sentences of the row. See `runs`."""
+    """Table 3: cost of our decoders and of methods that are trained. FLOPs are of the sentences of the row. See `runs`."""
     frame = _flops(run)
     frame = frame.assign(flops_per_speedup=frame["total_flops"] / frame["speedup"])
     printed = pd.DataFrame(
         [
-            {"name": name} | dict(zip(santilli_2023.REQUIREMENTS, asked, strict=True))
+            {"name": name} | dict(zip(santilli_2023.REQUIREMENTS, requirements, strict=True))
             | dict(zip(santilli_2023.NAT_COLUMNS, values, strict=True))
-            for name, (asked, values) in santilli_2023.TABLE_3.items()
+            for name, (requirements, values) in santilli_2023.TABLE_3.items()
         ]
     )  # fmt: skip
-    columns = [
-        *KEYS,
-        "kind",
-        "speedup",
-        "bleu",
-        "flops_per_sentence",
-        "train_flops",
-        "total_flops",
-        "flops_per_speedup",
-    ]
-    joined = frame[columns].merge(printed, on="name", how="left")
-    others = printed[~printed["name"].isin(frame["name"])].assign(kind="paper")
-    made = pd.concat([joined, others], ignore_index=True)
-    made.attrs = dict(frame.attrs)
-    return made
+    flops = ["flops_per_sentence", "train_flops", "total_flops", "flops_per_speedup"]
+    joined = frame[[*KEYS, "kind", "speedup", "bleu", *flops]].merge(printed, on="name", how="left")
+    unmatched = printed[~printed["name"].isin(frame["name"])].assign(kind="paper")
+    table = pd.concat([joined, unmatched], ignore_index=True)
+    table.attrs = dict(frame.attrs)
+    return table
 
 
 @experiment
 def table5(run: ThreadedRun) -> pd.DataFrame:
-    """Table 5: FLOPs of training and of inference; ours beside the paper's list of other models. See `runs`."""
+    """Table 5: FLOPs of training and of inference, of our decoders and of the paper's list of other models. See `runs`."""
     frame = _flops(run)
     columns = [*KEYS, "kind", "train_flops", "flops_per_sentence", "total_flops"]
-    named = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
+    paper_columns = ("paper_train_flops", "paper_inference_flops", "paper_total_flops")
     printed = [
-        {"name": name, "kind": "paper"} | dict(zip(named, values, strict=True))
+        {"name": name, "kind": "paper"} | dict(zip(paper_columns, values, strict=True))
         for name, values in santilli_2023.TABLE_5.items()
     ]
-    made = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
-    made.attrs = dict(frame.attrs)
-    return made
+    table = pd.concat([frame[columns], pd.DataFrame(printed)], ignore_index=True)
+    table.attrs = dict(frame.attrs)
+    return table
 
 
-def _traces(model: TranslationModel, shown: Iterable[tuple[tuple[str, str, str, str], str]]) -> pd.DataFrame:
-    """Passes of some decoders on some examples, a row for each slot of each pass; the traces stand in ``attrs``."""
+def _traces(model: TranslationModel, examples: Iterable[tuple[str, str, str, str]], *decoders: str) -> pd.DataFrame:
+    """Passes of the decoders on the examples, a row for each slot of each pass; the traces are in ``attrs``."""
     rows: list[dict[str, Any]] = []
     traces: dict[str, Trace] = {}
-    for (source, target, text, _), decoder in shown:
+    for (source, target, text, _), decoder in product(examples, decoders):
         trace = translate(model, text, source=source, target=target, decoder=decoder, verify=True).trace
         label = f"{decoder.replace(':', '.').replace('=', '').replace(',', '.')}.{len(traces)}"
         traces[label] = trace
@@ -188,50 +179,46 @@ def _traces(model: TranslationModel, shown: Iterable[tuple[tuple[str, str, str, 
     return frame
 
 
-def _shown(model: TranslationModel, number: int | None = None) -> list[tuple[str, str, str, str]]:
-    """The project's own examples in the model's directions."""
-    fitting = [example for example in EXAMPLES if not model.directions or example[:2] in model.directions]
-    if not fitting:
+def _examples(model: TranslationModel, number: int | None = None) -> list[tuple[str, str, str, str]]:
+    """The first of the project's own examples in the model's directions."""
+    translatable = [example for example in EXAMPLES if not model.directions or example[:2] in model.directions]
+    if not translatable:
         raise ValueError(
             f"The examples are in none of the model's directions: {model.name} has {model.directions[:9]}. Use tatoeba-small."
         )
-    return fitting[:number]
+    return translatable[:number]
 
 
 @experiment
 def figure1(run: ModelRun) -> pd.DataFrame:
     """Figure 1: one sentence decoded token by token, and in parallel."""
-    model = run.loaded
-    return _traces(model, product(_shown(model, 1), (GREEDY, PJ)))
+    return _traces(run.loaded, _examples(run.loaded, 1), GREEDY, PJ)
 
 
 @experiment
 def figure2(run: ModelRun) -> pd.DataFrame:
     """Figure 2: PJ, PGJ with blocks of 3, and HGJ, whose blocks end after 6 positions."""
-    model = run.loaded
-    return _traces(model, product(_shown(model, 1), (PJ, PGJ3, "hybrid:block=3,length=6")))
+    return _traces(run.loaded, _examples(run.loaded, 1), PJ, PGJ3, "hybrid:block=3,length=6")
 
 
 @experiment
 def figure4(run: ModelRun) -> pd.DataFrame:
     """Figure 4: the passes of PJ over one sentence, with the probability of each token."""
-    model = run.loaded
-    return _traces(model, product(_shown(model)[1:2] or _shown(model, 1), (PJ,)))
+    return _traces(run.loaded, _examples(run.loaded)[1:2] or _examples(run.loaded, 1), PJ)
 
 
 @experiment
 def figure6(run: ModelRun) -> pd.DataFrame:
     """Figure 6: PJ over further sentences, in several languages."""
-    model = run.loaded
-    return _traces(model, product(_shown(model, 2 if run.tiny else None), (PJ,)))
+    return _traces(run.loaded, _examples(run.loaded, 2 if run.tiny else None), PJ)
 
 
 @experiment
 def examples(run: ModelRun) -> pd.DataFrame:
-    """The qualitative examples: sentences of our own, what each decoder makes of them, and in how many passes."""
+    """The qualitative examples: our own sentences with each decoder's translation and its number of passes."""
     model = run.loaded
     rows = []
-    for number, (source, target, text, reference) in enumerate(_shown(model, 2 if run.tiny else None), 1):
+    for number, (source, target, text, reference) in enumerate(_examples(model, 2 if run.tiny else None), 1):
         for method in METHODS:
             result = translate(
                 model, text, source=source, target=target, decoder=method.name, verify=True, observe=False
@@ -254,45 +241,45 @@ def examples(run: ModelRun) -> pd.DataFrame:
 
 
 def word_internal(piece: str) -> bool:
-    """Whether a piece continues a word that others began: it holds a letter or digit and does not start a word."""
+    """Whether a piece continues a word: it holds a letter or digit and does not start a word."""
     return not piece.startswith("▁") and any(character.isalnum() for character in piece)
 
 
 @experiment
 def vocabulary(run: ThreadedRun) -> pd.DataFrame:
-    """Vocabulary size against word-internal pieces, from which the paper supposes parallel decoding to gain.
+    """Vocabulary size against word-internal pieces, which the paper supposes to be the source of parallel decoding's gains.
 
-    Tokenizers of several sizes, trained on the same text, cut the model's own translations. The model's tokenizer stands
-    beside them with the passes saved on these, and the paper's two models with theirs.
+    Tokenizers of several sizes, trained on the same text, split the model's own translations. Further rows are the model's
+    tokenizer, with the passes saved on these translations, and the paper's two models.
     """
     model = run.loaded
     directions = directions_of(model, run.scale)
     sizes = (70, 80, 100, 130) if run.tiny else (4_000, 8_000, 16_000, 32_000)
-    counted: dict[str, list[Any]] = {name: [] for name in (GREEDY, PGJ3, HGJ3, WINDOW)}
+    parts_by_decoder: dict[str, list[Any]] = {name: [] for name in (GREEDY, PGJ3, HGJ3, WINDOW)}
     for direction in directions:
         texts = [a for a, _ in sentence_pairs(run, *direction, "single", SIZES[run.scale].paper)]
-        for name, parts in counted.items():
+        for name, parts in parts_by_decoder.items():
             parts.append(count(Session.of(model, *direction, name), texts, batch=BATCH, progress=run.progress))
-    together = {name: pd.concat(parts) for name, parts in counted.items()}
-    outputs = together[GREEDY].text.tolist()
+    counts = {name: pd.concat(parts) for name, parts in parts_by_decoder.items()}
+    outputs = counts[GREEDY].text.tolist()
     words = sum(len(text.split()) for text in outputs)
     rows: list[dict[str, Any]] = []
 
-    def add(name: str, size: int, pieces: Sequence[str], **more: Any) -> None:
+    def add(name: str, size: int, pieces: Sequence[str], **values: Any) -> None:
         internal = float(np.mean([word_internal(piece) for piece in pieces]))
         shares = {"internal_share": internal, "pieces_per_word": len(pieces) / words}
-        rows.append({"name": name, "vocabulary": size} | shares | more)
+        rows.append({"name": name, "vocabulary": size} | shares | values)
 
     training = _training_text(run, directions)
     for size in sizes:
-        trained = load_pieces(trained_pieces(training, size, run.seed, threads=run.threads, minloglevel=2))
-        add(f"tokenizer of {size:,}", size, [piece for row in trained.encode(outputs, out_type=str) for piece in row])
+        tokenizer = load_pieces(trained_pieces(training, size, run.seed, threads=run.threads, minloglevel=2))
+        add(f"tokenizer of {size:,}", size, [piece for row in tokenizer.encode(outputs, out_type=str) for piece in row])
     end = model.constraints(directions[0][1]).end
-    own = model.tokenizer.pieces(i for ids in together[GREEDY].ids for i in ids if i not in end)
+    pieces = model.tokenizer.pieces(i for ids in counts[GREEDY].ids for i in ids if i not in end)
     weights = _parameters(model)
-    for name in list(counted)[1:]:
-        ratio = together[GREEDY].passes.sum() / together[name].passes.sum()
-        add(f"{model.name}, {name}", model.network.outputs[0].vocabulary, own, calls_ratio=ratio, parameters=weights)
+    for name in list(counts)[1:]:
+        ratio = counts[GREEDY].passes.sum() / counts[name].passes.sum()
+        add(f"{model.name}, {name}", model.network.outputs[0].vocabulary, pieces, calls_ratio=ratio, parameters=weights)
     for name, number, weights, column in santilli_2023.MODELS:
         ratio = santilli_2023.mean(santilli_2023.TABLE_6, PGJ3, column)
         row = {"name": f"{name}, {PGJ3}", "kind": "paper", "vocabulary": number}
@@ -317,20 +304,19 @@ TRAINING_LINES = 200_000
 
 
 def _training_text(run: CorpusRun, directions: Sequence[tuple[str, str]]) -> list[str]:
-    """Text of all languages, the same for every tokenizer."""
+    """Text of all languages, to train every tokenizer on."""
     if run.tiny:
         return [text for pair in SENTENCES for text in pair] + list(TECHNICAL)
     corpus = Tatoeba(corpus_folder(run.data))
-    known = sorted({text for d in directions for pair in corpus.pairs("train", *d) for text in pair})
-    chosen = np.random.default_rng(run.seed).permutation(len(known))[:TRAINING_LINES]
-    return [known[i] for i in chosen]
+    texts = sorted({text for d in directions for pair in corpus.pairs("train", *d) for text in pair})
+    return [texts[i] for i in np.random.default_rng(run.seed).permutation(len(texts))[:TRAINING_LINES]]
 
 
 DRAFTS = (
     "pad", "recycled/pad", "source/recycled", "recycled/source", "prompt/recycled/pad", "ngram", "lexicon", "ngram+lexicon",
     "recycled/pad|pool", "ngram+lexicon|recycled|pool",
 )  # fmt: skip
-"""Sources of a window's drafts; those that need a draft table are left out where there is none."""
+"""Sources of a window's drafts; a model without a draft table leaves out those that need one."""
 
 WIDTHS = (2, 3, 4, 5, 8)
 BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
@@ -338,14 +324,14 @@ BLOCKS = ("gauss_seidel:block=", "hybrid:block=")
 
 @experiment
 def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
-    """Tokens per pass (greedy's passes per pass) of every draft and width, with PGJ and HGJ beside them.
+    """Tokens per pass (greedy decoding's passes per pass) of every draft and width, and of PGJ and HGJ.
 
     The mean of the directions, with the smallest and the largest: of test sentences, single and joined, and of technical
-    English, which is text of another kind than the model and its tables were made from.
+    English, which is text of another kind than the model and its draft tables were trained on.
     """
     model = run.loaded
     widths = (2, 5) if run.tiny else WIDTHS
-    number = SIZES[run.scale].others
+    number = SIZES[run.scale].extra
     texts: dict[str, dict[tuple[str, str], list[str]]] = {"single": {}, "joined": {}, "technical": {}}
     for direction in directions_of(model, run.scale):
         for which in SETS:
@@ -353,22 +339,22 @@ def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
         if direction[0] == "en":
             texts["technical"][direction] = list(TECHNICAL[: 2 if run.tiny else None])
     greedy = {
-        (which, direction): count(Session.of(model, *direction), chosen, batch=BATCH)
+        (which, direction): count(Session.of(model, *direction), sentences, batch=BATCH)
         for which, by_direction in texts.items()
-        for direction, chosen in by_direction.items()
+        for direction, sentences in by_direction.items()
     }
-    named = [(block.partition(":")[0], f"{block}{width}", width) for block in BLOCKS for width in widths]
-    named += [(draft, f"window:width={width},draft={draft}", width) for draft in specs for width in widths]
+    decoders = [(block.partition(":")[0], f"{block}{width}", width) for block in BLOCKS for width in widths]
+    decoders += [(draft, f"window:width={width},draft={draft}", width) for draft in specs for width in widths]
     rows: list[dict[str, Any]] = []
-    for (draft, spec, width), (which, by_direction) in product(named, texts.items()):
+    for (draft, spec, width), (which, by_direction) in product(decoders, texts.items()):
         pairs = []
-        for direction, chosen in by_direction.items():
+        for direction, sentences in by_direction.items():
             session = Session.of(model, *direction, spec)
             if not _has_table(session):
                 break
-            pairs.append((greedy[which, direction], count(session, chosen, batch=BATCH, progress=run.progress)))
+            pairs.append((greedy[which, direction], count(session, sentences, batch=BATCH, progress=run.progress)))
         if pairs and len(pairs) == len(by_direction):
-            ratios = [float(base.passes.sum() / found.passes.sum()) for base, found in pairs]
+            ratios = [float(greedy_counts.passes.sum() / counts.passes.sum()) for greedy_counts, counts in pairs]
             rows.append(
                 {
                     "name": spec,
@@ -376,13 +362,15 @@ def drafts(run: ThreadedRun, *, specs: Sequence[str] = DRAFTS) -> pd.DataFrame:
                     "width": width,
                     "set": which,
                     "directions": len(pairs),
-                    "sentences": sum(len(found) for _, found in pairs),
-                    "calls": int(sum(found.passes.sum() for _, found in pairs)),
-                    "positions": int(sum(found.positions.sum() for _, found in pairs)),
+                    "sentences": sum(len(counts) for _, counts in pairs),
+                    "calls": int(sum(counts.passes.sum() for _, counts in pairs)),
+                    "positions": int(sum(counts.positions.sum() for _, counts in pairs)),
                     "tokens_per_pass": float(np.mean(ratios)),
                     "tokens_per_pass_low": min(ratios),
                     "tokens_per_pass_high": max(ratios),
-                    "agreement": float(np.mean([(base.ids == found.ids).mean() for base, found in pairs])),
+                    "agreement": float(
+                        np.mean([(greedy_counts.ids == counts.ids).mean() for greedy_counts, counts in pairs])
+                    ),
                 }
             )
     return table_of(rows, run, model)
@@ -408,16 +396,20 @@ def dependencies(run: ModelRun) -> pd.DataFrame:
     model = run.loaded
     parts = []
     for direction in directions_of(model, run.scale)[: 1 if run.tiny else None]:
-        texts = [a for a, _ in sentence_pairs(run, *direction, "joined", SIZES[run.scale].others)]
+        texts = [a for a, _ in sentence_pairs(run, *direction, "joined", SIZES[run.scale].extra)]
         session = Session.of(model, *direction, max_length=min(100, model.constraints(direction[1]).max_length))
         for replace, control in VARIANTS:
             part = statistics(session, texts, replace, control=control, seed=run.seed, progress=run.progress)
             parts.append(part.assign(direction="-".join(direction)))
     keys = ["replace", "control", "measure", "group"]
-    each = pd.concat(parts)[lambda rows: rows["count"] > 0]
-    weighted = each.assign(hits=each["share"] * each["count"]).groupby(keys, sort=False)[["hits", "count"]].sum()
+    by_direction = pd.concat(parts)[lambda rows: rows["count"] > 0]
+    weighted = (
+        by_direction.assign(hits=by_direction["share"] * by_direction["count"])
+        .groupby(keys, sort=False)[["hits", "count"]]
+        .sum()
+    )
     mean = weighted.assign(share=weighted["hits"] / weighted["count"]).drop(columns="hits").reset_index()
-    frame = pd.concat([each, mean.assign(name=model.name, direction="all")], ignore_index=True)
+    frame = pd.concat([by_direction, mean.assign(name=model.name, direction="all")], ignore_index=True)
     frame["variant"] = frame["replace"].where(frame["control"] == "none", frame["control"])
     frame["distance"] = frame["group"].where((frame["measure"] == "changed") & (frame["group"] != "all"), None)
     return table_of(frame, run, model, sentences=len(texts))

@@ -1,4 +1,4 @@
-"""The models that screens are measured on, with contexts to fit on, to choose by, and to measure on (Amer et al., Chen et al.)."""
+"""The models that screens are measured on, with contexts to fit on, to choose settings by, and to measure on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ MODELS = {
 }
 """Our models for the data sets of Chen et al. (2019), in `learning_to_screen.printed.SIZES`, and for Amer et al.'s."""
 DIRECTION = {"translation": "de-en", "second translation": "en-fr"}
-"""The direction of a multilingual model whose contexts alone are used."""
+"""The single direction of a multilingual model whose contexts are used."""
 STAND_IN = "novels-small"
-"""Bundled model that stands for all language models in a tiny run."""
+"""Bundled model that replaces every language model in a tiny run."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """Contexts of a direction recorded at a scale: to fit on, and each of the two others; sentences of a direction at most."""
+    """Limits of a direction: contexts to fit on, contexts of each held-out split, and sentences."""
 
     fit: int
     held_out: int
@@ -52,10 +52,8 @@ AMOUNTS = {
     Scale.LAPTOP: Amount(1_000_000, 20_000, 400_000),
     Scale.PAPER: Amount(1_000_000, 100_000, 400_000),
 }
-
-
-FEWER = {"novels-large": 10_000, "novels-cased": 10_000}
-"""Most contexts of a held-out split, where more than a hundred settings compare a vector with many millions of weights."""
+HELD_OUT_LIMITS = {"novels-large": 10_000, "novels-cased": 10_000}
+"""Most contexts of a held-out split, for models whose output matrices are so large that a hundred settings take hours."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Situation:
         The output matrix with its bias in float32.
     fit, dev, test : Contexts
         Contexts of the corpus' three splits; in a tiny run, of our own sentences. Texts of the training split that occur in
-        another split are left out: the splits are of pairs, and many pairs share a foreign sentence.
+        another split are left out: the splits are of sentence pairs, and many pairs share a sentence.
     loaded : TranslationModel or LanguageModel
     direction : str
         Source and target language of the contexts; of several, the first.
@@ -101,7 +99,7 @@ class Situation:
 
 
 def arrays(contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
-    """All hidden vectors (N, D) and labels (N, K) of some contexts."""
+    """All hidden vectors (N, D) and labels (N, K) of recorded contexts."""
     blocks = list(contexts.blocks())
     return np.concatenate([b.hidden for b in blocks]), np.concatenate([b.labels for b in blocks])
 
@@ -123,30 +121,30 @@ def _situation(name: str, scale: Scale, data: str | None, progress: bool) -> Sit
     model = MODELS[name]
     if data is None and model.startswith("novels"):
         model = STAND_IN
-    place = trained(model)
     if model.startswith("novels"):
-        loaded: Any = load_language(place)
+        loaded: Any = load_language(trained(model))
         text, network = loaded.text, loaded.network
         feeder: Any = language_rows(loaded)
     else:
-        loaded = load(place, device="cpu", engine="compiled")
+        loaded = load(trained(model), device="cpu", engine="compiled")
         network, feeder = loaded.network, Translations(loaded)
-    only = DIRECTION.get(name)
-    recorded: list[Contexts] = []
+    single_direction = DIRECTION.get(name)
+    splits: list[Contexts] = []
     for number, split in enumerate(("train", "dev", "test")):
         texts = _texts(model, split, number, data, AMOUNTS[scale], loaded)
         inputs: Mapping[str, Sequence[Any]] = {
-            direction: text.encode(some) if model.startswith("novels") else some
-            for direction, some in texts.items()
-            if only in (None, direction)
+            direction: text.encode(sentences) if model.startswith("novels") else sentences
+            for direction, sentences in texts.items()
+            if single_direction in (None, direction)
         }
-        held_out = min(AMOUNTS[scale].held_out, FEWER.get(model, AMOUNTS[scale].held_out))
-        most = len(inputs) * (AMOUNTS[scale].fit if number == 0 else held_out)
-        name_of = f"{'-'.join((model, *([only] if only else ()), split))}-{most}-{loaded.checkpoint.fingerprint[:8]}"
-        folder = (temporary_folder() if data is None else FOLDER) / name_of
-        recorded.append(record(feeder, inputs, folder, top=TOP, most=most, wait=True, progress=progress))
-    fit, dev, test = recorded
-    return Situation(name, model, output_matrix(network), fit, dev, test, loaded, only or fit.directions[0])
+        held_out = min(AMOUNTS[scale].held_out, HELD_OUT_LIMITS.get(model, AMOUNTS[scale].held_out))
+        limit = len(inputs) * (AMOUNTS[scale].fit if number == 0 else held_out)
+        parts = (model, *([single_direction] if single_direction else ()), split)
+        folder_name = f"{'-'.join(parts)}-{limit}-{loaded.checkpoint.fingerprint[:8]}"
+        folder = (temporary_folder() if data is None else FOLDER) / folder_name
+        splits.append(record(feeder, inputs, folder, top=TOP, most=limit, wait=True, progress=progress))
+    fit, dev, test = splits
+    return Situation(name, model, output_matrix(network), fit, dev, test, loaded, single_direction or fit.directions[0])
 
 
 def _texts(
@@ -155,23 +153,22 @@ def _texts(
     """The input texts of a split by direction: of the corpus, or every third of our own sentences."""
     if model.startswith("novels"):
         corpus = Novels(Path(data)) if data else None
-        own = [a for a, _ in own_pairs("en", "de")]
-        texts = _apart(corpus.sentences, split) if corpus else own[number::3]
+        texts = _deduplicated(corpus.sentences, split) if corpus else [a for a, _ in own_pairs("en", "de")[number::3]]
         longest = loaded.network.max_target - 1
         return {"en": spread_over([t for t in texts if len(loaded.text.words(t)) < longest], amount.sentences)}
-    found: dict[str, Sequence[str]] = {}
+    texts_by_direction: dict[str, Sequence[str]] = {}
     assert isinstance(loaded, TranslationModel)
     for source, target in loaded.directions:
         if data:
             corpus_pairs = partial(Tatoeba(Path(data)).pairs, source=source, target=target)
-            texts = _apart(lambda part, pairs=corpus_pairs: [a for a, _ in pairs(part)], split)  # type: ignore[misc]
+            texts = _deduplicated(lambda part, pairs=corpus_pairs: [a for a, _ in pairs(part)], split)  # type: ignore[misc]
         else:
             texts = [a for a, _ in own_pairs(source, target)[number::3]]
-        found[f"{source}-{target}"] = spread_over(texts, amount.sentences)
-    return found
+        texts_by_direction[f"{source}-{target}"] = spread_over(texts, amount.sentences)
+    return texts_by_direction
 
 
-def _apart(texts: Callable[[str], Sequence[str]], split: str) -> list[str]:
-    """The texts of a split, each once, those of the training split without what stands in the other two."""
+def _deduplicated(texts: Callable[[str], Sequence[str]], split: str) -> list[str]:
+    """The texts of a split, each once; the training split loses the texts that the other two splits have."""
     held_out = {text for other in ("dev", "test") for text in texts(other)} if split == "train" else set()
     return [text for text in dict.fromkeys(texts(split)) if text not in held_out]

@@ -1,4 +1,4 @@
-"""Experiments that are about a GPU: which numbers they take, and the one row they have where there is no GPU."""
+"""Experiments on a GPU: the dtype they are measured in, and the single row of their table where there is no GPU."""
 
 import pandas as pd
 
@@ -6,18 +6,18 @@ from fastdecode_lib.papers.run import Run
 from fastdecode_lib.papers.shared.rows import gap, table_of
 
 
-def without(device: str, run: Run) -> pd.DataFrame | None:
-    """A table whose single row says that the device is not here; None if it is."""
+def cuda_gap(device: str, run: Run) -> pd.DataFrame | None:
+    """A table whose single row says that this machine lacks the CUDA device; None if it has it."""
     import torch
 
     if not device.startswith("cuda") or torch.cuda.is_available():
         return None
-    missing = (
+    message = (
         f"A time on a GPU needs a CUDA device: got device={device!r}, and none is here. Run it on a machine with one."
     )
-    return table_of([{"name": "all", **gap(missing)}], run)
+    return table_of([{"name": "all", **gap(message)}], run)
 
 
-def short(device: str) -> str:
-    """The dtype in which a device is measured: float16 on a GPU, float32 elsewhere."""
+def dtype_for(device: str) -> str:
+    """The dtype of measurements on a device: float16 on a GPU, float32 elsewhere."""
     return "float16" if device.startswith("cuda") else "float32"

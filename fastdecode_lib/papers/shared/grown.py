@@ -1,7 +1,7 @@
 """A small trained model at the cost of a large one: each feature several times, layers that add nothing, tokens that never win.
 
-What a large shape costs can be timed with random weights, but whether drafts hold cannot. A grown model says what the small
-one says (to rounding), so that its drafts hold as often, and computes what a model of the large shape computes.
+Random weights can show the cost of a large shape, but not how often drafts are accepted. A grown model gives the small one's
+outputs (to rounding), so that as many drafts are accepted, and computes as much as a model of the large shape.
 """
 
 from dataclasses import replace
@@ -16,22 +16,24 @@ from fastdecode_lib.lexicon import Lexicon
 from fastdecode_lib.loading import TranslationModel
 from fastdecode_lib.models.compiled_transformer import CompiledTransformer
 from fastdecode_lib.models.positions import sinusoids
+from fastdecode_lib.papers.shared.random_models import torch_network
 
 NEVER = -1e4
 """Bias of the tokens that are added."""
-_LAST: dict[tuple[Any, ...], TranslationModel] = {}
-"""The last model grown on torch, by what it was made from: experiments of one process share it."""
+_CACHE: dict[tuple[Any, ...], TranslationModel] = {}
+"""The last model grown on torch, by its settings: experiments of one process share it."""
 
 
 def grown(
     model: TranslationModel, layers: tuple[int, int], vocabulary: int, precision: Any, seed: int = 0
 ) -> TranslationModel:
-    """A Marian model on the compiled engine, twice as wide; see `grown_weights`."""
+    """A Marian model on the compiled engine, grown to twice its width; see `grown_weights`."""
     large, tensors = grown_weights(model, 2, layers, vocabulary, seed)
     network: Any = CompiledTransformer(large, tensors, precision)
     for part, table in zip((network.encoder, network.decoder), _positions(model, 2), strict=True):
         part.positions = table
-    return TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")
+    name = f"{model.name}, grown"
+    return TranslationModel(name, network, model.tokenizer, model.checkpoint, "compiled", precision, "cpu")
 
 
 def grown_on_torch(
@@ -43,47 +45,44 @@ def grown_on_torch(
     dtype: str,
     seed: int = 0,
 ) -> TranslationModel:
-    """A Marian model on the torch engine, several times as wide; see `grown_weights`."""
+    """A Marian model on the torch engine, grown to several times its width; see `grown_weights`."""
     import torch
 
-    from fastdecode_lib.models.transformer import Transformer
-
     key = model.checkpoint.fingerprint, times, layers, vocabulary, device, dtype, seed
-    if key in _LAST:
-        return _LAST[key]
+    if key in _CACHE:
+        return _CACHE[key]
     large, arrays = grown_weights(model, times, layers, vocabulary, seed)
-    own, numbers = {id(array): array for array in arrays.values()}, getattr(torch, dtype)
-    tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
-    network: Any = Transformer(large, {name: tensors[id(a)] for name, a in arrays.items()}, device, numbers)
+    network = torch_network(large, arrays, device, dtype)
     network.encoder, network.decoder = (
         replace(side, positions=torch.from_numpy(table).to(side.positions))
         for side, table in zip((network.encoder, network.decoder), _positions(model, times), strict=True)
     )
-    _LAST.clear()
-    _LAST[key] = TranslationModel(_name(model), network, model.tokenizer, model.checkpoint, "torch", dtype, device)
-    return _LAST[key]
+    _CACHE.clear()
+    name = f"{model.name}, grown"
+    _CACHE[key] = TranslationModel(name, network, model.tokenizer, model.checkpoint, "torch", dtype, device)
+    return _CACHE[key]
 
 
 def grown_weights(
     model: TranslationModel, times: int, layers: tuple[int, int], vocabulary: int, seed: int = 0
 ) -> tuple[Architecture, dict[str, np.ndarray]]:
-    """Shape and weights of a Marian model with features, heads and feed-forward entries several times, more layers and tokens.
+    """Shape and weights of a Marian model that is several times as wide and has more layers and tokens.
 
     Parameters
     ----------
     model : TranslationModel
         Marian's shape: norms behind the blocks, one embedding for everything.
     times : int
-        Copies of each feature.
+        Copies of each feature, head and feed-forward entry.
     layers : (int, int)
         Layers of the encoder and of the decoder; no fewer than the model has.
     vocabulary : int
-        No fewer tokens than the model has.
+        Number of tokens; no fewer than the model has.
 
     Raises
     ------
     ValueError
-        If the model is of another family, or larger than it is to become.
+        If the model is of another family, or larger than the shape asked for.
     """
     small: Architecture = model.checkpoint.architecture
     if (
@@ -109,22 +108,18 @@ def grown_weights(
     random = np.random.default_rng(seed)
     old = model.checkpoint.arrays()
     new = _embeddings(old, small, times, vocabulary, random)
-    for side, (had, has) in {
-        "encoder": (small.encoder_layers, layers[0]),
-        "decoder": (small.decoder_layers, layers[1]),
-    }.items():
-        for number in range(has):
+    for side, old_layers, new_layers in (
+        ("encoder", small.encoder_layers, layers[0]),
+        ("decoder", small.decoder_layers, layers[1]),
+    ):
+        for number in range(new_layers):
             for name in (n for n in large.tensors if n.startswith(f"model.{side}.layers.{number}.")):
-                own = name.replace(f".layers.{number}.", f".layers.{min(number, had - 1)}.")
-                new[name] = _repeated(old[own], times)
-                if number >= had and name.split(".")[-2] in ("out_proj", "fc2"):
+                old_name = name.replace(f".layers.{number}.", f".layers.{min(number, old_layers - 1)}.")
+                new[name] = _repeated(old[old_name], times)
+                if number >= old_layers and name.split(".")[-2] in ("out_proj", "fc2"):
                     new[name] = np.zeros_like(new[name])
-        _move_last_norm(new, f"model.{side}.layers", had - 1, has - 1)
+        _move_last_norm(new, f"model.{side}.layers", old_layers - 1, new_layers - 1)
     return large, new
-
-
-def _name(model: TranslationModel) -> str:
-    return f"{model.name}, grown"
 
 
 def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
@@ -134,9 +129,9 @@ def _positions(model: TranslationModel, times: int) -> list[np.ndarray]:
 
 
 def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:
-    """A model's draft head for the model grown to twice its width: it drafts the same."""
+    """A model's draft head for the model grown to twice its width: its draft tokens are the same."""
     tensors = dict(head.tensors)
-    tensors["embedding"] = _longer(tensors["embedding"], vocabulary, 0)
+    tensors["embedding"] = _extended(tensors["embedding"], vocabulary, 0)
     for name in ("enter", "key", "value"):
         weight = tensors[f"{name}.weight"] / np.float32(2)
         tensors[f"{name}.weight"] = np.concatenate([weight, weight], 1)
@@ -150,22 +145,23 @@ def grown_head(head: DraftHead, vocabulary: int) -> DraftHead:
 
 def grown_table(table: DraftTable, vocabulary: int) -> DraftTable:
     """A model's draft table for the grown model, without entries for the added tokens."""
-    n, x = table.ngrams, table.lexicon
+    old, lexicon = table.ngrams, table.lexicon
     ngrams = replace(
-        n,
-        unigrams=_longer(n.unigrams, vocabulary, 0),
-        bigram_totals=_longer(n.bigram_totals, vocabulary, 0),
-        bigram_offsets=_longer(n.bigram_offsets, vocabulary + 1, n.bigram_offsets[-1]),
-        context_offsets=_longer(n.context_offsets, vocabulary + 1, n.context_offsets[-1]),
+        old,
+        unigrams=_extended(old.unigrams, vocabulary, 0),
+        bigram_totals=_extended(old.bigram_totals, vocabulary, 0),
+        bigram_offsets=_extended(old.bigram_offsets, vocabulary + 1, old.bigram_offsets[-1]),
+        context_offsets=_extended(old.context_offsets, vocabulary + 1, old.context_offsets[-1]),
     )
-    lexicon = Lexicon(_longer(x.offsets, vocabulary + 1, x.offsets[-1]), x.ids, x.probabilities, vocabulary)
+    offsets = _extended(lexicon.offsets, vocabulary + 1, lexicon.offsets[-1])
+    lexicon = Lexicon(offsets, lexicon.ids, lexicon.probabilities, vocabulary)
     return DraftTable(ngrams, lexicon, table.about)
 
 
-def _longer(array: np.ndarray, length: int, value: Any) -> np.ndarray:
-    """A matrix extended to a number of rows, the new ones filled with a value."""
-    rest = np.full((length - len(array), *array.shape[1:]), value, dtype=array.dtype)
-    return np.concatenate([array, rest])
+def _extended(array: np.ndarray, length: int, value: Any) -> np.ndarray:
+    """A matrix with rows added up to a length, filled with a value."""
+    filler = np.full((length - len(array), *array.shape[1:]), value, dtype=array.dtype)
+    return np.concatenate([array, filler])
 
 
 def _repeated(tensor: np.ndarray, times: int) -> np.ndarray:
@@ -176,27 +172,27 @@ def _repeated(tensor: np.ndarray, times: int) -> np.ndarray:
 def _embeddings(
     old: dict[str, np.ndarray], small: Architecture, times: int, vocabulary: int, random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """The embedding, which the larger width scales by the root of `times` more, and biases with which new tokens never win."""
+    """The embedding over the root of `times`, as the model scales it by its width's, and biases with which new tokens never win."""
     root = np.sqrt(times, dtype=np.float32)
     rows = old["lm_head.weight"] / root
-    more = random.standard_normal((vocabulary - small.vocabulary, times * small.width), dtype=np.float32)
-    more *= rows.std()
-    table = np.concatenate([np.tile(rows, (1, times)), more])
+    new_rows = random.standard_normal((vocabulary - small.vocabulary, times * small.width), dtype=np.float32)
+    new_rows *= rows.std()
+    table = np.concatenate([np.tile(rows, (1, times)), new_rows])
     bias = np.full(vocabulary, NEVER, dtype=np.float32)
     bias[: small.vocabulary] = root * old["final_logits_bias"].reshape(-1) if "final_logits_bias" in old else 0.0
     shared = {f"model.{side}.embed_tokens.weight": table for side in ("encoder", "decoder")}
     return shared | {"lm_head.weight": table, "final_logits_bias": bias[None]}
 
 
-def _move_last_norm(tensors: dict[str, np.ndarray], layers: str, had: int, has: int) -> None:
-    """Norms of a norm change nothing, if only the last has gains and biases: those of the last layer there was."""
-    if had == has:
+def _move_last_norm(tensors: dict[str, np.ndarray], layers: str, old_last: int, new_last: int) -> None:
+    """Give the new last layer the gains and biases of the old one's norm; norms before it are plain, and so change nothing."""
+    if old_last == new_last:
         return
-    last = {part: tensors[f"{layers}.{had}.final_layer_norm.{part}"] for part in ("weight", "bias")}
+    norm = {part: tensors[f"{layers}.{old_last}.final_layer_norm.{part}"] for part in ("weight", "bias")}
     names = [n for n in tensors if n.startswith(f"{layers}.") and "_layer_norm." in n]
     for name in names:
         number = int(name.removeprefix(f"{layers}.").split(".")[0])
-        if number > had or (number == had and "final_layer_norm" in name):
+        if number > old_last or (number == old_last and "final_layer_norm" in name):
             tensors[name] = np.ones_like(tensors[name]) if name.endswith("weight") else np.zeros_like(tensors[name])
-    for part, values in last.items():
-        tensors[f"{layers}.{has}.final_layer_norm.{part}"] = values
+    for part, values in norm.items():
+        tensors[f"{layers}.{new_last}.final_layer_norm.{part}"] = values

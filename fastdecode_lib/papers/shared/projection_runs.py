@@ -1,4 +1,4 @@
-"""Every projection on recorded contexts, timed in turn; one file because all settings are held to the same labels."""
+"""Every projection on recorded contexts, timed in turn; one file because all settings are compared on the same labels."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,7 @@ BASELINE = "numpy"
 EXACT = "exact float32"
 """Our fastest exact projection in float32."""
 K = 5
-"""Tokens asked for."""
-
-
+"""Best tokens that a projection returns."""
 Judge = Callable[[Projection], tuple[bool, float]]
 """Whether a projection is good enough, and how good it is."""
 
@@ -48,7 +46,7 @@ class Setting:
     make : callable
         Situation to projection.
     at_limit : bool
-        Whether its knob stands at an end of the range that was looked through.
+        Whether its knob is at an end of the range that was searched.
     """
 
     method: str
@@ -71,7 +69,7 @@ class Grid:
     budgets: tuple[int, ...]
     precisions: tuple[str, ...]
     centroids: tuple[int, ...]
-    """Numbers of clusters; one is a fixed list, of all tokens that are ever among the best."""
+    """Numbers of clusters; 1 is a fixed list of all tokens that are ever among the best."""
     variants: int
     """Variants of a rival, each with another second knob."""
     bisections: int
@@ -107,35 +105,35 @@ def numpy_top(weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, k: int =
     """The k best ids of one hidden vector (1, D), best first: product, partial sort, and a sort of the k."""
     scores = weight @ hidden[0] + bias
     best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
-    found: np.ndarray = best[np.lexsort((best, -scores[best]))]
-    return found
+    ranked: np.ndarray = best[np.lexsort((best, -scores[best]))]
+    return ranked
 
 
 class Captured(Proxy):
-    """A projection that keeps the hidden vectors of every call, to be scored again by others."""
+    """A projection that keeps the hidden vectors of every call, so that other projections can score them."""
 
-    def __init__(self, inner: Projection | Scorer, seen: list[np.ndarray] | None = None):
+    def __init__(self, inner: Projection | Scorer, hidden_vectors: list[np.ndarray] | None = None):
         super().__init__(inner)
-        self.seen: list[np.ndarray] = [] if seen is None else seen
+        self.hidden_vectors: list[np.ndarray] = [] if hidden_vectors is None else hidden_vectors
 
     def bind(self, source: Source | None) -> "Captured":
-        """The inner scorer, watched."""
-        return Captured(self.inner.bind(source), self.seen)
+        """The inner scorer, whose hidden vectors go to the same list."""
+        return Captured(self.inner.bind(source), self.hidden_vectors)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """Best tokens of the inner scorer."""
-        self.seen.append(np.array(hidden, dtype=np.float32))
+        self.hidden_vectors.append(np.array(hidden, dtype=np.float32))
         candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
         return candidates
 
 
 class Screens:
-    """Screens of a situation, each fitted once whatever precision it is used in."""
+    """Screens of a situation, each fitted once for all precisions."""
 
     def __init__(self, situation: Situation):
         self.situation = situation
         self.fitted: dict[str, Screen] = {}
-        self.starts: dict[tuple[int, int], np.ndarray] = {}
+        self.centroids: dict[tuple[int, int], np.ndarray] = {}
         self.matrices: dict[str, Matrix] = {"float32": situation.matrix}
 
     def learned(self, budget: float, learning: Learning, seed: int = 0) -> Screen:
@@ -164,24 +162,24 @@ class Screens:
 
     def _points(self, clusters: int, seed: int) -> np.ndarray:
         """Spherical k-means, once for each number of clusters and seed."""
-        if (clusters, seed) not in self.starts:
+        if (clusters, seed) not in self.centroids:
             hidden = sampled(self.situation.fit, 500_000, seed)
-            self.starts[clusters, seed] = kmeans(hidden, clusters, seed=seed, spherical=True)
-        return self.starts[clusters, seed]
+            self.centroids[clusters, seed] = kmeans(hidden, clusters, seed=seed, spherical=True)
+        return self.centroids[clusters, seed]
 
 
 FIRST_ROUND = "the learned screen's first round"
 """Description of spherical k-means in the provenance."""
 
 
-def counted(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
-    """Contexts recorded of each model, by direction: to fit on, to choose settings by, and to measure on."""
+def context_counts(situations: Iterable[Situation]) -> dict[str, dict[str, dict[str, int]]]:
+    """Contexts recorded of each model, by split and direction."""
     counts: dict[str, dict[str, dict[str, int]]] = {}
-    for found in situations:
-        for split, contexts in (("fit", found.fit), ("dev", found.dev), ("test", found.test)):
+    for recorded in situations:
+        for split, contexts in (("fit", recorded.fit), ("dev", recorded.dev), ("test", recorded.test)):
             rows = {name: len(contexts.where(direction=name)) for name in contexts.directions}
-            of_split = counts.setdefault(found.model, {}).setdefault(split, {})
-            of_split |= {name: number for name, number in rows.items() if number}
+            by_direction = counts.setdefault(recorded.model, {}).setdefault(split, {})
+            by_direction |= {name: number for name, number in rows.items() if number}
     return counts
 
 
@@ -208,8 +206,7 @@ def screen_settings(screens: Screens, grid: Grid, seed: int = 0) -> list[Setting
 
         return Setting("clustered", {"clusters": clusters, "top": top, "precision": precision}, make)
 
-    most = screens.situation.matrix.shape[0]
-    budgets = [budget for budget in grid.budgets if budget < most]
+    budgets = [budget for budget in grid.budgets if budget < screens.situation.matrix.shape[0]]
     return [
         *(learned("screened", budget, p) for budget in budgets for p in grid.precisions),
         *(learned("kmeans", budget, p, rounds=1) for budget in budgets for p in grid.precisions),
@@ -223,8 +220,8 @@ def timed_settings(
     """Precision of every setting on dev and test contexts, and its time for one vector of the test contexts.
 
     All settings are timed in turn with the baseline, ``grid.timed`` vectors one after another, ``grid.rounds`` rounds, one
-    thread. ``p_at_1`` and ``p_at_5`` are the shares of the exact projection's best that are among as many of the method's, on
-    the test split; ``dev_p_at_1`` and ``dev_p_at_5`` are what settings are chosen by.
+    thread. ``p_at_1`` and ``p_at_5`` are the precisions on the test split (`precision_at`); settings are chosen by
+    ``dev_p_at_1`` and ``dev_p_at_5``.
 
     Returns
     -------
@@ -233,30 +230,32 @@ def timed_settings(
     """
     from tqdm.auto import tqdm
 
-    made: dict[str, Projection] = {}
+    projections: dict[str, Projection] = {}
     rows: dict[str, dict[str, Any]] = {}
     (dev, dev_labels), (test, labels) = arrays(situation.dev), situation.queries
     for setting in tqdm(settings, desc=situation.name, unit="setting", disable=not progress):
-        projection = made[setting.label] = setting.make(situation)
+        projection = projections[setting.label] = setting.make(situation)
         row: dict[str, Any] = {"name": setting.label, "method": setting.method, **setting.knobs}
         row["at_limit"] = setting.at_limit
-        for prefix, hidden, wanted in (("dev_", dev, dev_labels), ("", test, labels)):
+        for prefix, hidden, exact_labels in (("dev_", dev, dev_labels), ("", test, labels)):
             ids, active = best_of(projection, hidden, k)
-            row |= {f"{prefix}p_at_{n}": precision_at(ids, wanted, n) for n in (1, 5)}
+            row |= {f"{prefix}p_at_{n}": precision_at(ids, exact_labels, n) for n in (1, 5)}
             row[f"{prefix}rows_scored"] = float(active.mean())
         row["bytes_read"] = bytes_read(projection, row["rows_scored"])
         row["memory_bytes"] = extra_bytes(projection, situation.matrix)
         rows[setting.label] = row
-    chosen = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
-    vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in chosen]
+    timed_rows = np.linspace(0, len(test) - 1, min(grid.timed, len(test))).astype(int)
+    vectors: Any = [np.ascontiguousarray(test[i : i + 1]) for i in timed_rows]
     weight, bias = situation.weight, situation.bias
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, k).tolist()))]  # type: ignore[arg-type]
-    systems += [System(name, _asker(projection, k)) for name, projection in made.items()]
+    systems += [System(name, _top_ids(projection, k)) for name, projection in projections.items()]
     timings = measure(systems, vectors, runs=grid.rounds, progress=progress)
     numpy_bytes = weight.nbytes + bias.nbytes
+    numpy_ids = np.array(timings[0].outputs)  # numpy rounds otherwise than the model: not all its best are the labels
+    precision = {f"p_at_{n}": precision_at(numpy_ids, labels[timed_rows], n) for n in (1, 5)}
     rows = {
         BASELINE: {
-            "name": BASELINE, "method": BASELINE, **_own_precision(timings[0].outputs, labels[chosen]),
+            "name": BASELINE, "method": BASELINE, **precision, **{f"dev_{name}": value for name, value in precision.items()},
             "rows_scored": float(len(weight)), "dev_rows_scored": float(len(weight)), "bytes_read": numpy_bytes,
             "memory_bytes": 0, "at_limit": False,
         }
@@ -274,13 +273,7 @@ def timed_settings(
     return pd.DataFrame(list(rows.values()))
 
 
-def _own_precision(outputs: Sequence[tuple[int, ...]], labels: np.ndarray) -> dict[str, float]:
-    """numpy's, on the vectors that were timed: it rounds otherwise than the model does."""
-    found = {f"p_at_{n}": precision_at(np.array(outputs), labels, n) for n in (1, 5)}
-    return found | {f"dev_{name}": value for name, value in found.items()}
-
-
-def _asker(projection: Projection, k: int) -> Callable[[Any], tuple[int, ...]]:
+def _top_ids(projection: Projection, k: int) -> Callable[[Any], tuple[int, ...]]:
     scorer = projection.bind(None)
     return lambda row: tuple(scorer.top_k(row, k).ids[0].tolist())
 
@@ -293,19 +286,18 @@ def best_of(projection: Projection, hidden: np.ndarray, k: int) -> tuple[np.ndar
 
 
 def precision_at(ids: np.ndarray, labels: np.ndarray, k: int) -> float:
-    """P@k: the mean share of the exact k best that are among the k best found; what is missing counts as a miss."""
+    """P@k: the mean share of the exact k best that are among the k best found; a place left empty counts as a miss."""
     return float((ids[:, :k, None] == labels[:, None, :k]).any(1).mean())
 
 
 def extra_bytes(projection: Projection, matrix: Matrix) -> int:
-    """Bytes that a projection keeps beside the model's own output matrix; a copy in another order counts."""
-    own = projection.memory_bytes
-    holds_it = isinstance(projection, (CompiledExact, Quantised))
-    return own - matrix.memory_bytes if holds_it else own
+    """Bytes that a projection adds to the model's output matrix; a copy in another order counts."""
+    holds_matrix = isinstance(projection, (CompiledExact, Quantised))
+    return projection.memory_bytes - (matrix.memory_bytes if holds_matrix else 0)
 
 
 def bytes_read(projection: Any, rows_scored: float) -> int:
-    """Bytes of weights and index that one vector is compared with."""
+    """Bytes of weights and index that are read to score one vector."""
     if isinstance(projection, Listed):
         return round(projection.search_bytes + rows_scored * 4 * (projection.width + 1))
     if isinstance(projection, Adaptive):
@@ -333,7 +325,7 @@ def fastest(frame: pd.DataFrame, method: str, at_1: float, at_5: float, **fixed:
 def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> tuple[Setting, Projection, bool]:
     """The first setting whose projection is good enough, with the projection and True; else the best, with False.
 
-    Give those first that do least work: none is made after the one that is taken.
+    Give the cheapest settings first: no projection is made after the one that is returned.
 
     Parameters
     ----------
@@ -343,30 +335,30 @@ def first_of(settings: Iterable[Setting], recorded: Situation, judge: Judge) -> 
     best, highest = None, -np.inf
     for setting in settings:
         projection = setting.make(recorded)
-        enough, how_good = judge(projection)
-        if enough:
+        good_enough, score = judge(projection)
+        if good_enough:
             return setting, projection, True
-        if how_good > highest:
-            best, highest = (setting, projection), how_good
+        if score > highest:
+            best, highest = (setting, projection), score
     if best is None:
         raise ValueError("There is nothing to choose from: got no setting. Give at least one.")
     return *best, False
 
 
 def reaching(settings: Iterable[Setting], recorded: Situation, at_1: float, at_5: float) -> tuple[Setting, Projection]:
-    """The first of some settings whose precisions on dev are at least these, or else the most precise: see `first_of`."""
-    setting, projection, _ = first_of(settings, recorded, precise(recorded, at_1, at_5))
+    """The first setting whose precisions on dev are at least these, or else the most precise: see `first_of`."""
+    setting, projection, _ = first_of(settings, recorded, precision_judge(recorded, at_1, at_5))
     return setting, projection
 
 
-def precise(recorded: Situation, at_1: float, at_5: float, most: int | None = None) -> Judge:
-    """A judge for `first_of`: whether precisions on dev contexts, `most` of them if given, are at least these."""
+def precision_judge(recorded: Situation, at_1: float, at_5: float, limit: int | None = None) -> Judge:
+    """A judge for `first_of`: whether precisions on dev contexts, at most `limit` of them, are at least these."""
     hidden, labels = arrays(recorded.dev)
-    some = slice(None, None, 1 if most is None else max(1, -(-len(hidden) // most)))
+    sample = slice(None, None, 1 if limit is None else max(1, -(-len(hidden) // limit)))
 
     def judge(projection: Projection) -> tuple[bool, float]:
-        ids, _ = best_of(projection, hidden[some], labels.shape[1])
-        own_1, own_5 = (precision_at(ids, labels[some], n) for n in (1, 5))
-        return own_1 >= at_1 and own_5 >= at_5, own_1 + own_5
+        ids, _ = best_of(projection, hidden[sample], labels.shape[1])
+        p_at_1, p_at_5 = (precision_at(ids, labels[sample], n) for n in (1, 5))
+        return p_at_1 >= at_1 and p_at_5 >= at_5, p_at_1 + p_at_5
 
     return judge

@@ -1,4 +1,4 @@
-"""Checkpoints with random weights: any shape, readable by every system that is timed, at the cost of trained ones."""
+"""Checkpoints with random weights, of any shape: every system that is timed reads them, and they cost what trained ones cost."""
 
 import json
 from importlib import resources
@@ -14,7 +14,7 @@ from fastdecode_lib.store import atomic_folder
 def marian_shape(
     width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, positions: int = 512
 ) -> Architecture:
-    """A Marian model as opus-mt's are: one embedding for source, target and output; the last id pads."""
+    """A Marian model of opus-mt's kind: one embedding for source, target and output; the last id pads."""
     return Architecture.of_marian(
         width, feed_forward, heads, layers, vocabulary, max_positions=positions, padding=vocabulary - 1
     )
@@ -27,11 +27,10 @@ TOY = marian_shape(width=32, feed_forward=64, heads=2, layers=(1, 1), vocabulary
 
 
 def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
-    """Write a Marian checkpoint in Hugging Face's layout with random weights, unless it stands there already.
+    """Write a Marian checkpoint in Hugging Face's layout with random weights, unless the folder has one already.
 
-    Every matrix has unit gain, so that outputs depend on the source and on their prefix, but not on rounding. Tokens are
-    called ``w2``, ``w3``, ...: such a model is driven by ids, and its SentencePiece files, which loaders insist on, are
-    the bundled model's.
+    Every matrix has unit gain, so that outputs depend on the source and on the prefix, but not on rounding. Tokens are
+    called ``w2``, ``w3``, ...: such a model takes ids. Loaders insist on SentencePiece files: these are the bundled model's.
     """
     from safetensors.numpy import save_file
 
@@ -80,7 +79,7 @@ def random_checkpoint(folder: Path, shape: Architecture, seed: int) -> Path:
 
 
 def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
-    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on what was put out."""
+    """Weights of unit gain for every tensor of a shape, float32: outputs depend on the source and on the prefix."""
     random = np.random.default_rng(seed)
     tensors: dict[str, np.ndarray] = {}
     for name, size in shape.tensors.items():
@@ -97,11 +96,15 @@ def random_weights(shape: Architecture, seed: int) -> dict[str, np.ndarray]:
 
 def random_network(shape: Architecture, seed: int, device: str = "cpu", dtype: str = "float32") -> Any:
     """A network on torch with `random_weights`."""
+    return torch_network(shape, random_weights(shape, seed), device, dtype)
+
+
+def torch_network(shape: Architecture, weights: dict[str, np.ndarray], device: str, dtype: str) -> Any:
+    """A network on torch; names with the same array share a tensor."""
     import torch
 
     from fastdecode_lib.models.transformer import Transformer
 
-    weights = random_weights(shape, seed)
-    own, numbers = {id(array): array for array in weights.values()}, getattr(torch, dtype)
-    tensors = {key: torch.from_numpy(array).to(device, numbers) for key, array in own.items()}
-    return Transformer(shape, {name: tensors[id(a)] for name, a in weights.items()}, device, numbers)
+    unique, torch_dtype = {id(array): array for array in weights.values()}, getattr(torch, dtype)
+    tensors = {key: torch.from_numpy(array).to(device, torch_dtype) for key, array in unique.items()}
+    return Transformer(shape, {name: tensors[id(array)] for name, array in weights.items()}, device, torch_dtype)

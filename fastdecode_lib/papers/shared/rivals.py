@@ -1,4 +1,4 @@
-"""Rivals of screens, each knob tuned by bisection to what is asked of the method."""
+"""Rivals of screens, each knob tuned by bisection until the method is good enough."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ JUDGED_ON = 5_000
 
 @dataclass(frozen=True)
 class Family:
-    """A method's settings along one knob: the higher its value, the more it computes and the more precise it is.
+    """A method's settings along one knob: at a higher value it computes more and is more precise.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Family:
     low, high : int
         Range of the knob.
     knobs : callable
-        Value of the knob -> all knobs, as they are named in tables.
+        Value of the knob -> all knobs, by their names in tables.
     make : callable
-        These knobs -> projection.
+        All knobs -> projection.
     """
 
     method: str
@@ -43,33 +43,33 @@ class Family:
 
 
 def tuned(family: Family, judge: Judge, halvings: int) -> list[Setting]:
-    """The settings that bisection looks at, in ascending order of the knob, each with its projection made.
+    """The settings that bisection tries, in ascending order of the knob, each with its projection.
 
-    Both ends of the range are looked at first; where the lower is not good enough it is halved, on a logarithmic scale: so the
-    lowest good one is the cheapest within the last step, and where none is good there are points of the curve up to the higher.
+    Both ends of the range are tried first; where the lower is not good enough, the range is halved on a logarithmic scale. The
+    lowest good setting is then the cheapest to within the last halving; where none is good, the settings tried span the range.
     """
     tried: dict[int, Projection] = {}
 
-    def enough(value: int) -> bool:
+    def good_enough(value: int) -> bool:
         tried[value] = family.make(**family.knobs(value))
         return judge(tried[value])[0]
 
     low, high = family.low, family.high
-    if not enough(low):
-        enough(high)
+    if not good_enough(low):
+        good_enough(high)
         for _ in range(halvings):
             middle = round((low * high) ** 0.5)
             if middle in (low, high):
                 break
-            low, high = (low, middle) if enough(middle) else (middle, high)
+            low, high = (low, middle) if good_enough(middle) else (middle, high)
     ends = (family.low, family.high)
     return [
-        Setting(family.method, family.knobs(value), partial(_made, projection), at_limit=value in ends)
+        Setting(family.method, family.knobs(value), partial(_constant, projection), at_limit=value in ends)
         for value, projection in sorted(tried.items())
     ]
 
 
-def _made(projection: Projection, situation: Situation) -> Projection:
+def _constant(projection: Projection, situation: Situation) -> Projection:
     return projection
 
 
@@ -87,31 +87,31 @@ def rival_settings(
     Parameters
     ----------
     grid : Grid
-        How often the range of a knob is halved, and in how many variants, each with another second knob, a method is tried.
+        Number of halvings of a knob's range, and of variants of a method, each with another second knob.
     judge : callable
-        Method -> what says whether a projection of it is good enough.
+        Method -> the judge of its projections.
     methods : tuple of str
-        Those wanted; all if empty.
+        Methods to tune; all if empty.
     whole : bool
-        Make them for probabilities of the whole vocabulary: adaptive softmax counts the words that came next, not the model's
-        best, and FGD returns half of what it looks at, not the few that are asked for.
+        Tune them for probabilities of the whole vocabulary: adaptive softmax counts the words that came next, not the model's
+        best, and FGD returns half of the tokens it scores, not only the best few.
     """
     settings: list[Setting] = []
     for method, families in _families(situation, seed, whole).items():
         if not methods or method in methods:
             for family in islice(families, grid.variants):
                 settings += tuned(family, judge(method), grid.bisections)
-    some = arrays(situation.dev)[0][:200]
+    sample = arrays(situation.dev)[0][:200]
 
     def cost(setting: Setting) -> int:
         projection = setting.make(situation)
-        return bytes_read(projection, float(best_of(projection, some, K)[1].mean()))
+        return bytes_read(projection, float(best_of(projection, sample, K)[1].mean()))
 
     return sorted(settings, key=cost)
 
 
 def _families(situation: Situation, seed: int, whole: bool) -> dict[str, Iterator[Family]]:
-    """All rivals that are installed, over the whole range of their knobs: for each method its variants."""
+    """The variants of every rival that is installed, each over the whole range of its knob."""
     rivals = {
         "svd": _svd(situation),
         "adaptive": _adaptive(situation, seed, whole),
@@ -133,7 +133,7 @@ def _svd(situation: Situation) -> Iterator[Family]:
 
 
 def _adaptive(situation: Situation, seed: int, whole: bool) -> Iterator[Family]:
-    """Adaptive softmax begins as the output layer and stays so: trained on the model's best words, it finds fewer of them."""
+    """Adaptive softmax keeps the weights of the output layer: trained on the model's best words, it finds fewer of them."""
     vocabulary = situation.matrix.shape[0]
     counts = np.zeros(vocabulary, dtype=np.int64)
     for block in situation.fit.blocks():

@@ -15,7 +15,7 @@ from fastdecode_lib.papers.run import Run, ThreadedRun
 
 
 def speedup_of(base: Measurement, m: Measurement, seed: int = 0) -> dict[str, Any]:
-    """Speedup of a measurement over the one it took turns with, its interval, and whether the times of either were noisy."""
+    """Speedup of a measurement over its baseline, with the interval, and whether the times of either were noisy."""
     return {**ratio_of("speedup", base.seconds, m.seconds, seed), "noisy": noisy(base, m)}
 
 
@@ -34,14 +34,14 @@ def table_of(
     run: Run | None = None,
     model: TranslationModel | None = None,
     /,
-    **about: Any,
+    **facts: Any,
 ) -> pd.DataFrame:
-    """Rows as a table that says how it was made: by which run, with which model, and what else `about` it.
+    """Rows as a table with its provenance: the run, the model, and further `facts`.
 
     Rows that have no ``kind`` are measured.
     """
     frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows))
     frame = frame.assign(kind=frame["kind"].fillna("measured") if "kind" in frame else "measured")
     threads = run.threads if isinstance(run, ThreadedRun) else 1
-    frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | about
+    frame.attrs["provenance"] = provenance(model, threads=threads, seed=run.seed if run else None) | facts
     return frame

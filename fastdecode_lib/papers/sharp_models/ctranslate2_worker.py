@@ -1,4 +1,4 @@
-"""CTranslate2 in a process of its own: which library multiplies is chosen by environment, once for a process."""
+"""CTranslate2 in another process: environment variables choose its backend, once for a process."""
 
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ BACKENDS: Mapping[str, Mapping[str, str]] = {
     "mkl": {"CT2_USE_MKL": "1"},
     "mkl, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
 }
-"""Backends in its wheels for x86; elsewhere there is no choice, and these change nothing."""
+"""Backends in its wheels for x86; other wheels have one backend, and ignore these."""
 
 
 class NotComputed(ValueError):
@@ -28,7 +28,9 @@ class Worker:
     Parameters
     ----------
     model : TranslationModel
-        Whose tokens and limits are used.
+        Model whose tokens are used.
+    constraints : Constraints
+        Limits of the outputs.
     folder : Path
         Folder of the converted model; see `baselines.converted`.
     compute_type : str
@@ -58,12 +60,12 @@ class Worker:
         pieces = model.tokenizer.pieces(range(model.network.outputs[0].vocabulary))
         self.ids = {piece: i for i, piece in enumerate(pieces)}
         self.limits = ctranslate2_limits(constraints)
-        context = multiprocessing.get_context("spawn")  # a fork would inherit libraries that have chosen
-        self.pipe, other = context.Pipe()
+        context = multiprocessing.get_context("spawn")  # a fork would inherit loaded libraries with their backend
+        self.pipe, worker_end = context.Pipe()
         options = (str(folder), compute_type, threads, dict(BACKENDS[backend]))
-        self.process = context.Process(target=_serve, args=(other, *options), daemon=True)
+        self.process = context.Process(target=_serve, args=(worker_end, *options), daemon=True)
         self.process.start()
-        other.close()
+        worker_end.close()
         if problem := self.pipe.recv():
             self.close()
             raise NotComputed(problem)
@@ -74,18 +76,18 @@ class Worker:
         self.process.join()
 
     def one_by_one(self, sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        """Seconds for some sentences one after another, and their ids; what stands around the translator is not timed."""
-        return self._asked([[self._tokens(source, 0)] for source in sources], {})
+        """Seconds of the translator's calls for the sentences, one after another, and the output ids."""
+        return self._call([[self._tokens(source, 0)] for source in sources], {})
 
-    def glance(self, source: Source) -> float:
-        """Seconds for the first two tokens of a sentence, warmed up: enough to see that a backend is hopeless."""
+    def seconds_of_two_tokens(self, source: Source) -> float:
+        """Seconds for the first two tokens of a sentence, after a warm-up: enough to recognise a slow backend."""
         calls, options = [[self._tokens(source, 0)]], {"min_decoding_length": 0, "max_decoding_length": 2}
-        self._asked(calls, options)
-        return self._asked(calls, options)[0]
+        self._call(calls, options)
+        return self._call(calls, options)[0]
 
     def together(self, source: Source, batch: int) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        """Seconds for all sentences in one call, which sorts them and makes batches of so many."""
-        return self._asked([[self._tokens(source, row) for row in range(len(source))]], {"max_batch_size": batch})
+        """Seconds for all sentences in one call, which sorts them by length and splits them into batches."""
+        return self._call([[self._tokens(source, row) for row in range(len(source))]], {"max_batch_size": batch})
 
     def system(self, name: str) -> System:
         """One sentence at a time, for `referee.measure`."""
@@ -94,13 +96,12 @@ class Worker:
     def _tokens(self, source: Source, row: int) -> list[str]:
         return [self.names[i] for i in source.ids[row, : source.lengths[row]]]
 
-    def _asked(
+    def _call(
         self, calls: list[list[list[str]]], options: Mapping[str, Any]
     ) -> tuple[float, tuple[tuple[int, ...], ...]]:
         self.pipe.send((calls, {"beam_size": 1, **self.limits, **options}))
-        taken, outputs = self.pipe.recv()
-        found = (until_end([self.ids[piece] for piece in output], self.constraints) for output in outputs)
-        return taken, tuple(found)
+        seconds, outputs = self.pipe.recv()
+        return seconds, tuple(until_end([self.ids[piece] for piece in output], self.constraints) for output in outputs)
 
 
 def _serve(pipe: Any, folder: str, compute_type: str, threads: int, environment: Mapping[str, str]) -> None:
@@ -126,6 +127,6 @@ def _serve(pipe: Any, folder: str, compute_type: str, threads: int, environment:
         except EOFError:
             return
         translate: Callable[[list[list[str]]], Any] = lambda tokens: translator.translate_batch(tokens, **options)  # noqa: E731, B023
-        taken, found = stopwatch(translate, calls)
-        pipe.send((taken, [result.hypotheses[0] for results in found for result in results]))
+        seconds, outputs = stopwatch(translate, calls)
+        pipe.send((seconds, [result.hypotheses[0] for results in outputs for result in results]))
         gc.collect()

@@ -1,8 +1,8 @@
-"""Speed of the engines, ours and others'; one file because every table times the same engines in turn.
+"""Speed of our engines, torch, Hugging Face and CTranslate2; one file because every table times the same engines in turn.
 
-Two shapes: the bundled model on sentences, to their natural ends, and opus-mt's with random weights, held to 30 tokens. All
-systems read the same weights and take turns, one thread each. CTranslate2 runs in processes of its own, each with the
-backend that was fastest in a trial, and only its own call is timed; ours are timed with everything around them.
+Two shapes: the bundled model on sentences, up to their natural ends, and opus-mt's with random weights, with outputs of 30 tokens.
+All systems read the same weights and take turns, one thread each. CTranslate2 runs in other processes, each with the backend that
+was fastest in a trial, and only the translator's call is timed; our times include encoded around the engine.
 """
 
 import subprocess
@@ -37,8 +37,8 @@ DIRECTION = ("en", "de")
 FORCED = 30
 """Tokens of every output of the random model."""
 WIDTHS = (1, 2, 4, 8, 16, 32)
-HOPELESS = 2
-"""Times as slow as torch in float32 that a backend of CTranslate2 must be to be left out."""
+TOO_SLOW = 2
+"""A backend of CTranslate2 that takes this many times as long as torch in float32 is left out."""
 SMALL, LARGE = "tatoeba-small", "opus-mt shape"
 
 
@@ -49,17 +49,17 @@ class Size:
     Attributes
     ----------
     sentences : (int, int)
-        Decoded in each round, of the bundled model and of the random one.
+        Sentences decoded in each round, by the bundled model and by the random one.
     rounds, trials : int
-        Rounds counted; rounds in which CTranslate2's backends are compared, 0 to take the first that works.
+        Rounds of timing; rounds in which CTranslate2's backends are compared, 0 to take the first that works.
     passes : (int, int)
-        Timed together for the cost of a pass, of both models.
-    many : int
+        Passes timed together for the cost of a pass, of both models.
+    throughput : int
         Sentences for throughput.
     batches : tuple of int
-        Sizes tried for throughput.
+        Batch sizes tried for throughput.
     starts : int
-        Fresh processes.
+        Fresh processes timed.
     shape : Architecture
         Shape of the random model.
     """
@@ -68,16 +68,16 @@ class Size:
     rounds: int
     trials: int
     passes: tuple[int, int]
-    many: int
+    throughput: int
     batches: tuple[int, ...]
     starts: int
     shape: Architecture = OPUS
 
 
-QUICK = Size((20, 2), rounds=5, trials=1, passes=(20, 3), many=1000, batches=(16, 32, 64), starts=3)
-FULL = Size((60, 6), rounds=9, trials=3, passes=(40, 5), many=1000, batches=(8, 16, 32, 64, 128), starts=7)
+QUICK = Size((20, 2), rounds=5, trials=1, passes=(20, 3), throughput=1000, batches=(16, 32, 64), starts=3)
+FULL = Size((60, 6), rounds=9, trials=3, passes=(40, 5), throughput=1000, batches=(8, 16, 32, 64, 128), starts=7)
 SIZES = {
-    Scale.TINY: Size((2, 1), rounds=3, trials=0, passes=(1, 1), many=6, batches=(4,), starts=1, shape=TOY),
+    Scale.TINY: Size((2, 1), rounds=3, trials=0, passes=(1, 1), throughput=6, batches=(4,), starts=1, shape=TOY),
     Scale.LAPTOP: FULL,
     Scale.PAPER: replace(FULL, sentences=(130, 12), rounds=15),
 }
@@ -85,7 +85,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """A model in every engine and precision, with what it is timed on."""
+    """A model in every engine and precision, with the sources and limits it is timed with."""
 
     name: str
     models: dict[str, TranslationModel]
@@ -105,12 +105,11 @@ class Geometry:
         """Constraints of outputs."""
         return self.session("torch float32").constraints
 
-    def glance(self) -> float:
+    def seconds_of_two_tokens(self) -> float:
         """Seconds that torch takes for two tokens of the first sentence."""
-        limits = {"min_length": 0, "max_length": 2}
-        session = replace(self, limits=limits).session("torch float32")
-        (found,) = measure([decoder_system(session)], self.sources[:1], runs=1)
-        return float(found.seconds[0])
+        session = replace(self, limits={"min_length": 0, "max_length": 2}).session("torch float32")
+        (measurement,) = measure([decoder_system(session)], self.sources[:1], runs=1)
+        return float(measurement.seconds[0])
 
     def session(self, system: str) -> Session:
         """Greedy decoding on one of the models."""
@@ -147,18 +146,17 @@ def geometries(size: Size, name: str, seed: int, folder: Path = FOLDER) -> Itera
 
 
 def natural_ends(model: TranslationModel, texts: Sequence[str], number: int) -> list[Source]:
-    """The first sentences whose greedy output ends by itself; one that repeats itself to the limit would dominate the time."""
+    """The first sentences whose greedy output ends before the limit; one that repeats itself up to it would dominate the time."""
     session = Session.of(model, *direction_of(model), "greedy")
-    texts = texts[: 2 * number]
-    limit = session.constraints.limit  # where an end may be forced
-    ended = [len(found.tokens) < limit for found in session.decode(texts)]
-    kept = [text for text, ends in zip(texts, ended, strict=True) if ends] or texts
-    return [model.encode([text], *direction_of(model)) for text in kept[:number]]
+    texts, limit = texts[: 2 * number], session.constraints.limit
+    hypotheses = session.decode(texts)
+    ended = [text for text, h in zip(texts, hypotheses, strict=True) if len(h.tokens) < limit] or texts
+    return [model.encode([text], *direction_of(model)) for text in ended[:number]]
 
 
-def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: str, **about: Any) -> pd.DataFrame:
+def _table(rows: Iterable[Mapping[str, Any]], run: ModelRun, size: Size, name: str, **facts: Any) -> pd.DataFrame:
     model = load(name, device="cpu")
-    return table_of(rows, run, model, rounds=size.rounds, direction="-".join(DIRECTION), **about)
+    return table_of(rows, run, model, rounds=size.rounds, direction="-".join(DIRECTION), **facts)
 
 
 # ------------------------------------------------------------------------------------------------------ a step, a sentence
@@ -169,20 +167,21 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
     """Milliseconds a step and a sentence, one sentence at a time on one thread, encoder included.
 
     ``ratio``: a system's time a step divided by the compiled engine's in the same precision (float32 for Hugging Face and
-    torch), in one run. ``agreement``: outputs equal to the compiled engine's in float32. Raw seconds stand in the provenance.
+    torch), in one run. ``agreement``: outputs equal to the compiled engine's in float32. Raw seconds are in the provenance.
     """
     size = size or SIZES[run.scale]
     name = run.model.name if run.model else SMALL
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, list[float]]] = {}
-    tried: dict[str, dict[str, float]] = {}
+    milliseconds: dict[str, dict[str, float]] = {}
     missing: dict[str, str] = {}
     for geometry in geometries(size, name, run.seed, folder):
         workers: dict[str, Worker] = {}
         for precision in PRECISIONS:
             label = f"ctranslate2 {precision}"
-            worker, times = best_worker(geometry, precision, size.trials, run.progress)
-            tried[f"{geometry.name}, {label}"] = times
+            worker, milliseconds[f"{geometry.name}, {label}"] = best_worker(
+                geometry, precision, size.trials, run.progress
+            )
             if worker:
                 workers[label] = worker
             else:
@@ -197,44 +196,42 @@ def steps(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER) -> 
         finally:
             for worker in workers.values():
                 worker.close()
-        times_of = {m.name: m for m in timings}
+        by_name = {m.name: m for m in timings}
         seconds[geometry.name] = {m.name: m.seconds.tolist() for m in timings}
         for m in timings:
             backend = workers[m.name].backend if m.name in workers else ""
-            rows.append(_step_row(geometry, m, times_of, run.seed) | {"backend": backend, "note": _note(m, times_of)})
-    about = {"seconds": seconds, "backends_milliseconds": tried, "missing": missing, "sentences": size.sentences}
-    return _table(rows, run, size, name, **about)
+            rows.append(_step_row(geometry, m, by_name, run.seed) | {"backend": backend, "note": _note(m, by_name)})
+    facts = {"seconds": seconds, "backends_milliseconds": milliseconds, "missing": missing, "sentences": size.sentences}
+    return _table(rows, run, size, name, **facts)
 
 
 def _step_row(geometry: Geometry, m: Measurement, times: dict[str, Measurement], seed: int) -> dict[str, Any]:
-    own = times[f"compiled {m.name.split()[-1]}"]
-    most = geometry.constraints.limit
-    taken, own_taken = (sum(min(len(output) + 1, most) for output in found.outputs) for found in (m, own))
-    each, own_each = m.seconds / taken, own.seconds / own_taken
+    compiled = times[f"compiled {m.name.split()[-1]}"]
+    limit = geometry.constraints.limit
+    steps, compiled_steps = (sum(min(len(output) + 1, limit) for output in each.outputs) for each in (m, compiled))
     return {
         "name": f"{geometry.name}, {m.name}",
         "geometry": geometry.name,
         "system": m.name,
-        "ms_per_step": 1000 * median(m) / taken,
+        "ms_per_step": 1000 * median(m) / steps,
         "ms_per_sentence": 1000 * median(m) / len(geometry.sources),
-        "steps": taken,
-        **ratio_of("ratio", each, own_each, seed),
+        "steps": steps,
+        **ratio_of("ratio", m.seconds / steps, compiled.seconds / compiled_steps, seed),
         "agreement": m.agreement(times["compiled float32"]),
     }
 
 
 def _note(m: Measurement, times: dict[str, Measurement]) -> str:
-    own = times[f"compiled {m.name.split()[-1]}"]
-    return "noisy" if noisy(m, own) else ""
+    return "noisy" if noisy(m, times[f"compiled {m.name.split()[-1]}"]) else ""
 
 
 def best_worker(
     geometry: Geometry, precision: str, trials: int, progress: bool = False
 ) -> tuple[Worker | None, dict[str, float]]:
-    """CTranslate2 with the backend that is fastest here, and milliseconds a sentence with each; None where it cannot."""
-    workers, hopeless = workers_of(geometry, precision, 1, first=not trials)
+    """CTranslate2 with the backend that is fastest here, None if none computes; and milliseconds a sentence with each."""
+    workers, too_slow = workers_of(geometry, precision, 1, first=not trials)
     if not trials or not workers:
-        return next(iter(workers), None), hopeless
+        return next(iter(workers), None), too_slow
     sources = geometry.sources[: max(2, len(geometry.sources) // 4)]
     timings = measure([w.system(w.backend) for w in workers], sources, runs=trials, progress=progress)
     times = {m.name: 1000 * median(m) / len(sources) for m in timings}
@@ -242,7 +239,7 @@ def best_worker(
     for worker in workers:
         if worker is not best:
             worker.close()
-    return best, times | hopeless
+    return best, times | too_slow
 
 
 def workers_of(
@@ -250,30 +247,30 @@ def workers_of(
 ) -> tuple[list[Worker], dict[str, float]]:
     """CTranslate2 with each backend that computes in a precision, or the first of them; none where it is not installed.
 
-    Left out are backends that are `HOPELESS` times as slow as torch at a glance, as MKL is with integers on processors it
-    does not know; the milliseconds of that glance are returned, too.
+    A backend that takes over `TOO_SLOW` times torch's time for two tokens is left out, as MKL is with integers on processors
+    that it does not know; these milliseconds are returned, too.
     """
     try:
         folder = converted(geometry.reference, geometry.cache)
     except ImportError:
         return [], {}
-    torch = geometry.glance()
+    torch_seconds = geometry.seconds_of_two_tokens()
     workers: list[Worker] = []
-    hopeless: dict[str, float] = {}
+    too_slow: dict[str, float] = {}
     for backend in BACKENDS:
         try:
             worker = Worker(geometry.reference, geometry.constraints, folder, precision, backend, threads)
         except NotComputed:
             continue
-        taken = worker.glance(geometry.sources[0])
-        if taken > HOPELESS * torch:
+        seconds = worker.seconds_of_two_tokens(geometry.sources[0])
+        if seconds > TOO_SLOW * torch_seconds:
             worker.close()
-            hopeless[f"{backend}, two tokens"] = 1000 * taken
+            too_slow[f"{backend}, two tokens"] = 1000 * seconds
             continue
         workers.append(worker)
         if first:
             break
-    return workers, hopeless
+    return workers, too_slow
 
 
 # ------------------------------------------------------------------------------------------------------------------ a pass
@@ -312,55 +309,58 @@ def pass_costs(run: ModelRun, *, size: Size | None = None, folder: Path = FOLDER
 
 @experiment
 def throughput(run: ThreadedRun, *, size: Size | None = None) -> pd.DataFrame:
-    """Sentences a second of many, greedily, each system at its best size of batches, found first.
+    """Sentences a second of greedy decoding in batches, each system at its best batch size, which is searched first.
 
-    Ours is timed from ids to ids, as CTranslate2 is: neither includes the tokenizer. ``ratio``: a system's time divided by
+    Our engine is timed from ids to ids, as CTranslate2 is: neither time includes the tokenizer. ``ratio``: a system's time over
     the compiled engine's in the same precision. ``agreement``: outputs equal to those of the compiled engine in float32, one
     sentence at a time on one thread.
     """
     size = size or SIZES[run.scale]
     name = run.model.name if run.model else SMALL
     geometry = next(geometries(size, name, run.seed))
-    texts, which = many_sentences(run, size.many)
+    texts, which = throughput_sentences(run, size.throughput)
     sessions = {label: geometry.session(label) for label in geometry.models if label.startswith("compiled")}
-    everything = geometry.reference.encode(texts, *direction_of(geometry.reference))
-    alone = text_system(sessions["compiled float32"]).decode(everything)
-    chosen: list[System] = []
+    encoded = geometry.reference.encode(texts, *direction_of(geometry.reference))
+    alone = text_system(sessions["compiled float32"]).decode(encoded)
+    fastest: list[System] = []
     backends: dict[str, str] = {}
     batches: dict[str, int] = {}
-    tried: dict[str, dict[str, float]] = {}
-    started: list[Worker] = []
+    search_seconds: dict[str, dict[str, float]] = {}
+    all_workers: list[Worker] = []
     try:
         for precision in PRECISIONS:
             label = f"compiled {precision}"
             systems = {
                 batch: text_system(sessions[label], label, batch=batch, threads=run.threads) for batch in size.batches
             }
-            timings = measure(list(systems.values()), [everything], runs=1, progress=run.progress)
-            tried[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
-            batches[label] = min(size.batches, key=lambda batch: tried[label][str(batch)])
-            chosen.append(systems[batches[label]])
+            timings = measure(list(systems.values()), [encoded], runs=1, progress=run.progress)
+            search_seconds[label] = {str(batch): median(m) for batch, m in zip(systems, timings, strict=True)}
+            batches[label] = min(size.batches, key=lambda batch: search_seconds[label][str(batch)])
+            fastest.append(systems[batches[label]])
             label = f"ctranslate2 {precision}"
             workers, _ = workers_of(geometry, precision, run.threads, first=not size.trials)
-            started += workers
-            offers = [(worker, batch) for worker in workers for batch in size.batches]
-            if offers:
+            all_workers += workers
+            settings = [(worker, batch) for worker in workers for batch in size.batches]
+            if settings:
                 timings = measure(
-                    [_theirs(label, *offer) for offer in offers], [everything], runs=1, progress=run.progress
+                    [_batch_system(label, *s) for s in settings], [encoded], runs=1, progress=run.progress
                 )
-                tried[label] = {
-                    f"{worker.backend}, {batch}": median(m) for (worker, batch), m in zip(offers, timings, strict=True)
+                search_seconds[label] = {
+                    f"{worker.backend}, {batch}": median(m)
+                    for (worker, batch), m in zip(settings, timings, strict=True)
                 }
-                fastest, batches[label] = offers[int(np.argmin([median(m) for m in timings]))]
-                backends[label] = fastest.backend
-                chosen.append(_theirs(label, fastest, batches[label]))
-        timings = measure(chosen, [everything], runs=size.rounds, progress=run.progress)
+                worker, batches[label] = settings[int(np.argmin([median(m) for m in timings]))]
+                backends[label] = worker.backend
+                fastest.append(_batch_system(label, worker, batches[label]))
+        timings = measure(fastest, [encoded], runs=size.rounds, progress=run.progress)
     finally:
-        for worker in started:
+        for worker in all_workers:
             worker.close()
     rows = _rates(timings, alone, len(texts), batches, backends, run.threads, run.seed)
     seconds = {m.name: m.seconds.tolist() for m in timings}
-    return _table(rows, run, size, name, seconds=seconds, search_seconds=tried, sentences=len(texts), set=which)
+    return _table(
+        rows, run, size, name, seconds=seconds, search_seconds=search_seconds, sentences=len(texts), set=which
+    )
 
 
 def _rates(
@@ -372,7 +372,7 @@ def _rates(
     threads: int,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """A row of `throughput` for each system; `alone` has the outputs of single sentences, as a `text_system` puts them."""
+    """A row of `throughput` for each system; `alone` are the outputs of single sentences, joined as by a `text_system`."""
     times = {m.name: m for m in timings}
     for m in timings:
         compiled = times[f"compiled {m.name.split()[-1]}"]
@@ -388,21 +388,23 @@ def _rates(
         }
 
 
-def _theirs(label: str, worker: Worker, batch: int) -> System:
+def _batch_system(label: str, worker: Worker, batch: int) -> System:
+    """CTranslate2 on all sentences in batches; its output is joined as by a `text_system`."""
+
     def timed(sources: Sequence[Source]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-        taken, found = worker.together(sources[0], batch)
-        return taken, (tuple(token for output in found for token in (*output, -1)),)
+        seconds, outputs = worker.together(sources[0], batch)
+        return seconds, (tuple(token for output in outputs for token in (*output, -1)),)
 
     return System(label, lambda source: timed([source])[1][0], timed=timed)
 
 
-def many_sentences(run: CorpusRun, number: int) -> tuple[list[str], str]:
-    """Sentences of the corpus's development split in any order, else the project's own, repeated; and their source."""
-    pairs, where = run.pairs_or_own(*DIRECTION, "dev")
-    if where == "own":
+def throughput_sentences(run: CorpusRun, number: int) -> tuple[list[str], str]:
+    """Sentences of the corpus's development split in random order, else the project's own, repeated; and the set's name."""
+    pairs, name = run.pairs_or_own(*DIRECTION, "dev")
+    if name == "own":
         return [pairs[i % len(pairs)][0] for i in range(number)], "own, repeated"
     order = np.random.default_rng(0).permutation(len(pairs))[:number]  # the file is sorted by length
-    return [pairs[i][0] for i in order], where
+    return [pairs[i][0] for i in order], name
 
 
 # ---------------------------------------------------------------------------------------------------------------- a start
@@ -412,28 +414,27 @@ import sys
 import fastdecode_lib
 model = fastdecode_lib.load()
 print(fastdecode_lib.translate(model, "The children are playing in the garden.", source="en", target="de"))
-late = sorted({"torch", "transformers"} & set(sys.modules))
-sys.exit(f"imported: {late}" if late else 0)
+imported = sorted({"torch", "transformers"} & set(sys.modules))
+sys.exit(f"imported: {imported}" if imported else 0)
 """
 
 
 @experiment
 def start_up(run: Run, *, size: Size | None = None) -> pd.DataFrame:
-    """Seconds of a fresh process that loads the bundled model and translates a sentence, kernels being cached.
+    """Seconds of a fresh process that loads the bundled model and translates a sentence, with cached kernels.
 
     Raises
     ------
     RuntimeError
-        If it imports torch or transformers, or fails.
+        If the process imports torch or transformers, or fails.
     """
     size = size or SIZES[run.scale]
-    nothing = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
 
     def process(code: str) -> Callable[[Source], tuple[int, ...]]:
         def decode(_: Source) -> tuple[int, ...]:
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(f"A fresh process failed: {done.stderr.strip()[-500:]}")
+            finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            if finished.returncode:
+                raise RuntimeError(f"A fresh process failed: {finished.stderr.strip()[-500:]}")
             return ()
 
         return decode
@@ -442,6 +443,7 @@ def start_up(run: Run, *, size: Size | None = None) -> pd.DataFrame:
         System("load and first translation", process(FIRST_TRANSLATION)),
         System("Python alone", process("pass")),
     ]
-    timings = measure(systems, [nothing], runs=size.starts, progress=run.progress)
+    empty = Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))
+    timings = measure(systems, [empty], runs=size.starts, progress=run.progress)
     rows = [{"name": m.name, "seconds": median(m)} for m in timings]
     return table_of(rows, run, seconds={m.name: m.seconds.tolist() for m in timings})

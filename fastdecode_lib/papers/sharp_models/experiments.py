@@ -1,4 +1,4 @@
-"""Devlin, "Sharp models on dull hardware": its tables and figures and what the compiled engine adds, and how each is read."""
+"""Devlin, "Sharp models on dull hardware": its tables and figures, those of the compiled engine, and how each is read."""
 
 import pandas as pd
 
@@ -18,8 +18,8 @@ def few_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 def by_precision(frame: pd.DataFrame) -> pd.DataFrame:
     """The mean of all directions."""
-    wanted = ["agreement", "bleu", "bleu_change", "chrf_change"]
-    return frame.groupby("precision", sort=False)[wanted].mean().reset_index()
+    means = frame.groupby("precision", sort=False)[["agreement", "bleu", "bleu_change", "chrf_change"]].mean()
+    return means.reset_index()
 
 
 EXPERIMENTS = (

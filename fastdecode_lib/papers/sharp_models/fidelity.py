@@ -25,13 +25,13 @@ NUMBERS = {Scale.TINY: 4, Scale.LAPTOP: 1000, Scale.PAPER: 100_000}
 def engines(run: ModelRun) -> pd.DataFrame:
     """The compiled engine in float32 against torch: sentences whose greedy outputs are equal token for token.
 
-    ``largest_margin``: how far apart torch's two best tokens stand where an output first differs, at most; 0 where none does.
-    Rounding alone makes it tiny.
+    ``largest_margin``: the largest margin between torch's two best tokens where an output first differs; 0 where none differs.
+    It is tiny where outputs differ by rounding alone.
     """
-    ours, torch = _loaded(run.model, engine="compiled"), _loaded(run.model, engine="torch")
+    compiled, torch = _loaded(run.model, engine="compiled"), _loaded(run.model, engine="torch")
     rows = []
-    for direction, which, pairs in _sets(ours, run, ("own", "dev")):
-        sessions = [Session.of(loaded, *direction, "greedy") for loaded in (ours, torch)]
+    for direction, which, pairs in _sets(compiled, run, ("own", "dev")):
+        sessions = [Session.of(loaded, *direction, "greedy") for loaded in (compiled, torch)]
         texts = [text for text, _ in pairs]
         outputs = [_tokens(session.decode(texts, progress=run.progress)) for session in sessions]
         differ = [i for i, (a, b) in enumerate(zip(*outputs, strict=True)) if a != b]
@@ -47,22 +47,21 @@ def engines(run: ModelRun) -> pd.DataFrame:
                 "largest_margin": largest_margin(sessions[1], sessions[0], sources),
             }
         )
-    return table_of(rows, run, ours, against="torch float32")
+    return table_of(rows, run, compiled, against="torch float32")
 
 
 @experiment
 def precisions(run: ModelRun) -> pd.DataFrame:
-    """int16 and int8 against float32: outputs that are equal, and how BLEU and chrF change."""
+    """int16 and int8 against float32: the share of equal outputs, and the change of BLEU and chrF."""
     models = {precision: _loaded(run.model, engine="compiled", precision=precision) for precision in PRECISIONS}
     rows: list[dict[str, Any]] = []
-    first = models["float32"]
-    for direction, which, pairs in _sets(first, run, ("test",)):
+    for direction, which, pairs in _sets(models["float32"], run, ("test",)):
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         for precision, loaded in models.items():
-            found = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=run.progress))
-            bleu, chrf = quality(loaded.texts(texts, found), references)
+            outputs = _tokens(Session.of(loaded, *direction, "greedy").decode(texts, progress=run.progress))
+            bleu, chrf = quality(loaded.texts(texts, outputs), references)
             if precision == "float32":
-                exact, exact_bleu, exact_chrf = found, bleu, chrf
+                exact, exact_bleu, exact_chrf = outputs, bleu, chrf
             rows.append(
                 {
                     "name": f"{'-'.join(direction)}, {precision}",
@@ -70,7 +69,7 @@ def precisions(run: ModelRun) -> pd.DataFrame:
                     "precision": precision,
                     "set": which,
                     "sentences": len(texts),
-                    "agreement": same_share(found, exact),
+                    "agreement": same_share(outputs, exact),
                     "bleu": bleu,
                     "bleu_change": bleu - exact_bleu,
                     "chrf": chrf,
@@ -78,30 +77,29 @@ def precisions(run: ModelRun) -> pd.DataFrame:
                     "output_mb": loaded.exact.memory_bytes / 1e6,
                 }
             )
-    return table_of(rows, run, first, **signatures())
+    return table_of(rows, run, models["float32"], **signatures())
 
 
 def _loaded(model: TranslationModel | None, **options: Any) -> TranslationModel:
     return load(model.name if model else SMALL, device="cpu", **options)
 
 
-def _tokens(found: Sequence[Hypothesis]) -> list[tuple[int, ...]]:
-    return [hypothesis.tokens for hypothesis in found]
+def _tokens(hypotheses: Sequence[Hypothesis]) -> list[tuple[int, ...]]:
+    return [hypothesis.tokens for hypothesis in hypotheses]
 
 
 def _sets(
-    model: TranslationModel, run: CorpusRun, wanted: Sequence[str]
+    model: TranslationModel, run: CorpusRun, splits: Sequence[str]
 ) -> list[tuple[tuple[str, str], str, list[Pair]]]:
-    """Direction, name and pairs of each set wanted; the project's own sentences where the corpus is not there."""
-    found = []
+    """Direction, name and pairs of each split; the project's own sentences where the corpus is missing."""
+    all_sets = []
     directions = [direction for direction in DIRECTIONS if direction in model.directions]
     for direction in directions[: 2 if run.tiny else None]:
         sets: dict[str, list[Pair]] = {}
-        for which in wanted:
-            own = (own_pairs(*direction), "own")
-            pairs, name = own if which == "own" else run.pairs_or_own(*direction, which)
+        for split in splits:
+            pairs, name = (own_pairs(*direction), "own") if split == "own" else run.pairs_or_own(*direction, split)
             if name != "own":  # the file is sorted by length
                 pairs = [pairs[i] for i in np.random.default_rng(run.seed).permutation(len(pairs))]
             sets[name] = pairs[: NUMBERS[run.scale]]
-        found += [(direction, which, pairs) for which, pairs in sets.items()]
-    return found
+        all_sets += [(direction, name, pairs) for name, pairs in sets.items()]
+    return all_sets

@@ -1,8 +1,8 @@
-"""Speed of Devlin's recurrent models; one file because each table adds to one ladder of speed-ups.
+"""Speed of Devlin's recurrent models; one file because all tables measure the same ladder of speed-ups.
 
-Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words as frequent as a language's, 20
-candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. What needs a model that knows something
-(agreement, shared states) is measured with a trained one. One sentence at a time, one thread, systems in turn.
+Speed at the paper's geometry is measured with random weights, a vocabulary of 80,000 words with a language's frequencies, 20
+candidates for each of a sentence's 25 words, a beam of 6 and forced lengths. Agreement and shared states depend on the outputs, and
+are measured with a trained model. One sentence at a time, one thread, systems in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ from fastdecode_lib.text.corpus import spread_over
 from fastdecode_lib.text.words import END, START, WordText
 
 MODEL = "sharp-s4"
-"""The trained model that comes with the library."""
+"""The bundled recurrent model."""
 BEAM = Beam(size=6, delta=3.0)
 """The paper's decoder (sec. 3)."""
 TIMED = 60
-"""Sentences the trained model is timed on."""
+"""Sentences that the trained model is timed on."""
 TOP = 20
-"""Translations of each source word in its candidate list."""
+"""Translations of each source word in the shortlist."""
 ENSEMBLES = {"E1": 2, "E2": 3}
 """Networks of each ensemble, all of S4's shape."""
 
@@ -53,13 +53,11 @@ BEYOND: dict[str, Speedups] = {
     "all, 8-bit products": replace(ladder()["merged states"], products="int8"),
     "all, polynomials for tables": replace(ladder()["merged states"], functions="polynomial"),
 }
-"""Stages beside the paper's: its first without rounding, and its last with one part replaced."""
-
-
-TOGETHER = 20
-"""Products timed in a row, as the paper's are."""
+"""Stages that the paper does not have: its first without rounding, and its last with one part replaced."""
+BLOCK = 20
+"""Products timed one after another as one call, as in the paper."""
 ZIPF = 1.2
-"""Random words are as frequent as their rank to minus this power: among 80,000, the first 8,000 are some 92% of a sentence."""
+"""A random word's frequency is its rank to minus this power: of 80,000 words, the first 8,000 make some 92% of a sentence."""
 K = TypeVar("K")
 
 
@@ -71,12 +69,12 @@ class Geometry:
     ----------
     size : "paper" or "small"
     vocabulary, sentences, source, target : int
-        Words of each side; sentences a round; their length without the end, and that of the outputs with it.
+        Words of each side; sentences of a round; their length without the end token, and the outputs' length with it.
     rounds : int
     held_out : int
         Sentences for the trained model.
     repeats : int
-        Rounds of products and layers.
+        Repetitions of products and layers.
     """
 
     size: str
@@ -101,9 +99,9 @@ def table1(run: ModelRun) -> pd.DataFrame:
     """Table 1: words a second after each speed-up, at the paper's geometry and with a trained model.
 
     ``factor`` is the baseline's time over the stage's; ``agreement`` the share of sentences whose output equals the
-    baseline's, and ``widest_gap`` how far apart the scores of the two outputs are where they differ, at most (log-probabilities
-    over lengths). The trained model is timed on some of its sentences, evenly from short ones to long, and compared on all. Rows
-    of kind *beyond* are not the paper's.
+    baseline's, and ``widest_gap`` the largest difference of two unequal outputs' scores (log-probabilities over lengths). The
+    trained model is timed on `TIMED` sentences, spread from short to long, and compared on all. Rows of kind *beyond* are not the
+    paper's.
     """
     geometry = GEOMETRIES[run.scale]
     stages = ladder(embeddings=8_000 if geometry.size == "paper" else 200) | BEYOND
@@ -115,13 +113,13 @@ def table1(run: ModelRun) -> pd.DataFrame:
     seconds = {"random": {m.name: m.seconds.tolist() for m in timings}}
 
     trained = Trained.find(run.model or MODEL)
-    sources, where = trained.held_out(run, geometry.held_out)
+    sources, split = trained.held_out(run, geometry.held_out)
     systems = {name: trained.system(name, speedups) for name, speedups in stages.items()}
     timings = measure(list(systems.values()), spread_over(sources, TIMED), runs=geometry.rounds, progress=run.progress)
-    rows += _ladder_rows(f"{trained.checkpoint.name}, {where} sentences", timings, None, run.seed)
+    rows += _ladder_rows(f"{trained.checkpoint.name}, {split} sentences", timings, None, run.seed)
     seconds["trained"] = {m.name: m.seconds.tolist() for m in timings}
-    same = trained.identity(stages, sources, run.progress)
-    rows[len(timings) :] = [row | same[row["name"]] for row in rows[len(timings) :]]
+    agreement = trained.identity(stages, sources, run.progress)
+    rows[len(timings) :] = [row | agreement[row["name"]] for row in rows[len(timings) :]]
     return table_of(
         rows,
         run,
@@ -134,15 +132,16 @@ def table1(run: ModelRun) -> pd.DataFrame:
     )
 
 
-def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, seed: int) -> list[dict[str, Any]]:
-    baseline, rows = found[0], []
-    for m in found:
+def _ladder_rows(name: str, timings: Sequence[Measurement], words: int | None, seed: int) -> list[dict[str, Any]]:
+    """A row for each stage; `words` is the length of every output, None to count each."""
+    baseline, rows = timings[0], []
+    for m in timings:
         total = words * len(m.outputs) if words else sum(len(output) + 1 for output in m.outputs)
         printed = devlin_2017.TABLE_1.get(m.name)
         rows.append(
             {
                 "name": m.name,
-                "set": where,
+                "set": name,
                 "words_per_second": total / median(m),
                 **ratio_of("factor", baseline.seconds, m.seconds, seed),
                 "agreement": m.agreement(baseline),
@@ -157,15 +156,15 @@ def _ladder_rows(where: str, found: Sequence[Measurement], words: int | None, se
 
 @experiment
 def speeds(run: Run) -> pd.DataFrame:
-    """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, beside the paper's."""
+    """Table 2, speed: every system at the paper's geometry with all speed-ups in 16 bits, and the paper's speed."""
     geometry = GEOMETRIES[run.scale]
     random = _RandomWords(geometry, run.seed)
-    chosen = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
+    speedups = ladder(embeddings=8_000 if geometry.size == "paper" else 200)["merged states"]
     seconds: dict[str, list[float]] = {}
     rows = []
-    networks: dict[str, Any] = {name: random.network(random.shape(name), chosen) for name in SYSTEMS}
-    several = [random.network(random.shape("S4"), chosen, run.seed + number) for number in range(3)]
-    networks |= {name: Ensemble(several[:number]) for name, number in ENSEMBLES.items()}
+    networks: dict[str, Any] = {name: random.network(random.shape(name), speedups) for name in SYSTEMS}
+    members = [random.network(random.shape("S4"), speedups, run.seed + number) for number in range(3)]
+    networks |= {name: Ensemble(members[:number]) for name, number in ENSEMBLES.items()}
     systems = [random.system(name, network) for name, network in networks.items()]
     timings = measure(systems, random.sources, runs=geometry.rounds, progress=run.progress)
     first, s1 = timings[0], devlin_2017.TABLE_2["S1"][1]
@@ -190,9 +189,9 @@ def speeds(run: Run) -> pd.DataFrame:
 
 @experiment
 def figure1(run: Run) -> pd.DataFrame:
-    """Figure 1: time of a product of 1 to 8 rows with a weight of 3,072 x 1,024, as a ratio to torch's library (MKL).
+    """Figure 1: speed of a product of 1 to 8 rows with a weight of 3,072 x 1,024, over that of torch's library (MKL).
 
-    The paper compares its 16-bit integers with MKL on AVX2; its matrix and the values on its axis are not known.
+    The paper compares its 16-bit integers with MKL on AVX2; it gives neither its matrix's size nor its axis' values.
     """
     geometry = GEOMETRIES[run.scale]
     outputs, columns = (3_072, 1_024) if geometry.size == "paper" else (96, 64)
@@ -207,13 +206,13 @@ def figure1(run: Run) -> pd.DataFrame:
     batches = range(1, 9)
     inputs = {batch: random.uniform(-1, 1, (batch, columns)).astype(np.float32) for batch in batches}
     calls = {(name, batch): partial(product, inputs[batch]) for batch in batches for name, product in products.items()}
-    measured = _interleaved(calls, geometry.repeats, together=TOGETHER)
+    times_by_call = _interleaved(calls, geometry.repeats, block=BLOCK)
     rows, seconds = [], {}
     for batch in batches:
-        found = {name: measured[name, batch] for name in products}
-        seconds[str(batch)] = {name: times.tolist() for name, times in found.items()}
-        library = found["library float32"]
-        for name, times in found.items():
+        times_by_name = {name: times_by_call[name, batch] for name in products}
+        seconds[str(batch)] = {name: times.tolist() for name, times in times_by_name.items()}
+        library = times_by_name["library float32"]
+        for name, times in times_by_name.items():
             low_paper, high_paper = devlin_2017.FIGURE_1 if name == "ours int16" and batch >= 2 else (None, None)
             rows.append(
                 {
@@ -230,7 +229,7 @@ def figure1(run: Run) -> pd.DataFrame:
 
 @experiment
 def layers(run: Run) -> pd.DataFrame:
-    """Section 5: the cost of a fully-connected layer beside a GRU's and an LSTM's of the same width, for six rows."""
+    """Section 5: the cost of a fully-connected layer over a GRU's and an LSTM's of the same width, for six rows."""
     geometry = GEOMETRIES[run.scale]
     width = 1_024 if geometry.size == "paper" else 64
     random = np.random.default_rng(run.seed)
@@ -243,33 +242,33 @@ def layers(run: Run) -> pd.DataFrame:
 
         calls = {
             "fully connected": partial(product(1), x),
-            "GRU": partial(_both, product(3), product(3), x),
-            "LSTM": partial(_both, product(4), product(4), x),
+            "GRU": partial(_recurrent_layer, product(3), product(3), x),
+            "LSTM": partial(_recurrent_layer, product(4), product(4), x),
         }
-        timings = _interleaved(calls, geometry.repeats, together=TOGETHER)
-        for name, paper in (("GRU", devlin_2017.LAYER), ("LSTM", 1 / 8)):
+        timings = _interleaved(calls, geometry.repeats, block=BLOCK)
+        for name, paper_cost in (("GRU", devlin_2017.LAYER), ("LSTM", 1 / 8)):
             rows.append(
                 {
                     "name": f"fully connected over {name}, {precision}",
                     **ratio_of("cost", timings["fully connected"], timings[name], run.seed),
-                    "multiply_adds": paper,
-                    "paper_cost": paper,
+                    "multiply_adds": paper_cost,
+                    "paper_cost": paper_cost,
                 }
             )
     return table_of(rows, run, width=width, rows=6)
 
 
-def _both(of_input: Matrix, of_state: Matrix, x: np.ndarray) -> None:
-    """A recurrent layer's products, each with a matrix of its own."""
-    of_input(x)
-    of_state(x)
+def _recurrent_layer(input_matrix: Matrix, state_matrix: Matrix, x: np.ndarray) -> None:
+    """The products of a recurrent layer."""
+    input_matrix(x)
+    state_matrix(x)
 
 
 @experiment
 def unique_states(run: ModelRun) -> pd.DataFrame:
     """Section 4.5: the share of distinct states among the hypotheses of a beam, by its size, with a trained model."""
     geometry, trained = GEOMETRIES[run.scale], Trained.find(run.model or MODEL)
-    sources, where = trained.held_out(run, min(geometry.held_out, 200))
+    sources, split = trained.held_out(run, min(geometry.held_out, 200))
     rows = []
     for size in (2, 4, 6, 8, 12):
         network = trained.network(FASTEST)
@@ -280,7 +279,7 @@ def unique_states(run: ModelRun) -> pd.DataFrame:
                 "beam": size,
                 "unique": _distinct_states(beam, network, projection, sources, trained.constraints),
                 "paper_unique": devlin_2017.UNIQUE_STATES if size == 6 else None,
-                "set": f"{where} sentences",
+                "set": f"{split} sentences",
             }
         )
     return table_of(rows, run, fingerprint=trained.checkpoint.fingerprint)
@@ -319,7 +318,7 @@ def coverage(run: ModelRun) -> pd.DataFrame:
 
 @experiment
 def training_cost(run: Run) -> pd.DataFrame:
-    """Section 5.1: time of forward and backward, the most of an update in training, of S1, S4 and S7 on random words."""
+    """Section 5.1: time of forward and backward, which is most of a training update, of S1, S4 and S7 on random words."""
     import torch
 
     from fastdecode_lib.models.recurrent import Network, first_weights
@@ -357,17 +356,17 @@ def training_cost(run: Run) -> pd.DataFrame:
     return table_of(rows, run, batch=batch, words=length, size="small")
 
 
-def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dict[K, np.ndarray]:
-    """Seconds of some calls, in turn; each call stands for a system of `referee.measure`.
+def _interleaved(calls: Mapping[K, Any], repeats: int, block: int = 1) -> dict[K, np.ndarray]:
+    """Seconds of the calls, which take turns as systems of `referee.measure`.
 
     Parameters
     ----------
     repeats : int
-        Of each call, in rounds of `together` without another call between them: what takes microseconds would otherwise be
-        timed as the first call after another's weights, or after the collection of garbage, has filled the caches.
+        Repetitions of each call, in rounds of `block` without another call between them: a call of microseconds would otherwise
+        be timed with caches filled by another call's weights or by garbage collection.
     """
-    together = max(1, min(together, repeats // 3))
-    nothing = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * together
+    block = max(1, min(block, repeats // 3))
+    empty = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * block
 
     def decode(call: Any) -> Any:
         def run(source: Source) -> tuple[int, ...]:
@@ -377,20 +376,20 @@ def _interleaved(calls: Mapping[K, Any], repeats: int, together: int = 1) -> dic
         return run
 
     systems = [System(str(number), decode(call)) for number, call in enumerate(calls.values())]
-    timings = measure(systems, nothing, runs=repeats // together, warm_up=1)
-    return {key: m.seconds / together for key, m in zip(calls, timings, strict=True)}
+    timings = measure(systems, empty, runs=repeats // block, warm_up=1)
+    return {key: m.seconds / block for key, m in zip(calls, timings, strict=True)}
 
 
-class _Watched(Proxy):
-    """A model that counts the rows of its passes, and the different states among them."""
+class _StateCounter(Proxy):
+    """A model that counts the rows of its passes, and the distinct states among them."""
 
     rows, distinct = 0, 0
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
-        """Count, and pass on; a pass of one row has nothing to share."""
+        """Count, and pass on; a pass of one row has no states to share."""
         if len(tokens) > 1:
-            own = getattr(state, "parts", (state,))[0]  # those of an ensemble go the same ways
-            nodes = own.path[np.arange(len(tokens)), own.filled]
+            first = getattr(state, "parts", (state,))[0]  # the paths of an ensemble's networks are the same
+            nodes = first.path[np.arange(len(tokens)), first.filled]
             self.rows += len(nodes)
             self.distinct += len(np.unique(nodes))
         return self.inner.step(state, tokens, visible)
@@ -399,11 +398,11 @@ class _Watched(Proxy):
 def _distinct_states(
     beam: Beam, network: Any, projection: Projection, sources: Sequence[Source], constraints: Constraints
 ) -> float:
-    """Share of different states among those of a beam's hypotheses."""
-    watched: Any = _Watched(network)
+    """Share of distinct states among those of a beam's hypotheses."""
+    counter: Any = _StateCounter(network)
     for source in sources:
-        drain(beam.iterate(watched, projection, source, constraints))
-    return watched.distinct / watched.rows
+        drain(beam.iterate(counter, projection, source, constraints))
+    return counter.distinct / counter.rows
 
 
 class _RandomWords:
@@ -420,16 +419,17 @@ class _RandomWords:
 
         sentences = [words(geometry.source) for _ in range(geometry.sentences)]
         self.sources = [Source(np.append(ids, END)[None], np.array([geometry.source + 1])) for ids in sentences]
-        used = np.unique(np.concatenate(sentences))
-        translations = np.concatenate([words(TOP) for _ in used])
-        chances = np.tile(np.linspace(1, 0.1, TOP), len(used))
-        self.lexicon = Lexicon.of_entries(np.repeat(used, TOP), translations, chances, vocabulary, vocabulary)
+        source_words = np.unique(np.concatenate(sentences))
+        translations = np.concatenate([words(TOP) for _ in source_words])
+        probabilities = np.tile(np.linspace(1, 0.1, TOP), len(source_words))
+        entries = (np.repeat(source_words, TOP), translations, probabilities)
+        self.lexicon = Lexicon.of_entries(*entries, vocabulary, vocabulary)
         self.constraints = Constraints((START,), (END,), geometry.target, banned=(START,), exact_length=geometry.target)
         self.tensors: dict[tuple[str, int], dict[str, np.ndarray]] = {}
 
     @property
     def candidates(self) -> float:
-        """Mean length of a sentence's list."""
+        """Mean length of a sentence's shortlist."""
         return float(np.mean([len(self.lexicon.candidates(source.ids[0])) + 2 for source in self.sources]))
 
     def shape(self, name: str) -> RecurrentShape:
@@ -438,7 +438,7 @@ class _RandomWords:
         return system(name, self.geometry.size, source_vocabulary=v, vocabulary=v)  # type: ignore[arg-type]
 
     def network(self, shape: RecurrentShape, speedups: Speedups, seed: int | None = None) -> CompiledRecurrent:
-        """A network with random weights; the same shape and seed give the same ones."""
+        """A network with random weights; the same shape and seed give the same weights."""
         from fastdecode_lib.models.recurrent import first_weights
 
         key = (repr(shape), self.seed if seed is None else seed)
@@ -448,17 +448,17 @@ class _RandomWords:
         return CompiledRecurrent(shape, self.tensors[key], speedups)
 
     def projection(self, network: Any) -> Projection:
-        """Candidate lists for a network, or for those of an ensemble."""
+        """Shortlists for a network or an ensemble."""
         if isinstance(network, Ensemble):
             return Average.over(network, tuple(Lexical.of(part, self.lexicon, frequent=0) for part in network.parts))
         return Lexical.of(network, self.lexicon, frequent=0)
 
     def system(self, name: str, network: Any) -> System:
-        """The paper's decoder on a network, or on an ensemble."""
+        """The paper's decoder with a network or an ensemble."""
         return _system(name, network, self.projection(network), self.constraints)
 
     def distinct_states(self, network: Any) -> float:
-        """Share of different states among those of its beam's hypotheses."""
+        """Share of distinct states among those of a beam's hypotheses."""
         return _distinct_states(BEAM, network, self.projection(network), self.sources[:1], self.constraints)
 
 
@@ -472,7 +472,7 @@ def _system(name: str, network: Model, projection: Projection, constraints: Cons
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained recurrent checkpoint, ready to be run with any speed-ups.
+    """A trained recurrent checkpoint, which runs with any speed-ups.
 
     Attributes
     ----------
@@ -489,7 +489,7 @@ class Trained:
 
     @classmethod
     def find(cls, model: TranslationModel | str | Path) -> "Trained":
-        """A bundled model, a folder or a loaded model; `MODEL` in place of one that is not recurrent."""
+        """A bundled model, a folder or a loaded model; `MODEL` if it is not recurrent."""
         checkpoint = model.checkpoint if isinstance(model, TranslationModel) else find_checkpoint(model)
         if checkpoint.family != RECURRENT:
             checkpoint = find_checkpoint(MODEL)
@@ -499,46 +499,46 @@ class Trained:
 
     @property
     def constraints(self) -> Constraints:
-        """The checkpoint's own rules."""
+        """The checkpoint's constraints."""
         return constraints_of(
             self.checkpoint.name, self.checkpoint.rules, vocabulary=self.shape.vocabulary, room=self.shape.max_positions
         )
 
     def network(self, speedups: Speedups) -> CompiledRecurrent:
-        """The network with some speed-ups."""
+        """The network with the speed-ups."""
         return CompiledRecurrent(self.shape, self.tensors, speedups)
 
     def projection(self, network: Model) -> Lexical:
-        """Candidate lists of its own lexicon."""
+        """Shortlists of the model's lexicon."""
         assert self.text.lexicon is not None
         return Lexical.of(network, self.text.lexicon, top=TOP)
 
     def system(self, name: str, speedups: Speedups) -> System:
-        """The paper's decoder on it."""
+        """The paper's decoder with this model."""
         network = self.network(speedups)
         return _system(name, network, self.projection(network), self.constraints)
 
     def identity(
         self, stages: Mapping[str, Speedups], sources: Sequence[Source], progress: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Number of outputs that equal the first stage's, for each stage, and the widest gap of scores among the others."""
+        """For each stage, the share of outputs that equal the first stage's, and the widest gap of scores among the others."""
         from tqdm.auto import tqdm
 
-        found: dict[str, list[Hypothesis]] = {}
+        hypotheses: dict[str, list[Hypothesis]] = {}
         for name, speedups in tqdm(stages.items(), desc="comparing", unit="stage", disable=not progress):
             network = self.network(speedups)
             projection = self.projection(network)
-            found[name] = [drain(BEAM.iterate(network, projection, s, self.constraints))[0] for s in sources]
-        first = next(iter(found.values()))
-        same = {}
-        for name, outputs in found.items():
+            hypotheses[name] = [drain(BEAM.iterate(network, projection, s, self.constraints))[0] for s in sources]
+        first = next(iter(hypotheses.values()))
+        agreements = {}
+        for name, outputs in hypotheses.items():
             pairs = list(zip(outputs, first, strict=True))
             gaps = [abs((a.score or 0.0) - (b.score or 0.0)) for a, b in pairs if a.tokens != b.tokens]
             agreement = float(np.mean([a.tokens == b.tokens for a, b in pairs]))
-            same[name] = {"agreement": agreement, "sentences": len(pairs), "widest_gap": max(gaps, default=0.0)}
-        return same
+            agreements[name] = {"agreement": agreement, "sentences": len(pairs), "widest_gap": max(gaps, default=0.0)}
+        return agreements
 
     def held_out(self, run: CorpusRun, number: int) -> tuple[list[Source], str]:
-        """Sources it was not trained on, and where from: the test split, or without the corpus our own sentences."""
-        pairs, where = run.pairs_or_own(*self.text.direction)
-        return [self.text.encode([text], *self.text.direction) for text, _ in spread_over(pairs, number)], where
+        """Sources of the test split, or without the corpus of our own sentences, and the split's name."""
+        pairs, split = run.pairs_or_own(*self.text.direction)
+        return [self.text.encode([text], *self.text.direction) for text, _ in spread_over(pairs, number)], split

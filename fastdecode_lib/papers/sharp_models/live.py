@@ -18,28 +18,28 @@ from fastdecode_lib.translation import Session
 
 
 def stages(sentences: Sequence[str], *, model: str = MODEL, rounds: int = 5) -> pd.DataFrame:
-    """The stages of Devlin's table 1 on some sentences, with a trained model: the paper's factor beside ours."""
+    """The stages of Devlin's table 1 on the sentences, with a trained model: our factor and the paper's."""
     trained = Trained.find(model)
     systems = [trained.system(name, speedups) for name, speedups in ladder().items()]
     sources = [trained.text.encode([sentence], *trained.text.direction) for sentence in sentences]
     timings = measure(systems, sources, runs=rounds)
-    return _table(timings, timings[0], {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
+    return _table(timings, {name: factor for name, (_, factor) in devlin_2017.TABLE_1.items()})
 
 
 def engines(sentences: Sequence[str], source: str, target: str, *, model: str, rounds: int = 5) -> pd.DataFrame:
-    """Torch, and the compiled engine in every precision, on some sentences, greedily."""
+    """Greedy decoding of the sentences by torch and by the compiled engine in every precision."""
     loaded = engines_of(model)
     names = ["torch float32", *(name for name in loaded if name != "torch float32")]
     systems = [decoder_system(Session.of(loaded[name], source, target, "greedy"), name) for name in names]
     sources = [loaded[names[0]].encode([sentence], source, target) for sentence in sentences]
     timings = measure(systems, sources, runs=rounds)
-    return _table(timings, timings[0])
+    return _table(timings)
 
 
-def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, float] | None = None) -> pd.DataFrame:
-    """Milliseconds a token, the factor over the first system with its interval, and the share of its outputs kept."""
-    rows = []
-    for m in found:
+def _table(timings: Sequence[Measurement], printed: dict[str, float] | None = None) -> pd.DataFrame:
+    """Milliseconds a token, the factor over the first system with its interval, and the share of equal outputs."""
+    first, rows = timings[0], []
+    for m in timings:
         row: dict[str, Any] = {
             "name": m.name,
             "milliseconds_a_token": 1e3 * median(m) / sum(len(output) + 1 for output in m.outputs),
@@ -53,11 +53,11 @@ def _table(found: Sequence[Measurement], first: Measurement, printed: dict[str, 
 def hypotheses(trace: Trace, passes: int = 4) -> pd.DataFrame:
     """Hypotheses of a beam after each of its first passes: texts with log-probabilities, best first, a column a pass."""
 
-    def said(lane: Lane) -> str:
+    def text(lane: Lane) -> str:
         return f"{''.join(trace.pieces[token] for token in lane.tokens).replace('▁', ' ').strip()}  {lane.score:.1f}"
 
     columns = {
-        f"pass {number}": pd.Series([said(lane) for lane in iteration.lanes or ()])
+        f"pass {number}": pd.Series([text(lane) for lane in iteration.lanes or ()])
         for number, iteration in enumerate(trace.iterations[:passes], 1)
     }
     return pd.DataFrame(columns)
@@ -66,7 +66,7 @@ def hypotheses(trace: Trace, passes: int = 4) -> pd.DataFrame:
 def shared_states(trace: Trace) -> pd.DataFrame:
     """Number of distinct states among the running hypotheses of a beam before each pass (Devlin, 2017, section 4.5).
 
-    Two hypotheses that differ only in their last word have one state: what both read before it.
+    Two hypotheses that differ only in their last word share a state, which depends on the words before it.
     """
     rows = [{"pass": 1, "hypotheses": 1, "states": 1}]
     for iteration in trace.iterations[:-1]:
@@ -76,7 +76,7 @@ def shared_states(trace: Trace) -> pd.DataFrame:
 
 
 def candidates(model: Any, sentence: str) -> pd.DataFrame:
-    """The candidate list of a sentence: translations of each of its words by the lexicon."""
+    """The shortlist of a sentence: the lexicon's translations of each of its words."""
     from fastdecode_lib.projections.lexical import FIRST_WORD, Lexical
 
     text = model.tokenizer

@@ -32,14 +32,14 @@ CITED: dict[str, tuple[float, float | None]] = {
     "convolutional (Gehring et al. 2017)": (40.5, None),
     "transformer (Vaswani et al. 2017)": (41.0, None),
 }
-"""Systems that the paper cites beside its own; 8 words a second on one core and 100 on 44 cores are approximate."""
+"""Other systems that the paper cites; 8 words a second on one core and 100 on 44 cores are approximate."""
 
 FIGURE_1 = (2.0, 3.0)
-"""16-bit over 32-bit products at batches of 2 to 8, as the text says; the axis' values are not printed."""
+"""Speed of 16-bit over 32-bit products at batches of 2 to 8, from the text; the axis' values are not printed."""
 UNIQUE_STATES = 0.70
 """Share of unique states at a beam of 6, averaged over several language pairs."""
 COVERAGE = 0.95
-"""Tokens covered by the 8,000 most frequent words of 80,000, at least."""
+"""Least share of tokens covered by the 8,000 most frequent words of 80,000."""
 LAYER = 1 / 6
 """Cost of a fully-connected layer over a GRU's; 1/8 over an LSTM's."""
 TRAINING = 3.0

@@ -10,20 +10,20 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Decoder, Projection, Source
+from fastdecode_lib.core import Constraints, Decoder, Projection, Source
 from fastdecode_lib.measuring.counting import Watched
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure, noisy
 from fastdecode_lib.papers.run import CorpusRun, Scale, experiment
+from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.contexts_of import Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precise, reaching
+from fastdecode_lib.papers.shared.projection_runs import FIRST_ROUND, GRIDS, extra_bytes, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import JUDGED_ON, rival_settings
 from fastdecode_lib.papers.shared.rows import speedup_of
 from fastdecode_lib.papers.vocabulary_clusters.tables import (
     NAME,
     PROTOCOLS,
     batches,
-    decoding_system,
     limited,
     pairs_of,
     screen_of,
@@ -38,7 +38,7 @@ from fastdecode_lib.translation import Session
 
 DIRECTION = "en-de"
 RARE = 20
-"""A word of the references is rare if the training split's side has it at most so often."""
+"""A word of the references is rare if the training split has it at most this often."""
 DECODERS = {
     "greedy": ("batch 1, beam 1", "greedy"),
     "beam": ("batch 20, beam 2", "beam:size=2"),
@@ -47,16 +47,16 @@ DECODERS = {
     "HGJ": ("batch 1, beam 1", "hybrid:block=3"),
     "Window": ("batch 1, beam 1", "window:width=5,draft=recycled/pad"),
 }
-"""Protocol of Amer et al. (2022), and the decoder as the registry names it."""
+"""Protocol of Amer et al. (2022), and the decoder's name in the registry."""
 LEXICAL = "top=20,frequent=500"
-"""Candidate lists of the model's draft table: about 500 tokens, as many as the learned screen scores."""
+"""Shortlists of the model's draft table: about 500 tokens, as many as the learned screen scores."""
 AT_1, AT_5 = 0.98, 0.97
 """Precision on dev that a baseline's cheapest setting must have; its most precise where none has."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """Sentences decoded for quality, and for time; rounds; baselines; budget of the learned screen, clusters and labels."""
+    """Sentences for quality, and for time; rounds; rivals; budget of the learned screen, clusters and labels."""
 
     sentences: int
     timed: int
@@ -83,31 +83,29 @@ def projections(run: CorpusRun) -> Mapping[str, tuple[str, Projection]]:
     contexts = recorded.fit.where(direction=DIRECTION)
     clusters = screen_of(run, DIRECTION, amount.clusters, amount.top)
     learning = _learning(run.scale)
-    learned, first = (
-        fit_screened(contexts, budget=amount.budget, learning=some, seed=run.seed, always=end)
-        for some in (learning, replace(learning, rounds=1))
+    learned_screen, first_round = (
+        fit_screened(contexts, budget=amount.budget, learning=options, seed=run.seed, always=end)
+        for options in (learning, replace(learning, rounds=1))
     )
     source, target = DIRECTION.split("-")
     lexical = Session.of(recorded.loaded, source, target, projection=f"lexical:{LEXICAL}").projection
-    made: dict[str, tuple[str, Projection]] = {
+    setting = f"clusters={amount.clusters},top={amount.top}"
+    by_method: dict[str, tuple[str, Projection]] = {
         "exact": ("", recorded.loaded.exact),
         "quantised": ("", Quantised(recorded.matrix)),
-        "clustered": (f"clusters={amount.clusters},top={amount.top}", ScreenScorer(clusters, recorded.matrix)),
-        "clustered, shared": (
-            f"clusters={amount.clusters},top={amount.top}",
-            ScreenScorer(clusters, recorded.matrix, shared=True),
-        ),
-        "screened": (f"budget={amount.budget}", ScreenScorer(learned, recorded.matrix)),
-        "kmeans": (f"budget={amount.budget}", ScreenScorer(first, recorded.matrix)),
+        "clustered": (setting, ScreenScorer(clusters, recorded.matrix)),
+        "clustered, shared": (setting, ScreenScorer(clusters, recorded.matrix, shared=True)),
+        "screened": (f"budget={amount.budget}", ScreenScorer(learned_screen, recorded.matrix)),
+        "kmeans": (f"budget={amount.budget}", ScreenScorer(first_round, recorded.matrix)),
         "lexical": (LEXICAL, lexical),
     }
-    own = replace(recorded, dev=recorded.dev.where(direction=DIRECTION), fit=contexts)
-    judge = precise(own, AT_1, AT_5, JUDGED_ON)
-    settings = rival_settings(own, GRIDS[run.scale], lambda _: judge, run.seed, methods=amount.rivals)
-    for method in dict.fromkeys(setting.method for setting in settings):
-        setting, projection = reaching((s for s in settings if s.method == method), own, AT_1, AT_5)
-        made[method] = setting.label.partition(":")[2], projection
-    return made
+    single_direction = replace(recorded, dev=recorded.dev.where(direction=DIRECTION), fit=contexts)
+    judge = precision_judge(single_direction, AT_1, AT_5, JUDGED_ON)
+    settings = rival_settings(single_direction, GRIDS[run.scale], lambda _: judge, run.seed, methods=amount.rivals)
+    for method in dict.fromkeys(s.method for s in settings):
+        chosen, projection = reaching((s for s in settings if s.method == method), single_direction, AT_1, AT_5)
+        by_method[method] = chosen.label.partition(":")[2], projection
+    return by_method
 
 
 def _learning(scale: Scale) -> Learning:
@@ -118,44 +116,42 @@ def _learning(scale: Scale) -> Learning:
 def end_to_end(run: CorpusRun) -> pd.DataFrame:
     """Quality, speed and memory of every projection under every decoder.
 
-    ``identical`` is the share of outputs that are the exact projection's under the same decoder, ``as_greedy`` that of outputs
-    that are greedy decoding's under the same projection (of a beam, its own outputs decoded alone), ``rare_recall`` the
-    share of the references' rare words that an output has. ``megabytes`` stand beside the model's own output matrix. ``speedup``
-    is over the exact projection under the same decoder, ``over_greedy`` over it under greedy decoding; all run in turns.
+    ``identical`` is the share of outputs that are the exact projection's under the same decoder; ``as_greedy`` the share that are
+    greedy decoding's under the same projection (for a beam: those of the same beam at batch 1); ``rare_recall`` the share of
+    the references' rare words that the outputs have. ``megabytes`` are those added to the model's output matrix. ``speedup`` is
+    over the exact projection under the same decoder, ``over_greedy`` over exact greedy decoding; all run in turns.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
+    network = recorded.loaded.network
     pairs = spread_over(pairs_of(DIRECTION, "single", run), amount.sentences)
     texts, references = [a for a, _ in pairs], [b for _, b in pairs]
     rare = _rare(references, run)
-    rules = limited(recorded, DIRECTION, run.scale).constraints
-    kinds = projections(run)
+    constraints = limited(recorded, DIRECTION, run.scale).constraints
+    by_method = projections(run)
     rows: list[dict[str, Any]] = []
-    first: dict[str, list[Any]] = {}
+    greedy_outputs: dict[str, list[Any]] = {}
     for label, (protocol, spec) in DECODERS.items():
         batch, decoder = PROTOCOLS[protocol][0], registry.decoder(spec)
         parts = list(batches(recorded, texts, DIRECTION, batch))
-        systems = [
-            decoding_system(name, recorded, decoder, projection, rules) for name, (_, projection) in kinds.items()
-        ]
+        systems = [batch_system(name, network, decoder, p, constraints) for name, (_, p) in by_method.items()]
         if label != "greedy":  # the reference of `over_greedy`, in the same run
             greedy = registry.decoder("greedy")
-            systems.append(decoding_system("greedy", recorded, greedy, kinds["exact"][1], rules))
-        timed = measure(
+            systems.append(batch_system("greedy", network, greedy, by_method["exact"][1], constraints))
+        timings = measure(
             systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
         )
         exact: list[Any] = []
-        for m, one in zip(timed, systems, strict=True):
-            if m.name not in kinds:
+        for m, system in zip(timings, systems, strict=True):
+            if m.name not in by_method:
                 continue
-            outputs = [tokens for part in parts for tokens in one.decode(part)]
+            outputs = [tokens for part in parts for tokens in system.decode(part)]
             exact = exact or outputs
-            reference = first.setdefault(m.name, outputs)
+            reference = greedy_outputs.setdefault(m.name, outputs)
             if label == "beam":
-                alone = list(batches(recorded, texts, DIRECTION, 1))
-                reference = [tokens for part in alone for tokens in one.decode(part)]
+                reference = [t for part in batches(recorded, texts, DIRECTION, 1) for t in system.decode(part)]
             translations = recorded.loaded.texts(texts, outputs)
             bleu, chrf = quality(translations, references)
-            setting, projection = kinds[m.name]
+            setting, projection = by_method[m.name]
             rows.append(
                 {
                     "name": f"{label}, {m.name}",
@@ -170,9 +166,9 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
                     "as_greedy": same_share(outputs, reference),
                     "rare_recall": _recall(translations, references, rare),
                     "rare_words": sum(rare.values()),
-                    **speedup_of(timed[0], m, run.seed),
+                    **speedup_of(timings[0], m, run.seed),
                     "over_greedy": float(
-                        np.median(timed[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
+                        np.median(timings[-1 if label != "greedy" else 0].seconds) / np.median(m.seconds)
                     ),
                     "megabytes": extra_bytes(projection, recorded.matrix) / 1e6,
                 }
@@ -184,10 +180,11 @@ def end_to_end(run: CorpusRun) -> pd.DataFrame:
 def step_share(run: CorpusRun) -> pd.DataFrame:
     """Share of the projection in decoding: the time of its calls within decoding, over that of all decoding.
 
-    The gain of a free projection (``most``) is one over the rest: no projection can make decoding faster than that.
+    ``most`` is the speedup of a projection that takes no time, which no projection can exceed.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
-    rules = limited(recorded, DIRECTION, run.scale).constraints
+    network = recorded.loaded.network
+    constraints = limited(recorded, DIRECTION, run.scale).constraints
     pairs = pairs_of(DIRECTION, "single", run)
     rows: list[dict[str, Any]] = []
     for label in ("greedy", "beam"):
@@ -197,10 +194,10 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
         decoder, parts = registry.decoder(spec), list(batches(recorded, texts, DIRECTION, batch))
         for name in ("exact", "quantised", "clustered", "clustered, shared", "screened"):
             _, projection = projections(run)[name]
-            whole = decoding_system("whole", recorded, decoder, projection, rules)
-            alone = _watched(recorded, decoder, projection, rules)
-            one, everything = measure([alone, whole], parts, runs=amount.rounds, progress=run.progress)
-            share = float(np.median(one.seconds) / np.median(everything.seconds))
+            decoding = batch_system("whole", network, decoder, projection, constraints)
+            calls = _projection_system(network, decoder, projection, constraints)
+            call_times, decoding_times = measure([calls, decoding], parts, runs=amount.rounds, progress=run.progress)
+            share = float(np.median(call_times.seconds) / np.median(decoding_times.seconds))
             rows.append(
                 {
                     "name": f"{protocol}, {name}",
@@ -208,7 +205,7 @@ def step_share(run: CorpusRun) -> pd.DataFrame:
                     "method": name,
                     "share": share,
                     "most": 1 / (1 - share) if share < 1 else None,
-                    "noisy": noisy(one, everything),
+                    "noisy": noisy(call_times, decoding_times),
                 }
             )
     return _learned_table(rows, recorded, run)
@@ -218,32 +215,32 @@ def _learned_table(rows: list[dict[str, Any]], recorded: Situation, run: CorpusR
     return table_on(rows, run, [recorded], learning=repr(_learning(run.scale)), kmeans=FIRST_ROUND)
 
 
-def _watched(recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
+def _projection_system(network: Any, decoder: Decoder, projection: Projection, constraints: Constraints) -> System:
     """Decoding of which only the projection's calls are timed."""
 
     def run(parts: Sequence[Source]) -> tuple[float, tuple[Any, ...]]:
-        watched: Any = Watched(projection)
-        decode = decoding_system("projection", recorded, decoder, watched, rules).decode
+        timed_projection: Any = Watched(projection)
+        decode = batch_system("projection", network, decoder, timed_projection, constraints).decode
         outputs = tuple(decode(part) for part in parts)
-        return watched.seconds, outputs
+        return timed_projection.seconds, outputs
 
     return System("projection", lambda part: (), timed=run)
 
 
 def _rare(references: Sequence[str], run: CorpusRun) -> Counter[str]:
-    """The rare words of some references, with how often they are there."""
+    """The rare words of the references, with their numbers."""
     source, target = DIRECTION.split("-")
-    tiny = run.tiny
-    known = run.pairs(source, target, "train")
-    counts = Counter(word for _, text in known for word in split_words(text, target))
-    most = 1 if tiny else RARE
+    training_counts = Counter(
+        word for _, text in run.pairs(source, target, "train") for word in split_words(text, target)
+    )
+    limit = 1 if run.tiny else RARE
     words = Counter(word for text in references for word in split_words(text, target))
-    return Counter({word: count for word, count in words.items() if counts[word] <= most and word.isalpha()})
+    return Counter({word: n for word, n in words.items() if training_counts[word] <= limit and word.isalpha()})
 
 
-def _recall(said: Sequence[str], references: Sequence[str], rare: Counter[str]) -> float:
+def _recall(translations: Sequence[str], references: Sequence[str], rare: Counter[str]) -> float:
     target, hits = DIRECTION.split("-")[1], 0
-    for output, reference in zip(said, references, strict=True):
-        wanted = Counter(word for word in split_words(reference, target) if word in rare)
-        hits += sum((wanted & Counter(split_words(output, target))).values())
+    for translation, reference in zip(translations, references, strict=True):
+        rare_words = Counter(word for word in split_words(reference, target) if word in rare)
+        hits += sum((rare_words & Counter(split_words(translation, target))).values())
     return hits / max(1, sum(rare.values()))

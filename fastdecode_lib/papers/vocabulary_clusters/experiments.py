@@ -9,28 +9,28 @@ from fastdecode_lib.papers.vocabulary_clusters.conclusion import CITATION, CONCL
 from fastdecode_lib.papers.vocabulary_clusters.printed import IDENTICAL, INCONSISTENCIES, TABLE_5
 
 
-def sizes_of_sets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sentences by direction, the paper's beside ours."""
+def by_direction(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each direction, the paper's values beside ours."""
     return beside_paper(frame.assign(name=frame["name"].str.removesuffix(", paper")), "name")
 
 
 def projection_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each direction: the union of a batch and each row's own set, the paper's two models beside them."""
+    """A row for each direction: the union of a batch, each row's own set, and the paper's two models."""
     ours = frame[frame["kind"] == "measured"].pivot(index="direction", columns="method")
     dense, m3 = (frame[frame["method"] == model].set_index("direction") for model in ("dense", "m3"))
     union = {f"union{end}": ours[f"speedup{end}", "union of the batch"] for end in ("", "_low", "_high")}
-    own = {f"own{end}": ours[f"speedup{end}", "each row's own"] for end in ("", "_low", "_high")}
+    own_sets = {f"own{end}": ours[f"speedup{end}", "each row's own"] for end in ("", "_low", "_high")}
     paper = {
         "paper_active": dense["paper_active"],
         "paper_speedup": dense["paper_speedup"],
         "paper_m3": m3["paper_speedup"],
     }
-    rows = ours["active", "union of the batch"].rename("active").to_frame().assign(**union, **own)
+    rows = ours["active", "union of the batch"].rename("active").to_frame().assign(**union, **own_sets)
     return rows.join(pd.DataFrame(paper), how="outer").rename_axis("direction").reset_index()
 
 
 def whole_decoding(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clusters with the BLEU that they lose, the paper's Dense model beside the set that a batch shares."""
+    """Rows of clusters with the BLEU that they lose, the paper's Dense model in the row of *shared*."""
     frame = frame.assign(lost=frame["paper_bleu_exact"] - frame["paper_bleu"])
     ours, dense = frame[frame["kind"] == "measured"], frame[frame["method"] == "dense"]
     exact = ours[ours["method"] == "exact"].set_index(["direction", "protocol"])["bleu"]
@@ -44,7 +44,7 @@ def whole_decoding(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def largest_sets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Active shares by the contexts that clusters are made of, the paper's in the same rows."""
+    """Active shares by the contexts that clusters are fitted on, the paper's in the same rows."""
     return beside_paper(frame.assign(group=frame["group"].str.removeprefix("paper: ")), "group", "clusters")
 
 
@@ -60,8 +60,7 @@ DECODED = columns(
 DECODED_NOTE = (
     "*clustered* are 50 clusters with five labels, each row with its own set; *shared* is the union over the batch, as in the "
     f"paper, of whose Dense model the values are; {IDENTICAL:.0%} of its outputs were the same. *The paper's choice* "
-    f"are 1,300 clusters "
-    "with one label, for which our contexts are too few."
+    "are 1,300 clusters with one label, for which our contexts are too few."
 )
 EXPERIMENTS = (
     Experiment(tables.figure1, "Figure 1: clusters and active sets at work", traced=True, live=True, counted=True),
@@ -69,7 +68,7 @@ EXPERIMENTS = (
         tables.table1,
         "Table 1: sentences of the two sets",
         columns(Column("name", "direction"), "set_1 set_2 paper_set_1 paper_set_2"),
-        arrange=sizes_of_sets,
+        arrange=by_direction,
         counted=True,
     ),
     Experiment(
@@ -86,9 +85,8 @@ EXPERIMENTS = (
         ),
         arrange=projection_times,
         note="Ours are means over the steps of beam searches: 20 sentences with a beam of 2, 40 rows at first and "
-        "fewer as they end; "
-        "50 clusters with five labels. The paper's are of a GPU. Scattering the scores over the vocabulary's width, as the paper "
-        "does for its softmax, costs about a fifth of the speed.",
+        "fewer as they end; 50 clusters with five labels. The paper's are of a GPU. Scattering the scores over the vocabulary's "
+        "width, as the paper does for its softmax, costs about a fifth of the speed.",
     ),
     Experiment(tables.table3, "Table 3: quality and speed on set 1", DECODED, whole_decoding, DECODED_NOTE),
     Experiment(tables.table4, "Table 4: quality and speed on set 2", DECODED, whole_decoding, DECODED_NOTE),
@@ -115,7 +113,7 @@ EXPERIMENTS = (
             "segments differing identical paper_exact paper_clustered",
             Column("paper_mark", "paper: significance"),
         ),
-        arrange=sizes_of_sets,
+        arrange=by_direction,
         note="We have no raters: ours are the outputs that a study would show them. The paper's are mean ratings of people, from 0 "
         "to 100. `ddgviz.rate` and `ratings.Study` make such a study of any two systems.",
         counted=True,

@@ -1,8 +1,8 @@
-"""Projections at the size of Amer et al.'s models, and how exact the lossless one is over many vectors.
+"""Projections at the size of Amer et al.'s models, and whether the lossless one is exact over many vectors.
 
-Weights of 250,000 x 1,024 cannot be had, and random ones would be easy or hard for reasons of their own. `grown` makes them of a
-trained model's: its output rows repeated, turned into the larger space, with noise that tells repetitions apart. Scores of
-trained hidden vectors, turned likewise, are then the trained ones but for the noise. For time and exactness, never for quality.
+The paper's weights of 250,000 x 1,024 are not public, and random ones have other scores than trained ones. `grown` makes them from
+a trained model's output rows, repeated and rotated into the larger space, with noise that tells the repetitions apart. Hidden
+vectors are rotated likewise, so that scores are the trained ones but for the noise. For time and exactness, never for quality.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from fastdecode_lib.projections.screen_compiled import ScreenScorer
 from fastdecode_lib.projections.screens import Screen
 
 NOISE = 0.1
-"""Length of the noise on a row, in lengths of the row."""
+"""Length of the noise on a row over the length of the row."""
 GROWN = "rows of tatoeba-small's output repeated and turned into the larger space, noise of a tenth of their length"
 """Description of the matrices in the provenance."""
 K = 5
@@ -37,7 +37,7 @@ QUERIES = {
     Scale.PAPER: {"translation": 1_000_000, "dense": 10_000},
 }
 """Vectors on which the lossless projection is compared with the exact one."""
-TOGETHER = 2_048
+BLOCK = 2_048
 
 
 def geometry(model: str, scale: Scale) -> tuple[int, int, int]:
@@ -49,7 +49,7 @@ def geometry(model: str, scale: Scale) -> tuple[int, int, int]:
 def grown(
     weight: np.ndarray, bias: np.ndarray, hidden: np.ndarray, vocabulary: int, width: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A larger output matrix, its bias, and hidden vectors for it, made of a trained model's (V, D), (V,) and (N, D).
+    """A larger output matrix, its bias, and hidden vectors for it, made from a trained model's (V, D), (V,) and (N, D).
 
     Returns
     -------
@@ -58,27 +58,27 @@ def grown(
     Raises
     ------
     ValueError
-        If the space is not larger.
+        If the width is below the model's.
     """
     if width < weight.shape[1]:
         raise ValueError(f"grown needs a width from {weight.shape[1]}, got {width}. Use a smaller model.")
     random = np.random.default_rng(seed)
-    turn = np.linalg.qr(random.normal(size=(width, weight.shape[1])))[0].T.astype(np.float32)
+    rotation = np.linalg.qr(random.normal(size=(width, weight.shape[1])))[0].T.astype(np.float32)
     rows = np.concatenate([random.permutation(len(weight)) for _ in range(-(-vocabulary // len(weight)))])[:vocabulary]
     large = np.empty((vocabulary, width), dtype=np.float32)
     for first in range(0, vocabulary, 10_000):
-        own = weight[rows[first : first + 10_000]]
-        noise = random.standard_normal((len(own), width), dtype=np.float32)
-        noise *= NOISE * np.linalg.norm(own, axis=1, keepdims=True) / np.sqrt(width, dtype=np.float32)
-        large[first : first + 10_000] = own @ turn + noise
-    return large, bias[rows], hidden @ turn
+        block = weight[rows[first : first + 10_000]]
+        noise = random.standard_normal((len(block), width), dtype=np.float32)
+        noise *= NOISE * np.linalg.norm(block, axis=1, keepdims=True) / np.sqrt(width, dtype=np.float32)
+        large[first : first + 10_000] = block @ rotation + noise
+    return large, bias[rows], hidden @ rotation
 
 
 @experiment
 def lossless(run: CorpusRun) -> pd.DataFrame:
     """Check the lossless projection against the exact one: five best tokens and scores, bit for bit, over many vectors.
 
-    ``recorded`` of them are a trained model's own hidden vectors, the others, ``mixed``, lie between two of those.
+    ``recorded`` of them are a trained model's hidden vectors; the others, ``mixed``, are points between two of those.
     """
     from tqdm.auto import tqdm
 
@@ -93,24 +93,28 @@ def lossless(run: CorpusRun) -> pd.DataFrame:
         used.append(recorded)
         matrix, hidden = _output(name, recorded, run)
         quantised, exact = Quantised(matrix), CompiledExact(matrix)
-        wrong, rescored, most, asked = 0, 0, 0, 0
-        for part in tqdm(_many(hidden, queries, run.seed), desc=name, unit="block", disable=not run.progress):
-            best, again = quantised.top_k_counted(part, K)
-            wanted = exact.top_k(part, K)
-            differ = (best.ids != wanted.ids).any(1) | (best.scores != wanted.scores).any(1)
-            wrong, rescored, most = wrong + int(differ.sum()), rescored + int(again.sum()), max(most, int(again.max()))
-            asked += len(part)
+        mismatches, rescored, most_rescored, vectors = 0, 0, 0, 0
+        for part in tqdm(_vectors(hidden, queries, run.seed), desc=name, unit="block", disable=not run.progress):
+            best, rescored_rows = quantised.top_k_counted(part, K)
+            expected = exact.top_k(part, K)
+            differ = (best.ids != expected.ids).any(1) | (best.scores != expected.scores).any(1)
+            mismatches, rescored, most_rescored = (
+                mismatches + int(differ.sum()),
+                rescored + int(rescored_rows.sum()),
+                max(most_rescored, int(rescored_rows.max())),
+            )
+            vectors += len(part)
         rows.append(
             {
                 "name": name,
                 "vocabulary": matrix.shape[0],
                 "width": matrix.shape[1],
-                "queries": asked,
-                "recorded": min(asked, len(hidden)),
-                "mixed": max(0, asked - len(hidden)),
-                "mismatches": wrong,
-                "scored_again": rescored / asked,
-                "scored_again_most": most,
+                "queries": vectors,
+                "recorded": min(vectors, len(hidden)),
+                "mixed": max(0, vectors - len(hidden)),
+                "mismatches": mismatches,
+                "scored_again": rescored / vectors,
+                "scored_again_most": most_rescored,
             }
         )
     return table_on(rows, run, used, geometry=GROWN)
@@ -125,15 +129,15 @@ def _output(name: str, recorded: Situation, run: Run) -> tuple[Matrix, np.ndarra
     return recorded.matrix, arrays(recorded.fit)[0]
 
 
-def _many(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
-    """A number of vectors: the given ones, and beyond them points between two of them."""
+def _vectors(hidden: np.ndarray, count: int, seed: int) -> Iterator[np.ndarray]:
+    """Blocks of `count` vectors in all: the hidden vectors, and after them points between two of them."""
     random = np.random.default_rng(seed)
-    for first in range(0, count, TOGETHER):
-        size = min(TOGETHER, count - first)
+    for first in range(0, count, BLOCK):
+        size = min(BLOCK, count - first)
         rows = np.arange(first, first + size)
-        own = hidden[rows % len(hidden)]
+        vectors = hidden[rows % len(hidden)]
         share = np.where(rows < len(hidden), 1.0, random.random(size))[:, None].astype(np.float32)
-        yield np.ascontiguousarray(share * own + (1 - share) * hidden[random.integers(0, len(hidden), size)])
+        yield np.ascontiguousarray(share * vectors + (1 - share) * hidden[random.integers(0, len(hidden), size)])
 
 
 @experiment
@@ -141,8 +145,8 @@ def zcode(run: CorpusRun) -> pd.DataFrame:
     """Time of one vector's five best tokens at the geometry of Amer et al.'s models, at two active shares of its figures.
 
     Sets are random tokens: 2% of all, as in the largest clusters of figure 4 with one label, and 12.5%, as in the largest of
-    400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. What is
-    measured is time: the baseline is numpy's product.
+    400 clusters in figure 2; unions of a batch are in its table 2, 6.36 to 16.50%. Centroids are hidden vectors. The baseline is
+    numpy's product.
     """
     rows: list[dict[str, Any]] = []
     recorded = situation("multilingual", run)
@@ -159,34 +163,34 @@ def _zcode_rows(
     random, vocabulary = np.random.default_rng(run.seed), len(weight)
     matrices = {precision: Matrix.of(weight, bias, precision) for precision in ("float32", "float16", "int8")}
     projections: dict[str, Any] = {EXACT: CompiledExact(matrices["float32"])}
-    held = 8 if run.tiny else 20
-    """Clusters that have a set of their own in memory; the others are never asked for."""
+    used_clusters = 8 if run.tiny else 20
+    """Clusters with a whole set in memory; no vector of the others is scored."""
     points = hidden[np.linspace(0, len(hidden) - 1, clusters).astype(int)]
     for share in (0.02, 0.125):
         size = round(share * vocabulary)
-        own = [np.sort(random.choice(vocabulary, size, replace=False)) for _ in range(min(held, clusters))]
-        sets = ActiveSets.of([*own, *[own[0][:1]] * (clusters - len(own))], vocabulary)
+        token_sets = [
+            np.sort(random.choice(vocabulary, size, replace=False)) for _ in range(min(used_clusters, clusters))
+        ]
+        sets = ActiveSets.of([*token_sets, *[token_sets[0][:1]] * (clusters - len(token_sets))], vocabulary)
         for precision, matrix in matrices.items():
             screen = Screen("clustered", points, sets)
             projections[f"clustered {share:.1%} {precision}"] = ScreenScorer(screen, matrix)
     projections["quantised"] = Quantised(matrices["float32"])
-    near = Screen("clustered", points, sets).assign(hidden)
-    turns = np.argsort(pd.Series(near).groupby(near).cumcount().to_numpy(), kind="stable")  # clusters in turn
-    vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in turns[near[turns] < held][:20]]
+    nearest = Screen("clustered", points, sets).assign(hidden)
+    order = np.argsort(pd.Series(nearest).groupby(nearest).cumcount().to_numpy(), kind="stable")  # clusters in turn
+    vectors: Any = [np.ascontiguousarray(hidden[i : i + 1]) for i in order[nearest[order] < used_clusters][:20]]
     systems = [System(BASELINE, lambda row: tuple(numpy_top(weight, bias, row, K).tolist()))]  # type: ignore[arg-type]
     for name, projection in projections.items():
         systems.append(System(name, lambda row, p=projection: tuple(p.top_k(row, K).ids[0].tolist())))  # type: ignore[misc]
-    timed = measure(systems, vectors, runs=2 if run.tiny else 5, progress=run.progress)
-    rows = []
-    for m in timed:
-        rows.append(
-            {
-                "name": f"{model}, {m.name}",
-                "model": model,
-                "method": m.name,
-                "microseconds": 1e6 * median(m) / len(vectors),
-                **speedup_of(timed[0], m, run.seed),
-                "seconds": m.seconds.tolist(),
-            }
-        )
-    return rows
+    timings = measure(systems, vectors, runs=2 if run.tiny else 5, progress=run.progress)
+    return [
+        {
+            "name": f"{model}, {m.name}",
+            "model": model,
+            "method": m.name,
+            "microseconds": 1e6 * median(m) / len(vectors),
+            **speedup_of(timings[0], m, run.seed),
+            "seconds": m.seconds.tolist(),
+        }
+        for m in timings
+    ]

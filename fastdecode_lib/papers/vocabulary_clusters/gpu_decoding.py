@@ -1,7 +1,7 @@
 """Whole decoding with screens on a GPU, at the vocabulary and width of Amer et al.'s Dense model (their table 3).
 
-The model is the bundled one grown (`shared.grown`): it says what the bundled one says, at the cost of 12 + 12 layers that are
-1,024 wide. Its screen is the bundled one's, whose sets are filled up with tokens that never win, for the paper's active shares.
+The model is the bundled one grown (`shared.grown`): its outputs are the bundled one's, at the cost of 12 + 12 layers that are
+1,024 wide. Its screen is the bundled one's, whose sets are padded with tokens that never win, to the paper's active shares.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from fastdecode_lib import registry
-from fastdecode_lib.core import Candidates, Projection, Source, drain
-from fastdecode_lib.loading import TranslationModel, load
+from fastdecode_lib.core import Candidates, Projection, Source
+from fastdecode_lib.loading import load
 from fastdecode_lib.measuring.counting import Proxy
 from fastdecode_lib.measuring.quality import same_share
-from fastdecode_lib.measuring.referee import System, measure, synchroniser
+from fastdecode_lib.measuring.referee import measure, synchroniser
 from fastdecode_lib.papers.run import Run, Scale, experiment
-from fastdecode_lib.papers.shared.devices import short, without
+from fastdecode_lib.papers.shared.batches import batch_system, sorted_batches
+from fastdecode_lib.papers.shared.devices import cuda_gap, dtype_for
 from fastdecode_lib.papers.shared.grown import grown_on_torch
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed
@@ -30,9 +31,9 @@ from fastdecode_lib.text.sentences import own_pairs
 from fastdecode_lib.translation import Session
 
 DIRECTION = ("en", "de")
-OWN, POOL = 0.02, 0.1
-"""Active shares of the vocabulary: of a set, as in the largest clusters of figure 4 with one label, and of all tokens that sets are
-filled up with, which is about the union of a batch (table 2 has 6.36 to 16.50%)."""
+SET_SHARE, POOL = 0.02, 0.1
+"""Shares of the vocabulary: at least of a set, as in the largest clusters of figure 4 with one label, and of the pool that sets are
+padded from, which is about the union of a batch (table 2 has 6.36 to 16.50%)."""
 PROTOCOLS = {"batch 1, beam 1": (1, "greedy"), "batch 20, beam 2": (20, "beam:size=2")}
 
 
@@ -53,18 +54,20 @@ SIZES = {Scale.TINY: Size(1, (4, 2), 20_000, (2, 3), 2), Scale.LAPTOP: _LARGE, S
 
 @experiment
 def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
-    """Table 3 on a GPU: speed of whole decoding with the exact projection and with screens, and the outputs they leave unchanged.
+    """Table 3 on a GPU: speed of whole decoding with the exact projection and with screens, and the share of identical outputs.
 
-    ``active`` is the mean share of the vocabulary that a call scores for a vector. A machine without a CUDA device gives a single
-    row that says so.
+    ``active`` is the mean share of the vocabulary that a call scores for a vector. On a machine without a CUDA device the table
+    is a single row that says so.
     """
     from fastdecode_lib.projections.screen_torch import TorchScreenScorer
 
-    if (nothing := without(device, run)) is not None:
-        return nothing
-    size, small = SIZES[run.scale], load("tatoeba-small", device="cpu", engine="torch")
-    model = grown_on_torch(small, size.times, size.layers, size.vocabulary, device, short(device), run.seed)
-    screen = filled_up(_screen(small), size.times, small.network.outputs[0].vocabulary, size.vocabulary, run.seed)
+    if (gap_table := cuda_gap(device, run)) is not None:
+        return gap_table
+    size, bundled = SIZES[run.scale], load("tatoeba-small", device="cpu", engine="torch")
+    model = grown_on_torch(bundled, size.times, size.layers, size.vocabulary, device, dtype_for(device), run.seed)
+    screens = load_screens(Path(bundled.checkpoint.folder) / "projections" / "clustered")
+    tokens = bundled.network.outputs[0].vocabulary
+    screen = padded_screen(screens["-".join(DIRECTION)], size.times, tokens, size.vocabulary, run.seed)
     output: Any = model.network.outputs[0]
     projections: dict[str, Projection] = {
         "exact": model.exact,
@@ -72,33 +75,26 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
         "clustered, shared": TorchScreenScorer(screen, output.weight, output.bias, shared=True),
     }
     texts = [text for text, _ in own_pairs(*DIRECTION)]
-    rules = Session.of(model, *DIRECTION).constraints
+    constraints = Session.of(model, *DIRECTION).constraints
     rows: list[dict[str, Any]] = []
-    for number, (protocol, (batch, named)) in enumerate(PROTOCOLS.items()):
-        decoder = registry.decoder(named)
-
-        def decode(part: Source, projection: Projection, decoder: Any = decoder) -> tuple[Any, ...]:
-            return tuple(h.tokens for h in drain(decoder.iterate(model.network, projection, part, rules)))
-
-        parts = _batches(model, spread_over(texts, size.sentences[number]), batch)
-        systems = [
-            System(name, lambda part, p=projection: decode(part, p))  # type: ignore[misc]
-            for name, projection in projections.items()
-        ]
+    for number, (protocol, (batch, decoder_name)) in enumerate(PROTOCOLS.items()):
+        decoder = registry.decoder(decoder_name)
+        parts = sorted_batches(model, spread_over(texts, size.sentences[number]), DIRECTION, batch)
+        systems = [batch_system(name, model.network, decoder, p, constraints) for name, p in projections.items()]
         timings = measure(
             systems, parts, runs=size.rounds, synchronise=synchroniser(device), progress=run.progress, warm_up=1
         )
         exact = _rows_of(timings[0].outputs)
         for m, projection in zip(timings, projections.values(), strict=True):
-            watched = _Active(projection)
-            decode(parts[0], watched)
+            active: Any = _Active(projection)
+            batch_system(m.name, model.network, decoder, active, constraints).decode(parts[0])
             rows.append(
                 {
                     "name": f"{protocol}, {m.name}",
                     "protocol": protocol,
                     "method": m.name,
                     "sentences": len(exact),
-                    "active": watched.share(size.vocabulary),
+                    "active": active.share(size.vocabulary),
                     "milliseconds": 1000 * median(m) / len(exact),
                     "identical": same_share(_rows_of(m.outputs), exact),
                     **speedup_of(timings[0], m, run.seed),
@@ -106,45 +102,32 @@ def gpu_decoding(run: Run, *, device: str = "cuda") -> pd.DataFrame:
                 }
             )
     kernels = projections["clustered"].kernels  # type: ignore[attr-defined]
-    about = {
+    facts = {
         "layers": " + ".join(map(str, size.layers)),
         "vocabulary": size.vocabulary,
         "width": output.weight.shape[1],
     }
-    return table_of(rows, run, model, kernels=kernels, rounds=size.rounds, **about)
+    return table_of(rows, run, model, kernels=kernels, rounds=size.rounds, **facts)
 
 
-def filled_up(screen: Screen, times: int, tokens: int, vocabulary: int, seed: int) -> Screen:
-    """A model's screen for the model grown from it: points of repeated features, and sets with added tokens.
+def padded_screen(screen: Screen, times: int, tokens: int, vocabulary: int, seed: int) -> Screen:
+    """A model's screen for the model grown from it: centroids with repeated features, and sets padded with new tokens.
 
     Parameters
     ----------
-    screen : Screen
-        Of a model of so many `tokens`.
     times : int
         Copies of each feature.
-    vocabulary : int
-        Tokens of the grown model. Sets have at least `OWN` of them, of a part of `POOL`.
+    tokens, vocabulary : int
+        Tokens of the model and of the grown one. Sets have at least `SET_SHARE` of the latter, padded from a pool of `POOL`.
     """
     random = np.random.default_rng(seed)
     pool = tokens + random.permutation(vocabulary - tokens)[: round(POOL * vocabulary)]
-    least, sets = round(OWN * vocabulary), []
+    least, sets = round(SET_SHARE * vocabulary), []
     for number in range(len(screen.sets)):
-        own = screen.sets[number]
-        sets.append(np.concatenate([own, random.choice(pool, min(max(0, least - len(own)), len(pool)), replace=False)]))
+        tokens_of_set = screen.sets[number]
+        padding = min(max(0, least - len(tokens_of_set)), len(pool))
+        sets.append(np.concatenate([tokens_of_set, random.choice(pool, padding, replace=False)]))
     return Screen(screen.method, np.tile(screen.points, (1, times)), ActiveSets.of(sets, vocabulary))
-
-
-def _screen(model: TranslationModel) -> Screen:
-    """The bundled model's clusters."""
-    return load_screens(Path(model.checkpoint.folder) / "projections" / "clustered")["-".join(DIRECTION)]
-
-
-def _batches(model: TranslationModel, texts: Sequence[str], size: int) -> list[Source]:
-    """Sources of so many texts, sorted by length."""
-    everything = model.encode(texts, *DIRECTION)
-    order = np.argsort(everything.lengths, kind="stable")
-    return [everything.rows(order[first : first + size]) for first in range(0, len(order), size)]
 
 
 def _rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
@@ -152,20 +135,20 @@ def _rows_of(outputs: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 class _Active(Proxy):
-    """A projection that notes how many tokens its calls score."""
+    """A projection that keeps the number of tokens that its calls score for each vector."""
 
-    def __init__(self, inner: Projection, seen: list[np.ndarray] | None = None):
+    def __init__(self, inner: Projection, counts: list[np.ndarray] | None = None):
         super().__init__(inner)
-        self.seen = [] if seen is None else seen
+        self.counts = [] if counts is None else counts
 
     def bind(self, source: Source | None) -> "_Active":
-        return _Active(self.inner.bind(source), self.seen)
+        return _Active(self.inner.bind(source), self.counts)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         candidates: Candidates = self.inner.top_k(hidden, k, banned, normalise)
-        self.seen.append(candidates.num_active)
+        self.counts.append(candidates.num_active)
         return candidates
 
     def share(self, vocabulary: int) -> float:
-        """Mean of a vector."""
-        return float(np.concatenate(self.seen).mean()) / vocabulary
+        """Mean share of the vocabulary that is scored for a vector."""
+        return float(np.concatenate(self.counts).mean()) / vocabulary

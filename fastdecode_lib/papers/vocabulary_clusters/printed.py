@@ -72,7 +72,7 @@ TABLE_6: dict[str, tuple[float, float, str]] = {
 }
 """Direction -> mean rating without and with clusters, and the mark of the rank-sum test (M3). 1,700 pairs of 200,000 segments."""
 IDENTICAL = 0.92
-"""Share of outputs that clusters leave as they are."""
+"""Share of outputs that are the same with clusters as without."""
 
 FIGURE_2 = {"direction": 12.5, "target": 17.5}
 """Largest active share in percent at 400 clusters, Italian to English, K = 1: clusters of the pair, and of the target."""

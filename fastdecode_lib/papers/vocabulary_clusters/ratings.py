@@ -1,4 +1,4 @@
-"""Outputs rated blind, side by side (Amer et al., 2022, table 6); one file because a study's file, order and tests fit each other.
+"""Outputs rated blind, side by side (Amer et al., 2022, table 6); one file because all of it reads the study's SQLite schema.
 
 `sample_pairs` draws pairs whose outputs differ; a `Study` keeps them and their ratings in one SQLite file and compares the
 systems as table 6 does, with a paired test beside the paper's unpaired one.
@@ -22,7 +22,7 @@ import pandas as pd
 from fastdecode_lib.store import atomic_file, write_table
 
 LEVELS = (0.05, 0.01, 0.001)
-"""Levels of significance: one star is earned at each (caption of table 6)."""
+"""Levels of significance, one star for each (caption of table 6)."""
 
 VERSION = 1
 APPLICATION = 0x66647274
@@ -50,7 +50,7 @@ FROM ratings JOIN pairs USING (pair) WHERE score_left IS NOT NULL ORDER BY rater
 
 @dataclass(frozen=True)
 class Pair:
-    """A segment and what two systems made of it; `segment` counts from 0 in the texts it was drawn from."""
+    """A source segment with the outputs of two systems; `segment` is its index among all segments."""
 
     segment: int
     source: str
@@ -94,7 +94,7 @@ def sample_pairs(
     *,
     direction: str = "",
 ) -> Sample:
-    """Draw pairs for raters from the segments whose outputs differ, each as likely as the others (section 3.4).
+    """Draw pairs for raters, uniformly from the segments whose outputs differ (section 3.4).
 
     Parameters
     ----------
@@ -150,10 +150,10 @@ def _check_text(name: str, text: object) -> None:
 
 
 class Study:
-    """Pairs, and what raters say of them, in one SQLite file; any number of processes may have it open.
+    """Pairs and their ratings in one SQLite file; any number of processes may have it open.
 
-    A rater sees the pairs in an order of their own, each system on the left in half of them. Each rating is on the disk
-    before `rate` returns. The file wants a local disk: its journal (WAL) does not work over a network.
+    Each rater sees the pairs in another random order, each system on the left in half of them. A rating is on the disk
+    before `rate` returns. The file must be on a local disk: its journal (WAL) does not work over a network.
 
     Attributes
     ----------
@@ -182,19 +182,19 @@ class Study:
     def create(
         cls, path: str | Path, samples: Sample | Sequence[Sample], systems: tuple[str, str], seed: int = 0
     ) -> "Study":
-        """Make a study of one sample or of one for each direction, or go on with it where the file holds this very one.
+        """Make a study of one sample or of one for each direction, or open it if the file holds this study already.
 
         Parameters
         ----------
         systems : (str, str)
-            Names of what made the outputs a and b.
+            Names of the systems behind outputs a and b.
         seed : int
             Seed of the raters' orders and sides.
 
         Raises
         ------
         ValueError
-            If the file holds something else, or the samples or names do not fit together.
+            If the file holds another study, or samples or names are repeated or missing.
         """
         samples = [samples] if isinstance(samples, Sample) else list(samples)
         names = [sample.direction for sample in samples]
@@ -217,7 +217,7 @@ class Study:
         return study
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> "Study":
@@ -233,34 +233,36 @@ class Study:
 
     def progress(self, rater: str) -> tuple[int, int]:
         """Number of pairs that the rater has rated, and of all pairs."""
-        self._seat(rater)
-        return self._one("SELECT COUNT(score_left), COUNT(*) FROM ratings WHERE rater = ?", rater)
+        self._enrol(rater)
+        return self._first_row("SELECT COUNT(score_left), COUNT(*) FROM ratings WHERE rater = ?", rater)
 
     def next_place(self, rater: str) -> int | None:
         """The first place in the rater's order, from 0, whose pair is not rated; None when all are."""
-        self._seat(rater)
-        place: int | None = self._one("SELECT MIN(place) FROM ratings WHERE rater = ? AND score_left IS NULL", rater)[0]
+        self._enrol(rater)
+        place: int | None = self._first_row(
+            "SELECT MIN(place) FROM ratings WHERE rater = ? AND score_left IS NULL", rater
+        )[0]
         return place
 
     def pair_at(self, rater: str, place: int) -> dict[str, Any]:
-        """The parts of the pair at a place in the rater's order that they may see.
+        """The pair at a place in the rater's order, without the systems' names.
 
         Returns
         -------
         dict
-            ``source``, ``reference`` (or None), the outputs as ``left`` and ``right``; and what was said of them before:
-            ``scores`` (left and right, or None) and ``comment``.
+            ``source``, ``reference`` (or None), the outputs as ``left`` and ``right``; and the rating so far: ``scores`` (left
+            and right, or None) and ``comment``.
         """
         self._check_place(rater, place)
-        source, reference, left, right, *scores, comment = self._one(
+        source, reference, left, right, *scores, comment = self._first_row(
             "SELECT source, reference, CASE a_is_left WHEN 1 THEN output_a ELSE output_b END, "
             "CASE a_is_left WHEN 1 THEN output_b ELSE output_a END, score_left, score_right, comment "
             "FROM ratings JOIN pairs USING (pair) WHERE rater = ? AND place = ?",
             rater,
             int(place),
         )
-        said = {"scores": None if None in scores else scores, "comment": comment}
-        return {"source": source, "reference": reference, "left": left, "right": right} | said
+        rating = {"scores": None if None in scores else scores, "comment": comment}
+        return {"source": source, "reference": reference, "left": left, "right": right} | rating
 
     def rate(self, rater: str, place: int, left: float, right: float, comment: str = "") -> None:
         """Store a rater's scores of the pair at a place in their order, replacing earlier ones.
@@ -281,42 +283,42 @@ class Study:
                 (float(left), float(right), comment, rater, int(place)),
             )
 
-    def _seat(self, rater: str) -> None:
+    def _enrol(self, rater: str) -> None:
         """Give a new rater an order of the pairs, and the sides of each."""
         if not isinstance(rater, str) or not rater.strip() or rater != rater.strip() or not rater.isprintable():
             raise ValueError(f"A rater needs a name without spaces at its ends, got {rater!r}. Example: 'anna'.")
         with self._lock, self._db:
-            if self._one("SELECT EXISTS (SELECT 1 FROM ratings WHERE rater = ?)", rater)[0]:
+            if self._first_row("SELECT EXISTS (SELECT 1 FROM ratings WHERE rater = ?)", rater)[0]:
                 return
             generator = _generator(self._facts["seed"], rater)
             order = generator.permutation(self.total).tolist()
             a_is_left = generator.permutation(np.arange(self.total) % 2).tolist()
             self._db.executemany(
                 "INSERT OR IGNORE INTO ratings (rater, place, pair, a_is_left) VALUES (?, ?, ?, ?)",
-                [(rater, place, *seat) for place, seat in enumerate(zip(order, a_is_left, strict=True))],
+                [(rater, place, *row) for place, row in enumerate(zip(order, a_is_left, strict=True))],
             )
 
     def _check_place(self, rater: str, place: object) -> None:
-        self._seat(rater)
+        self._enrol(rater)
         if not isinstance(place, int | np.integer) or not 0 <= place < self.total:
             raise ValueError(f"Places are from 0 to {self.total - 1}, got {place!r}. Ask next_place() for one.")
 
-    def _one(self, query: str, *values: object) -> tuple[Any, ...]:
+    def _first_row(self, query: str, *values: object) -> tuple[Any, ...]:
         with self._lock:
             row: tuple[Any, ...] = self._db.execute(query, values).fetchone()
         return row
 
-    # ---------------------------------------------------------------------------------------------------- what came out
+    # ------------------------------------------------------------------------------------------------------------ results
 
     def ratings(self) -> pd.DataFrame:
-        """Every rating, the systems named.
+        """Every rating, with the systems' names.
 
         Returns
         -------
         DataFrame
             ``rater``, ``pair``, ``direction``, ``segment``, ``source``,
             ``reference``, ``output_a``, ``output_b``, ``score_a``, ``score_b``, ``comment``, ``system_a``, ``system_b``
-            and ``left``, the name of the system that stood there.
+            and ``left``, the name of the system on the left.
         """
         with self._lock:
             frame = pd.read_sql_query(_RATED, self._db)
@@ -325,7 +327,7 @@ class Study:
         return frame.assign(system_a=a, system_b=b, left=left)
 
     def export(self, path: str | Path) -> None:
-        """Write every rating, the systems named, as ``.csv`` or ``.json`` (`fastdecode_lib.store.write_table`)."""
+        """Write every rating, with the systems' names, as ``.csv`` or ``.json`` (`fastdecode_lib.store.write_table`)."""
         frame, suffix = self.ratings(), Path(path).suffix
         if suffix == ".json":
             rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
@@ -339,15 +341,15 @@ class Study:
     def table(self) -> pd.DataFrame:
         """Table 6: for each direction the mean score of either system and whether the difference is significant.
 
-        A pair's score is the mean over its raters, so that the unit of both tests is the pair: scores that several raters
-        give to one output are not independent.
+        A pair's score is the mean over its raters, so that the unit of both tests is the pair: several raters' scores of one
+        output are not independent.
 
         Returns
         -------
         DataFrame
-            ``name``, ``direction``, ``system_a``, ``system_b``; ``raters``, ``pairs`` and ``ratings``, each a
-            count of what was rated; the columns of `compare_scores`; and ``identical``, the share of segments (0 to 1)
-            whose outputs raters did not have to see.
+            ``name``, ``direction``, ``system_a``, ``system_b``; the numbers of ``raters``, of ``pairs`` rated and of
+            ``ratings``; the columns of `compare_scores`; and ``identical``, the share of segments (0 to 1) whose two outputs are
+            the same.
         """
         samples, rated = self._facts["samples"], self.ratings()
         if rated.empty:
@@ -375,7 +377,7 @@ class Study:
 
 
 def _generator(seed: int, rater: str) -> np.random.Generator:
-    """Random numbers of a rater's own."""
+    """A generator seeded by the rater's name."""
     digest = hashlib.sha256(rater.encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
@@ -392,10 +394,12 @@ def _facts(samples: Sequence[Sample], systems: tuple[str, str], seed: int) -> di
 
 
 def _write(path: Path, samples: Sequence[Sample], facts: dict[str, Any]) -> None:
-    """A study's file, whole or not at all."""
-    left = path.with_name(f"{path.name}-wal")
-    if left.exists():
-        raise ValueError(f"A new study needs a fresh path, got {path} with a journal left over. Delete {left} first.")
+    """Write a study's file atomically."""
+    journal = path.with_name(f"{path.name}-wal")
+    if journal.exists():
+        raise ValueError(
+            f"A new study needs a fresh path, got {path} with a journal left over. Delete {journal} first."
+        )
     rows = [(sample.direction, pair) for sample in samples for pair in sample.pairs]
     with atomic_file(path) as temporary, closing(sqlite3.connect(temporary)) as db, db:
         db.execute("PRAGMA journal_mode = WAL")
@@ -411,7 +415,7 @@ def _write(path: Path, samples: Sequence[Sample], facts: dict[str, Any]) -> None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """The file opened, once it is known to be a study that this version can read."""
+    """Open a file and check that it is a study that this version can read."""
     if not path.is_file():
         raise ValueError(f"A study is a file, got {path}, where there is none. Make one with Study.create().")
     db = sqlite3.connect(path, timeout=30, check_same_thread=False)
@@ -437,7 +441,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def compare_scores(scores_a: np.ndarray, scores_b: np.ndarray) -> dict[str, Any]:
-    """Table 6 for scores from anywhere: two systems on the same pairs.
+    """Table 6 for any scores of two systems on the same pairs.
 
     Parameters
     ----------
@@ -449,8 +453,8 @@ def compare_scores(scores_a: np.ndarray, scores_b: np.ndarray) -> dict[str, Any]
     dict
         ``mean_a``, ``mean_b``, ``difference`` (b minus a); the p-values ``rank_sum`` (Wilcoxon's rank-sum test, unpaired,
         the paper's) and ``signed_rank`` (Wilcoxon's signed-rank test, paired), both two-sided; and for each its
-        ``_mark``, as in table 6: ``*`` below .05, ``**`` below .01, ``***`` below .001. Both are normal approximations,
-        but that the signed-rank test is exact for up to 50 pairs without ties.
+        ``_mark``, as in table 6: ``*`` below .05, ``**`` below .01, ``***`` below .001. Both are normal approximations;
+        the signed-rank test is exact for up to 50 pairs without ties.
     """
     a, b = np.asarray(scores_a, dtype=np.float64), np.asarray(scores_b, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or not a.size or not np.isfinite(np.stack([a, b])).all():

@@ -1,8 +1,8 @@
 """Amer et al.'s tables and figures on the bundled model; one file because all share the fitted clusters and contexts.
 
-The paper's models, sentences and ratings cannot be had. Ours knows English, German, French and Spanish; set 1 are single
-sentences of the test split, set 2 the same joined two to four at a time. Sets of tokens are made on contexts of the
-training split, decoded by the model itself.
+The paper's models, sentences and ratings are not public. Our model translates between English, German, French and Spanish; set 1
+are single sentences of the test split, set 2 the same joined two to four at a time. Active sets are fitted on contexts of
+the training split, decoded by the model itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,16 @@ import pandas as pd
 
 from fastdecode_lib import registry
 from fastdecode_lib.contexts.fitting import groups
-from fastdecode_lib.core import Decoder, Projection, Source, drain
+from fastdecode_lib.core import Projection, Source, drain
 from fastdecode_lib.decoding.autoregressive import Beam
 from fastdecode_lib.loading import TranslationModel, load
 from fastdecode_lib.measuring.quality import quality, same_share
 from fastdecode_lib.measuring.referee import System, measure
 from fastdecode_lib.papers.outcomes import trained
 from fastdecode_lib.papers.run import CorpusRun, Run, Scale, experiment
+from fastdecode_lib.papers.shared.batches import batch_system
 from fastdecode_lib.papers.shared.contexts_of import MODELS, Situation, situation
-from fastdecode_lib.papers.shared.projection_runs import Captured, counted
+from fastdecode_lib.papers.shared.projection_runs import Captured, context_counts
 from fastdecode_lib.papers.shared.rows import median, speedup_of, table_of
 from fastdecode_lib.papers.vocabulary_clusters import printed as amer_2022
 from fastdecode_lib.projections.clustering import fit_clustered, with_sets
@@ -35,7 +36,7 @@ from fastdecode_lib.translation import Session
 
 NAME = "multilingual"
 PROTOCOLS = {"batch 1, beam 1": (1, 1), "batch 20, beam 2": (20, 2)}
-"""Sentences decoded together, and the beam (section 3.3)."""
+"""Batch size and beam (section 3.3)."""
 SWEPT = "de-en"
 """The direction that figures 2 to 4 are drawn for; Italian to English in the paper."""
 
@@ -47,17 +48,17 @@ class Amount:
     Attributes
     ----------
     clusters, top : int
-        Clusters of each direction, and the labels of a context that count. The paper takes 1,300 and 1, on far more contexts
+        Clusters of each direction, and labels of a context that its set gets. The paper takes 1,300 and 1, on far more contexts
         than ours; with fewer contexts, a cluster's set misses tokens that it needs (figure 3).
     paper_clusters : int
-        Clusters of the paper's own choice, with one label, for a row beside ours.
+        The paper's number of clusters, with one label, for a second row.
     swept : tuple of int
         Numbers of clusters in figures 2 and 3.
     sentences, timed : int
         Sentences of a direction for quality, and for time.
     rounds : int
     directions : int
-        Number of directions, from the first.
+        The first so many directions are measured.
     longest : int or None
         Most tokens of an output.
     """
@@ -82,7 +83,7 @@ AMOUNTS = {
 
 @cache
 def screen_of(run: CorpusRun, name: str, clusters: int, top: int) -> Screen:
-    """The clusters of a direction, of a target language, or of all."""
+    """The clusters of a direction, of a target language, or of all directions."""
     recorded = situation(NAME, run)
     for per in ("direction", "target", "all"):
         members = groups(recorded.fit.directions, per).get(name)
@@ -97,7 +98,7 @@ def screen_of(run: CorpusRun, name: str, clusters: int, top: int) -> Screen:
 
 
 def pairs_of(direction: str, sentences: str, run: CorpusRun) -> list[tuple[str, str]]:
-    """Test sentences with their references: ``"single"``, from short ones to long, or ``"joined"``; our own in a tiny run."""
+    """Test sentences with their references, ``"single"`` or ``"joined"``, spread from short to long; our own in a tiny run."""
     pairs = run.pairs(*direction.split("-"))
     pairs = pairs[2::3] if run.tiny else pairs
     if sentences == "joined":
@@ -112,10 +113,8 @@ def table1(run: CorpusRun) -> pd.DataFrame:
     for direction in situation(NAME, run).fit.directions:
         sizes = {f"set_{i}": len(pairs_of(direction, kind, run)) for i, kind in enumerate(("single", "joined"), 1)}
         rows.append({"name": direction, **sizes})
-    for direction, printed in amer_2022.TABLE_1.items():
-        rows.append(
-            {"name": f"{direction}, paper", "paper_set_1": printed[0], "paper_set_2": printed[1], "kind": "paper"}
-        )
+    for direction, (set_1, set_2) in amer_2022.TABLE_1.items():
+        rows.append({"name": f"{direction}, paper", "paper_set_1": set_1, "paper_set_2": set_2, "kind": "paper"})
     return table_on(rows, run)
 
 
@@ -123,49 +122,54 @@ def table1(run: CorpusRun) -> pd.DataFrame:
 def table2(run: CorpusRun) -> pd.DataFrame:
     """Table 2: the share of active tokens and the time of the projection, at batch 20 and beam 2.
 
-    The hidden vectors of whole beam searches are kept, and each step's are scored again: by the full projection, by the
-    union of their sets as in the paper, and by each row's own set; by both with the paper's number of clusters and of labels,
-    too. Scattered are the scores of a union over the vocabulary's width, where the paper takes its softmax. ``rows`` is how many
-    a step has on average: 40 at first, and fewer as sentences end.
+    The hidden vectors of whole beam searches are kept, and each step's are scored again: over the full vocabulary, over the
+    union of their sets as in the paper, and over each row's own set; the latter two also with the paper's numbers of clusters and
+    labels. "Scattered" writes the union's scores into an array of the vocabulary's width, over which the paper takes its softmax.
+    ``rows`` is the mean number of rows of a step: 40 at first, and fewer as sentences end.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
         screen = screen_of(run, direction, amount.clusters, amount.top)
-        many = screen_of(run, direction, amount.paper_clusters, 1)
+        paper_screen = screen_of(run, direction, amount.paper_clusters, 1)
         steps = _steps(recorded, direction, run)
-        systems = {
+        projections = {
             "exact": recorded.loaded.exact,
             "union of the batch": ScreenScorer(screen, recorded.matrix, shared=True),
             "union, scattered": ScreenScorer(screen, recorded.matrix, shared=True, scatter=True),
             "each row's own": ScreenScorer(screen, recorded.matrix),
-            "union, the paper's choice": ScreenScorer(many, recorded.matrix, shared=True),
-            "own, the paper's choice": ScreenScorer(many, recorded.matrix),
+            "union, the paper's choice": ScreenScorer(paper_screen, recorded.matrix, shared=True),
+            "own, the paper's choice": ScreenScorer(paper_screen, recorded.matrix),
         }
-        stepping = [_step_system(name, projection) for name, projection in systems.items()]
-        timed = measure(stepping, steps, runs=amount.rounds, progress=run.progress)  # type: ignore[arg-type]
-        for name, m in zip(systems, timed, strict=True):
-            active = np.concatenate([systems[name].bind(None).top_k(h, 1).num_active for h in steps])
+        systems = [_step_system(name, projection) for name, projection in projections.items()]
+        timings = measure(systems, steps, runs=amount.rounds, progress=run.progress)  # type: ignore[arg-type]
+        for (name, projection), m in zip(projections.items(), timings, strict=True):
+            active = np.concatenate([projection.bind(None).top_k(h, 1).num_active for h in steps])
             row = {
                 "name": f"{direction}, {name}",
                 "direction": direction,
                 "method": name,
-                "clusters": 0 if name == "exact" else len((many if "choice" in name else screen).sets),
+                "clusters": 0 if name == "exact" else len((paper_screen if "choice" in name else screen).sets),
                 "active": float(active.mean() / recorded.matrix.shape[0]),
                 "microseconds": 1e6 * median(m) / len(steps),
-                **speedup_of(timed[0], m, run.seed),
+                **speedup_of(timings[0], m, run.seed),
                 "rows": float(np.mean([len(h) for h in steps])),
             }
             rows.append(row)
-    for direction, both in amer_2022.TABLE_2.items():
-        for model, (share, microseconds), full in zip(("dense", "m3"), both, amer_2022.FULL_MICROSECONDS, strict=True):
-            printed = {
-                "paper_active": share / 100,
-                "paper_microseconds": microseconds,
-                "paper_speedup": full / microseconds,
-            }
+    for direction, models in amer_2022.TABLE_2.items():
+        for model, (share, microseconds), full in zip(
+            ("dense", "m3"), models, amer_2022.FULL_MICROSECONDS, strict=True
+        ):
             rows.append(
-                {"name": f"{direction}, {model}", "direction": direction, "method": model, **printed, "kind": "paper"}
+                {
+                    "name": f"{direction}, {model}",
+                    "direction": direction,
+                    "method": model,
+                    "paper_active": share / 100,
+                    "paper_microseconds": microseconds,
+                    "paper_speedup": full / microseconds,
+                    "kind": "paper",
+                }
             )
     return table_on(rows, run, [recorded])
 
@@ -177,24 +181,15 @@ def _steps(recorded: Situation, direction: str, run: CorpusRun) -> list[np.ndarr
     texts = [a for a, _ in spread_over(pairs_of(direction, "single", run), AMOUNTS[run.scale].timed)]
     for batch in batches(recorded, texts, direction, 20):
         drain(Beam(size=2).iterate(recorded.loaded.network, captured, batch, session.constraints))
-    seen: list[np.ndarray] = captured.seen
-    return seen
+    steps: list[np.ndarray] = captured.hidden_vectors
+    return steps
 
 
 def limited(recorded: Situation, direction: str, scale: Scale) -> Session:
-    """Greedy decoding in a direction, with the limits of a scale."""
+    """Greedy decoding in a direction, with the length limit of a scale."""
     limits: dict[str, Any] = {} if AMOUNTS[scale].longest is None else {"max_length": AMOUNTS[scale].longest}
     source, target = direction.split("-")
     return Session.of(recorded.loaded, source, target, **limits)
-
-
-def decoding_system(name: str, recorded: Situation, decoder: Decoder, projection: Projection, rules: Any) -> System:
-    """A decoder under a projection, on batches; its output is the tokens of each row."""
-
-    def decode(part: Source) -> tuple[Any, ...]:
-        return tuple(h.tokens for h in drain(decoder.iterate(recorded.loaded.network, projection, part, rules)))
-
-    return System(name, decode)
 
 
 def _step_system(name: str, projection: Projection) -> System:
@@ -203,27 +198,24 @@ def _step_system(name: str, projection: Projection) -> System:
 
 
 def batches(recorded: Situation, texts: Sequence[str], direction: str, size: int) -> Iterator[Source]:
-    """Texts as sources of so many, the last of what is left."""
+    """The texts in batches of a size; the last may be smaller."""
     source, target = direction.split("-")
-    everything = recorded.loaded.encode(texts, source, target)
+    encoded = recorded.loaded.encode(texts, source, target)
     for first in range(0, len(texts), size):
-        rows = np.arange(first, min(first + size, len(texts)))
-        part = everything.rows(rows)
+        part = encoded.rows(np.arange(first, min(first + size, len(texts))))
         yield Source(part.ids[:, : int(part.lengths.max())], part.lengths, part.languages)
 
 
 @experiment
 def table3(run: CorpusRun) -> pd.DataFrame:
     """Table 3: quality and speed of whole decoding on set 1, without and with clusters, in both protocols."""
-    frame = _decoded("single", tuple(PROTOCOLS), run)
-    return table_on(frame, run, [situation(NAME, run)])
+    return _decoded("single", tuple(PROTOCOLS), run)
 
 
 @experiment
 def table4(run: CorpusRun) -> pd.DataFrame:
     """Table 4: the same on set 2, longer sentences, at batch 20 and beam 2."""
-    frame = _decoded("joined", ("batch 20, beam 2",), run)
-    return table_on(frame, run, [situation(NAME, run)])
+    return _decoded("joined", ("batch 20, beam 2",), run)
 
 
 def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.DataFrame:
@@ -233,27 +225,27 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
         pairs = pairs_of(direction, sentences, run)
         texts, references = [a for a, _ in pairs], [b for _, b in pairs]
         screen = screen_of(run, direction, amount.clusters, amount.top)
-        many = screen_of(run, direction, amount.paper_clusters, 1)
+        paper_screen = screen_of(run, direction, amount.paper_clusters, 1)
         projections: dict[str, Projection] = {
             "exact": recorded.loaded.exact,
             "clustered": ScreenScorer(screen, recorded.matrix),
             "clustered, shared": ScreenScorer(screen, recorded.matrix, shared=True),
-            "clustered, the paper's choice": ScreenScorer(many, recorded.matrix),
+            "clustered, the paper's choice": ScreenScorer(paper_screen, recorded.matrix),
         }
-        rules = limited(recorded, direction, run.scale).constraints
+        constraints = limited(recorded, direction, run.scale).constraints
         for protocol in protocols:
             batch, beam = PROTOCOLS[protocol]
             systems = [
-                decoding_system(name, recorded, Beam(size=beam), projection, rules)
+                batch_system(name, recorded.loaded.network, Beam(size=beam), projection, constraints)
                 for name, projection in projections.items()
             ]
             parts = list(batches(recorded, texts, direction, batch))
-            timed = measure(
+            timings = measure(
                 systems, spread_over(parts, -(-amount.timed // batch)), runs=amount.rounds, progress=run.progress
             )
             exact: list[Any] = []
-            for one, m in zip(systems, timed, strict=True):
-                outputs = [tokens for part in parts for tokens in one.decode(part)]
+            for system, m in zip(systems, timings, strict=True):
+                outputs = [tokens for part in parts for tokens in system.decode(part)]
                 exact = exact or outputs
                 translations = recorded.loaded.texts(texts, outputs)
                 bleu, chrf = quality(translations, references)
@@ -267,29 +259,29 @@ def _decoded(sentences: str, protocols: Sequence[str], run: CorpusRun) -> pd.Dat
                         "bleu": bleu,
                         "chrf": chrf,
                         "identical": same_share(outputs, exact),
-                        **speedup_of(timed[0], m, run.seed),
+                        **speedup_of(timings[0], m, run.seed),
                     }
                 )
-    return pd.DataFrame([*rows, *_printed(sentences)])
+    return table_on([*rows, *_printed(sentences)], run, [recorded])
 
 
 def _printed(sentences: str) -> Iterator[dict[str, Any]]:
     """Rows of the paper's table 3 or 4."""
     for model, number in (("dense", 0), ("m3", 1)):
         for direction in amer_2022.DIRECTIONS:
-            known = (
+            by_protocol = (
                 dict(zip(PROTOCOLS, amer_2022.TABLE_3[model][direction], strict=True))
                 if sentences == "single"
                 else {"batch 20, beam 2": amer_2022.TABLE_4[direction][number]}
             )
-            for protocol, (before, after, gain) in known.items():
+            for protocol, (exact, clustered, gain) in by_protocol.items():
                 yield {
                     "name": f"{direction}, {model}, {protocol}",
                     "direction": direction,
                     "method": model,
                     "protocol": protocol,
-                    "paper_bleu_exact": before,
-                    "paper_bleu": after,
+                    "paper_bleu_exact": exact,
+                    "paper_bleu": clustered,
                     "paper_speedup": None if gain is None else 1 + gain / 100,
                     "kind": "paper",
                 }
@@ -303,17 +295,17 @@ def table5(run: CorpusRun) -> pd.DataFrame:
     for direction in recorded.fit.directions[: amount.directions]:
         screen = screen_of(run, direction, amount.clusters, amount.top)
         scorer = ScreenScorer(screen, recorded.matrix)
-        lean = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
+        sets_bytes = screen.points.nbytes + screen.sets.ids.astype(np.uint16).nbytes + screen.sets.offsets.nbytes
         rows.append(
             {
                 "name": direction,
                 "output_megabytes": recorded.matrix.memory_bytes / 1e6,
-                "sets_megabytes": lean / 1e6,
+                "sets_megabytes": sets_bytes / 1e6,
                 "with_copies_megabytes": scorer.memory_bytes / 1e6,
             }
         )
-    for model, (before, after) in amer_2022.TABLE_5.items():
-        rows.append({"name": model, "paper_gigabytes": before, "paper_gigabytes_with": after, "kind": "paper"})
+    for model, (without, with_clusters) in amer_2022.TABLE_5.items():
+        rows.append({"name": model, "paper_gigabytes": without, "paper_gigabytes_with": with_clusters, "kind": "paper"})
     return table_on(rows, run, [recorded])
 
 
@@ -322,31 +314,31 @@ def figure2(run: CorpusRun) -> pd.DataFrame:
     """Figure 2: the largest active share of a cluster against their number, clusters of the pair and of the target language."""
     recorded, rows = situation(NAME, run), []
     target = SWEPT.split("-")[1]
-    for name, what in ((SWEPT, "direction"), (target, "target")):
+    for name, group in ((SWEPT, "direction"), (target, "target")):
         for clusters in AMOUNTS[run.scale].swept:
             screen = screen_of(run, name, clusters, 1)
             shares = screen.sets.sizes / recorded.matrix.shape[0]
-            used = np.bincount(screen.assign(_hidden(recorded, SWEPT)), minlength=clusters)
+            assigned = np.bincount(screen.assign(_hidden(recorded, SWEPT)), minlength=clusters)
             rows.append(
                 {
-                    "name": f"{what}, {clusters} clusters",
-                    "group": what,
+                    "name": f"{group}, {clusters} clusters",
+                    "group": group,
                     "clusters": clusters,
                     "largest_share": float(shares[np.diff(screen.sets.offsets) > 0].max()),
-                    "mean_share": float((shares * used).sum() / used.sum()),
+                    "mean_share": float((shares * assigned).sum() / assigned.sum()),
                     "contexts": int(screen.about["contexts"]),
                 }
             )
-    for what, percent in amer_2022.FIGURE_2.items():
-        rows.append(
-            {
-                "name": f"{what}, paper",
-                "group": f"paper: {what}",
-                "clusters": 400,
-                "paper_largest_share": percent / 100,
-                "kind": "paper",
-            }
-        )
+    rows += [
+        {
+            "name": f"{group}, paper",
+            "group": f"paper: {group}",
+            "clusters": 400,
+            "paper_largest_share": percent / 100,
+            "kind": "paper",
+        }
+        for group, percent in amer_2022.FIGURE_2.items()
+    ]
     return table_on(rows, run, [recorded])
 
 
@@ -358,27 +350,26 @@ def _hidden(recorded: Situation, direction: str) -> np.ndarray:
 def figure3(run: CorpusRun) -> pd.DataFrame:
     """Figure 3: gain in whole decoding against the number of clusters, for K = 1, 3, 5 labels, at batch 1 and beam 1."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
-    rules = limited(recorded, SWEPT, run.scale).constraints
+    constraints = limited(recorded, SWEPT, run.scale).constraints
     texts = [a for a, _ in spread_over(pairs_of(SWEPT, "single", run), amount.timed)]
     settings = [(clusters, top) for clusters in amount.swept for top in (1, 3, 5)]
-
     projections: dict[str, Projection] = {"exact": recorded.loaded.exact}
     for clusters, top in settings:
         screen = screen_of(run, SWEPT, clusters, top)
         projections[f"{clusters} clusters, K = {top}"] = ScreenScorer(screen, recorded.matrix)
-    systems = [decoding_system(name, recorded, Beam(size=1), own, rules) for name, own in projections.items()]
-    timed = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=run.progress)
-    rows = []
-    for (clusters, top), m in zip(settings, timed[1:], strict=True):
-        rows.append(
-            {
-                "name": m.name,
-                "group": f"K = {top}",
-                "clusters": clusters,
-                **speedup_of(timed[0], m, run.seed),
-                "identical": m.agreement(timed[0]),
-            }
-        )
+    network = recorded.loaded.network
+    systems = [batch_system(name, network, Beam(size=1), p, constraints) for name, p in projections.items()]
+    timings = measure(systems, list(batches(recorded, texts, SWEPT, 1)), runs=amount.rounds, progress=run.progress)
+    rows = [
+        {
+            "name": m.name,
+            "group": f"K = {top}",
+            "clusters": clusters,
+            **speedup_of(timings[0], m, run.seed),
+            "identical": m.agreement(timings[0]),
+        }
+        for (clusters, top), m in zip(settings, timings[1:], strict=True)
+    ]
     return table_on(rows, run, [recorded])
 
 
@@ -391,20 +382,20 @@ def figure4(run: CorpusRun) -> pd.DataFrame:
         shares = np.sort(np.diff(sets.offsets))[::-1] / recorded.matrix.shape[0]
         rows += [
             {
-                "name": f"K = {top}, cluster {place}",
+                "name": f"K = {top}, cluster {rank}",
                 "group": f"K = {top}",
-                "cluster": place,
+                "cluster": rank,
                 "share": float(share),
                 "paper_share_of_the_largest": amer_2022.FIGURE_4[top] / 100,
             }
-            for place, share in enumerate(shares)
+            for rank, share in enumerate(shares)
         ]
     return table_on(rows, run, [recorded])
 
 
 @experiment
 def table6(run: CorpusRun) -> pd.DataFrame:
-    """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the paper's ratings by people."""
+    """Table 6: the outputs that differ, which raters would see in a `ratings.Study`, and the ratings of the paper's raters."""
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
     for direction in recorded.fit.directions[: amount.directions]:
@@ -423,19 +414,24 @@ def table6(run: CorpusRun) -> pd.DataFrame:
             "identical": 1 - differing / len(texts),
         }
         rows.append(row)
-    for direction, (before, after, mark) in amer_2022.TABLE_6.items():
-        row = {"name": f"{direction}, paper", "paper_exact": before, "paper_clustered": after, "paper_mark": mark}
+    for direction, (rating_exact, rating_clustered, mark) in amer_2022.TABLE_6.items():
+        row = {
+            "name": f"{direction}, paper",
+            "paper_exact": rating_exact,
+            "paper_clustered": rating_clustered,
+            "paper_mark": mark,
+        }
         rows.append(row | {"kind": "paper"})
     return table_on(rows, run, [recorded])
 
 
 @experiment
 def sharing(run: CorpusRun) -> pd.DataFrame:
-    """Effect of a union over the batch on outputs: how many change with the other sentences, and with parallel decoding.
+    """Effect of a union over the batch on outputs: how many change with the batch, and with parallel decoding.
 
-    Sentences of each direction are decoded alone, 20 of like length together, and 7 together: with sets of its own an output
-    is always the same. Under the same projection, a window of drafts has greedy's tokens by law where every row has
-    its own set; where a pass shares one, it need not.
+    Sentences of each direction are decoded alone, in batches of 20, and in batches of 7: where every row has its own set, the
+    output is always the same. There, too, a window of draft tokens gives greedy decoding's tokens by law; where a pass shares one
+    set, it need not.
     """
     recorded, amount = situation(NAME, run), AMOUNTS[run.scale]
     rows: list[dict[str, Any]] = []
@@ -444,19 +440,19 @@ def sharing(run: CorpusRun) -> pd.DataFrame:
         texts = [a for a, _ in pairs_of(direction, "joined", run)]
         session = limited(recorded, direction, run.scale)
         for shared in (False, True):
-            own = replace(session, projection=ScreenScorer(screen, recorded.matrix, shared=shared))
-            alone = [h.tokens for h in own.decode(texts, batch=1, threads=1)]
-            together = [h.tokens for h in own.decode(texts, batch=20, threads=1)]
-            otherwise = [h.tokens for h in own.decode(texts, batch=7, threads=1)]
-            windows = replace(own, decoder=registry.decoder("window:width=5,draft=recycled/pad"))
-            drafted = [h.tokens for h in windows.decode(texts, batch=1, threads=1)]
+            greedy = replace(session, projection=ScreenScorer(screen, recorded.matrix, shared=shared))
+            alone = [h.tokens for h in greedy.decode(texts, batch=1, threads=1)]
+            in_twenties = [h.tokens for h in greedy.decode(texts, batch=20, threads=1)]
+            in_sevens = [h.tokens for h in greedy.decode(texts, batch=7, threads=1)]
+            window = replace(greedy, decoder=registry.decoder("window:width=5,draft=recycled/pad"))
+            drafted = [h.tokens for h in window.decode(texts, batch=1, threads=1)]
             rows.append(
                 {
                     "name": f"{direction}, {'union' if shared else 'own sets'}",
                     "direction": direction,
                     "method": "union" if shared else "own sets",
-                    "together_as_alone": same_share(together, alone),
-                    "otherwise_together_as_alone": same_share(otherwise, alone),
+                    "together_as_alone": same_share(in_twenties, alone),
+                    "otherwise_together_as_alone": same_share(in_sevens, alone),
                     "window_as_greedy": same_share(drafted, alone),
                     "sentences": len(texts),
                 }
@@ -466,7 +462,7 @@ def sharing(run: CorpusRun) -> pd.DataFrame:
 
 @experiment
 def figure1(run: Run) -> pd.DataFrame:
-    """Figure 1: a hidden vector finds its cluster, and only that cluster's tokens are scored; live, with the bundled clusters."""
+    """Figure 1: a hidden vector is assigned to its cluster, and only its tokens are scored; with the bundled clusters."""
     session = Session.of(_model(), "en", "de", projection="clustered")
     trace = session.translate(own_pairs("en", "de")[0][0], verify=True).trace
     rows = [
@@ -487,9 +483,9 @@ def figure1(run: Run) -> pd.DataFrame:
     return frame
 
 
-def table_on(rows: Any, run: Run, used: Iterable[Situation] = (), **about: Any) -> pd.DataFrame:
-    """Rows as a table that says how it was made, and on how many contexts of the models that were used."""
-    return table_of(rows, run, _model(), contexts=counted(used), **about)
+def table_on(rows: Any, run: Run, situations: Iterable[Situation] = (), **facts: Any) -> pd.DataFrame:
+    """Rows as a table with its provenance, which has the numbers of contexts of the situations."""
+    return table_of(rows, run, _model(), contexts=context_counts(situations), **facts)
 
 
 @cache

@@ -59,7 +59,7 @@ def test_a_grown_model_says_the_same(model: Any, layers: tuple[int, int]) -> Non
 
 def test_a_grown_head_drafts_the_same(model: Any) -> None:
     large = grown(model, (4, 3), 16_200, "float32")
-    table, head = drafts._parts(model)
+    table, head = drafts._table_and_head(model)
     passes = {}
     for one, own, counted in (
         (model, head, table),

@@ -173,12 +173,12 @@ def test_the_two_ends_are_compared_on_the_same_sentences() -> None:
 
 def test_ngrams_are_counted_as_said() -> None:
     words, reference = ["a", "b", "c", "d", "e", "f"], ["x", "b", "c", "d", "y", "f"]
-    assert ends._right(words, reference, "all", 0, 1) == (4, 6)
-    assert ends._right(words, reference, "left", 3, 1) == (2, 3)
-    assert ends._right(words, reference, "right", 2, 1) == (1, 2)
-    assert ends._right(words, reference, "all", 0, 2) == (2, 5)
-    assert ends._right(["the", "the", "the"], ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
-    assert ends._right(["a"], ["a"], "all", 0, 4) == (0, 0)
+    assert ends._correct(words, reference, "all", 0, 1) == (4, 6)
+    assert ends._correct(words, reference, "left", 3, 1) == (2, 3)
+    assert ends._correct(words, reference, "right", 2, 1) == (1, 2)
+    assert ends._correct(words, reference, "all", 0, 2) == (2, 5)
+    assert ends._correct(["the", "the", "the"], ["the"], "all", 0, 1) == (1, 3), "as often as the reference has it"
+    assert ends._correct(["a"], ["a"], "all", 0, 4) == (0, 0)
 
 
 def test_table4_and_figure3_have_the_papers_points() -> None:
@@ -223,10 +223,10 @@ def test_a_profile_accounts_for_the_time_and_for_what_is_saved() -> None:
 def test_watched_parts_are_of_the_decoding_they_watch() -> None:
     """The model says the same under watch, and no part of a state that came of another is missed."""
     network = taken_apart._network(speed.TOY, "compiled", "float32", 2, 0)
-    projection, decoder = registry.projection("exact", network), systems.several(3)
+    projection, decoder = registry.projection("exact", network), systems.decoder_of(2, 3)
     source = systems.random_source(speed.TOY, 1, 0)
     plain = systems.forced_system("", network, decoder, projection, speed.TOY.tokens)
-    watched, made = taken_apart._parts(network, projection, decoder, speed.TOY.tokens)
+    watched, made = taken_apart._profiled_system(network, projection, decoder, speed.TOY.tokens)
     assert watched.decode(source) == plain.decode(source) and len(made) == 1 and len(made[0]) == len(taken_apart.PARTS)
     model: Any = WatchedModel(network)
     state = model.start(model.encode(source), np.full((1, 2), systems.START))

@@ -16,7 +16,7 @@ from fastdecode_lib.papers.learning_to_screen.tables import learned
 from fastdecode_lib.papers.outcomes import NoResult
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.contexts_of import situation
-from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, precise, reaching
+from fastdecode_lib.papers.shared.projection_runs import EXACT, GRIDS, Screens, fastest, precision_judge, reaching
 from fastdecode_lib.papers.shared.rivals import Family, rival_settings, tuned
 from fastdecode_lib.projections.ann_indexes import Fgd
 from fastdecode_lib.projections.exact_compiled import CompiledExact
@@ -128,7 +128,7 @@ def test_bisection_finds_the_cheapest_value_within_its_last_step() -> None:
 
 def test_rivals_reach_what_is_asked_of_them() -> None:
     found = situation("small", CorpusRun(Scale.TINY))
-    judge = precise(found, 0.9, 0.8, most=300)
+    judge = precision_judge(found, 0.9, 0.8, limit=300)
     methods = ("greedy_mips", "row_clusters", "svd", "fgd", "adaptive", "pca_mips", "lsh_mips")
     settings = rival_settings(found, replace(GRIDS[Scale.TINY], bisections=2), lambda method: judge, methods=methods)
     assert {setting.method for setting in settings} == set(methods)

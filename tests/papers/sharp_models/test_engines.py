@@ -13,7 +13,7 @@ from fastdecode_lib.papers.catalogue import experiments
 from fastdecode_lib.papers.run import CorpusRun, Scale
 from fastdecode_lib.papers.shared.random_models import TOY, random_checkpoint
 from fastdecode_lib.papers.sharp_models import engines
-from fastdecode_lib.papers.sharp_models.engines import SMALL, WIDTHS, many_sentences
+from fastdecode_lib.papers.sharp_models.engines import SMALL, WIDTHS, throughput_sentences
 from fastdecode_lib.text.sentences import own_pairs
 
 COMPILED = ["compiled float32", "compiled int16", "compiled int8"]
@@ -104,7 +104,7 @@ def test_precisions() -> None:
 
 
 def test_own_sentences_stand_in_for_the_corpus() -> None:
-    texts, which = many_sentences(CorpusRun(Scale.TINY), 300)
+    texts, which = throughput_sentences(CorpusRun(Scale.TINY), 300)
     assert len(texts) == 300 and which == "own, repeated" and texts[0] == texts[len(own_pairs("en", "de"))]
     with pytest.raises(ValueError, match=r"no own sentences for en-xx: use languages of en, de"):
         own_pairs("en", "xx")

@@ -59,11 +59,11 @@ def test_what_is_measured_is_grown_from_a_trained_model() -> None:
 @pytest.mark.parametrize("rows", [1, 40])
 def test_calls_have_clusters_of_their_own(rows: int) -> None:
     nearest = np.random.default_rng(rows).integers(0, 30, 400) ** 2 // 30
-    chosen = gpu._turns(nearest, rows, seed=0)
+    chosen = gpu._calls(nearest, rows, seed=0)
     assert chosen.shape == (gpu.CALLS, rows)
     clusters = [set(nearest[own].tolist()) for own in chosen]
     assert sum(map(len, clusters)) == len(set.union(*clusters))
-    assert len(gpu._turns(np.array([5, 5, 2]), rows, seed=0)) == 2, "as many as there are clusters"
+    assert len(gpu._calls(np.array([5, 5, 2]), rows, seed=0)) == 2, "as many as there are clusters"
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -133,7 +133,7 @@ def test_the_lossless_projection_never_differs() -> None:
 
 def test_beyond_the_recorded_vectors_are_points_between_two_of_them() -> None:
     hidden = np.eye(3, dtype=np.float32)
-    made = np.concatenate(list(geometry._many(hidden, 50, seed=0)))
+    made = np.concatenate(list(geometry._vectors(hidden, 50, seed=0)))
     assert (made[:3] == hidden).all() and len(made) == 50
     np.testing.assert_allclose(made.sum(axis=1), 1, rtol=1e-6)
     assert (made >= 0).all() and ((made > 0).sum(axis=1) <= 2).all() and ((made[3:] > 0).sum(axis=1) == 2).any()

@@ -229,13 +229,15 @@ def test_weights_stored_in_half_precision(broken_marian: Path) -> None:
     assert len(found) == 1 and len(set(*found)) > 1
     save_file(half, broken_marian / "model.safetensors")
     for decoder in ("greedy", "gauss_seidel:block=3", "beam:size=4"):
-        with pytest.raises(ValueError, match=r"no numbers: got NaN at \d of \d pos.* Load it with dtype='float32'"):
+        with pytest.raises(
+            ValueError, match=r"must be numbers: got NaN at \d of \d pos.* Load it with dtype='float32'"
+        ):
             tokens(decoder, dtype="float16")
     huge = {name: tensor * (1e25 if ".fc" in name else 1) for name, tensor in stored.items()}
     save_file(huge, broken_marian / "model.safetensors")
     for projection, decoder in product(("exact", "quantised"), ("greedy", "window:width=3", "beam:size=4")):
         with pytest.raises(
-            ValueError, match=r"no numbers: got hidden vectors with NaN or infinity at \d of \d positions"
+            ValueError, match=r"must be numbers: got hidden vectors with NaN or infinity at \d of \d positions"
         ):
             tokens(decoder, projection)
     save_file(half, broken_marian / "model.safetensors")

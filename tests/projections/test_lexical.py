@@ -146,9 +146,9 @@ def test_lists_are_remembered_while_they_are_bound() -> None:
     several = Source(np.array([[number] for number in range(3, VOCABULARY)]), np.ones(VOCABULARY - 3, int))
     scorer = lexical.bind(several)
     assert all(a is b for a, b in zip(lexical.bind(several).sentences, scorer.sentences, strict=True))
-    assert len(lexical.remembered) == len(several)
+    assert len(lexical.bound_lists) == len(several)
     del scorer
-    assert len(lexical.remembered) == 0
+    assert len(lexical.bound_lists) == 0
     assert lexical.memory_bytes > 0
 
 

@@ -1,4 +1,4 @@
-"""Weights stored in PyTorch's own format, converted once into safetensors in a cache folder."""
+"""Conversion of weights in PyTorch's own format into safetensors, once, in a cache folder."""
 
 import hashlib
 import shutil
@@ -11,30 +11,30 @@ from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.store import atomic_folder, read_json, user_cache
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-BESIDE = (".json", ".spm", ".model", ".txt")
-"""Endings of the files that stand beside weights."""
+COPIED = (".json", ".spm", ".model", ".txt")
+"""Suffixes of the files that are copied along with the weights."""
 
 
 def lacks_safetensors(folder: Path) -> bool:
-    """Whether a folder has weights in PyTorch's format alone."""
+    """Whether a folder has weights only in PyTorch's format."""
     stored = any((folder / f"model.safetensors{ending}").is_file() for ending in ("", ".index.json"))
     return not stored and ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file())
 
 
 def converted(folder: Path) -> Path:
-    """A folder with the same model in safetensors, made on the first call and found in the cache from then on.
+    """A cached folder with the same model in safetensors, made on the first call.
 
-    The file is read by ``torch.load(weights_only=True)``, which builds tensors and runs no code of the file; anything else in it is
-    refused. The folder is named by the SHA-256 sum of all its files, so that a changed setting is another folder.
+    ``torch.load(weights_only=True)`` reads the file: it builds tensors, runs no code of the file and refuses anything else. The
+    folder is named by the SHA-256 sum of all files, so that a changed setting gives another folder.
 
     Raises
     ------
     CheckpointError
         If the weights are damaged, or hold anything but tensors.
     """
-    files = _files(folder)
+    files = _weight_files(folder)
     digest = hashlib.sha256()
-    for path in (*files, *_beside(folder)):
+    for path in (*files, *_copied_files(folder)):
         digest.update(path.name.encode())
         with path.open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
@@ -49,12 +49,12 @@ def converted(folder: Path) -> Path:
     return target
 
 
-def _beside(folder: Path) -> list[Path]:
+def _copied_files(folder: Path) -> list[Path]:
     """Settings and tokenizer files."""
-    return sorted(path for path in folder.iterdir() if path.suffix in BESIDE and path.name != INDEX and path.is_file())
+    return sorted(path for path in folder.iterdir() if path.suffix in COPIED and path.name != INDEX and path.is_file())
 
 
-def _files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if not index.is_file():
         return [folder / WEIGHTS]
@@ -66,7 +66,7 @@ def _files(folder: Path) -> list[Path]:
             f"{index} does not say which file holds which tensor: {error!r}. Copy it again."
         ) from error
     if len(files) != len(names) or not all(path.is_file() for path in files):
-        raise CheckpointError(f"{index} names files that are not beside it: got {', '.join(names)}. Copy them too.")
+        raise CheckpointError(f"{index} names files that its folder lacks: got {', '.join(names)}. Copy them too.")
     return files
 
 
@@ -75,25 +75,25 @@ def _convert(folder: Path, files: list[Path], target: Path) -> None:
 
     tensors: dict[str, Any] = {}
     for path in files:
-        tensors |= _tensors(path)
+        tensors |= _read_tensors(path)
     with atomic_folder(target) as temporary:
-        for path in _beside(folder):
+        for path in _copied_files(folder):
             shutil.copyfile(path, temporary / path.name)
-        # Tied tensors share their memory, which safetensors does not store: each gets its own.
+        # Tied tensors share memory, which safetensors cannot store: each is copied.
         save_file(
             {name: tensor.clone().contiguous() for name, tensor in tensors.items()}, temporary / "model.safetensors"
         )
 
 
-def _tensors(path: Path) -> dict[str, Any]:
+def _read_tensors(path: Path) -> dict[str, Any]:
     import torch
 
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # what a damaged or hostile file raises is torch's own affair
+    except Exception as error:  # torch raises many kinds of errors for damaged or hostile files
         raise CheckpointError(
-            f"The weights {path} could not be read as tensors alone: got {type(error).__name__}: {str(error)[:200]}. What is no "
-            "tensor is never read, since it can run code; copy the file again, or save the model with save_pretrained."
+            f"The weights {path} could not be read as tensors alone: got {type(error).__name__}: {str(error)[:200]}. Only tensors "
+            "are read, since anything else can run code; copy the file again, or save the model with save_pretrained."
         ) from error
     if not isinstance(stored, dict) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in stored.items()

@@ -1,4 +1,4 @@
-"""A checkpoint's folder: validated settings and weights. Only safetensors files are read; see `conversion` for others."""
+"""A checkpoint's folder: validated settings and weights. Only safetensors files are read; `conversion` makes them of others."""
 
 import json
 import math
@@ -25,7 +25,7 @@ class Checkpoint:
     Attributes
     ----------
     name : str
-        As the user gave it.
+        The user's name for it.
     folder : Path
     config, generation : dict
         ``config.json`` and ``generation_config.json`` (None if absent).
@@ -38,12 +38,9 @@ class Checkpoint:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """The settings of generation: ``generation_config.json`` where there is one, else ``config.json``, as in `generate`."""
-        return {
-            name: value
-            for name, value in (self.config if self.generation is None else self.generation).items()
-            if value is not None
-        }
+        """The settings of generation, from ``generation_config.json`` if there is one, else ``config.json``, as in `generate`."""
+        settings = self.config if self.generation is None else self.generation
+        return {name: value for name, value in settings.items() if value is not None}
 
     @property
     def family(self) -> str:
@@ -80,7 +77,7 @@ class Checkpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of settings and weights: what is fitted on a model is kept under this name."""
+        """A hash of settings and weights; files fitted on a model are stored under it."""
         import hashlib
 
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
@@ -89,7 +86,7 @@ class Checkpoint:
         return digest.hexdigest()[:16]
 
     def tensors(self, framework: str = "pt") -> dict[str, Any]:
-        """All tensors of the architecture, validated, in the stored precision; float32 of those stored as int8.
+        """All tensors of the architecture, validated, in the stored precision; int8 is converted to float32.
 
         Parameters
         ----------
@@ -114,8 +111,8 @@ class Checkpoint:
                 f"config.json asks for {architecture.layers:,} layers, and the weights of {self.name!r} are {len(stored):,} "
                 "tensors. Check that config.json belongs to these weights."
             )
-        chosen: dict[str, Any] = {}
-        used: set[str] = set()
+        tensors: dict[str, Any] = {}
+        sources: set[str] = set()
         for name, shape in architecture.tensors.items():
             names = architecture.stored_as(name)
             source = next((alias for alias in names if alias in stored), None)
@@ -124,39 +121,39 @@ class Checkpoint:
                     f"The checkpoint {self.name!r} lacks the tensor {names[0]!r} {shape}. It holds {len(stored)} tensors; "
                     "save the whole model again."
                 )
-            chosen[name] = stored[source]
-            used.add(source)
+            tensors[name] = stored[source]
+            sources.add(source)
             _check_shape(source, stored[source], shape)
         for name, shape in architecture.optional_tensors.items():
             if name in stored:
-                chosen[name] = stored[name]
+                tensors[name] = stored[name]
                 _check_shape(name, stored[name], shape)
-        known = {alias for name in architecture.tensors for alias in architecture.stored_as(name)} | set(chosen)
-        extra = sorted(set(stored) - known)
+        expected = {alias for name in architecture.tensors for alias in architecture.stored_as(name)} | set(tensors)
+        extra = sorted(set(stored) - expected)
         if extra:
             raise CheckpointError(
                 f"The checkpoint {self.name!r} holds tensors that a {self.family} model of its config.json does not have: "
                 f"{', '.join(extra[:5])}{' ...' if len(extra) > 5 else ''}. Check that config.json belongs to these weights."
             )
-        for name in used | (set(architecture.optional_tensors) & set(stored)):
+        for name in sources | (set(architecture.optional_tensors) & set(stored)):
             check_finite(name, stored[name])
-        return chosen
+        return tensors
 
     def arrays(self) -> dict[str, Any]:
-        """All tensors of the architecture, validated, as float32 numpy arrays; tied ones are one array."""
-        single: dict[int, Any] = {}
+        """All tensors of the architecture, validated, as float32 numpy arrays; tied tensors are one array."""
+        shared: dict[int, Any] = {}
         return {
-            name: single.setdefault(id(array), array.astype(np.float32)) for name, array in self.tensors("np").items()
+            name: shared.setdefault(id(array), array.astype(np.float32)) for name, array in self.tensors("np").items()
         }
 
     def weight_files(self) -> list[Path]:
-        """The safetensors files that hold the weights; refused where there are none, or one is missing."""
+        """The safetensors files of the weights; a missing one raises a `CheckpointError`."""
         index = self.folder / "model.safetensors.index.json"
         if index.is_file():
-            listed = read_json(index, error=CheckpointError).get("weight_map")
-            if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+            weight_map = read_json(index, error=CheckpointError).get("weight_map")
+            if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
                 raise CheckpointError(f"{index} does not say which file holds which tensor. Copy it again.")
-            names = sorted(set(listed.values()))
+            names = sorted(set(weight_map.values()))
             if any(Path(name).name != name for name in names):
                 raise CheckpointError(f"{index} names files outside its folder: got {names}. Save the model again.")
             files = [self.folder / name for name in names]
@@ -191,7 +188,7 @@ def _check_shape(name: str, tensor: Any, shape: tuple[int, ...]) -> None:
 
 
 def check_finite(name: str, tensor: Any) -> None:
-    """Refuse a tensor with values that are not finite."""
+    """Check that all values of a tensor are finite."""
     if not math.isfinite(float(abs(tensor).max())):
         raise CheckpointError(
             f"The tensor {name!r} holds values that are not finite (NaN or infinity). "

@@ -1,4 +1,4 @@
-"""A checkpoint's generation settings as `core.Constraints`: every rule is applied or refused, none ignored."""
+"""A checkpoint's generation settings as `core.Constraints`; every rule is applied or raises an error, none is ignored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fastdecode_lib.checkpoints.shape import CheckpointError
 from fastdecode_lib.core import Constraints
 
-REFUSED = (
+UNSUPPORTED = (
     "repetition_penalty",
     "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size",
@@ -20,9 +20,9 @@ REFUSED = (
     "watermarking_config",
     "guidance_scale",
 )
-"""Rules that would change the output and are not applied here; their neutral values are accepted."""
-USUAL_LENGTH = 20
-"""New tokens of an output, at most, where nothing says how many: as in `generate`."""
+"""Rules that change the output and are not implemented; their neutral values are accepted."""
+DEFAULT_NEW_TOKENS = 20
+"""Most new tokens of an output if no setting gives a limit, as in `generate`."""
 
 
 def constraints_of(
@@ -39,45 +39,44 @@ def constraints_of(
     Parameters
     ----------
     name : str
-        The model, for messages.
+        Name of the model, for messages.
     settings : mapping
-        Those of the checkpoint, see `Checkpoint.rules`.
+        Settings of the checkpoint, see `Checkpoint.rules`.
     language : tuple of int
-        Id of the target language, where the tokenizer names one.
+        Id of the target language, if the tokenizer has one.
     language_ids : frozenset of int
-        Ids of all languages. A checkpoint whose start symbol is one of them (mBART-cc25) starts with the target
-        language alone.
+        Ids of all languages. A checkpoint whose start symbol is one of them (mBART-cc25) starts with only the target language.
     vocabulary : int
         V, for checking ids.
     room : int
-        Most slots the network holds, prefix included.
+        Most slots that the network holds, with the prefix.
 
     Raises
     ------
     CheckpointError
-        If a setting is of the wrong type, or a rule is not applied here.
+        If a setting is of the wrong type, or a rule is not implemented.
     """
-    known = _Settings(name, settings, vocabulary)
-    _refuse(name, settings)
-    start = known.ids("decoder_start_token_id", required=True)
-    forced = language or known.ids("forced_bos_token_id")[:1]
+    checked = _Settings(name, settings, vocabulary)
+    _check_supported(name, settings)
+    start = checked.ids("decoder_start_token_id", required=True)
+    forced = language or checked.ids("forced_bos_token_id")[:1]
     prefix = forced if forced and set(start) & language_ids else (*start, *forced)
     # Lengths in the settings count the start symbol, `*_new_tokens` count a forced language.
-    after = len(prefix) - len(start)
-    fits = room - len(prefix) + 1
-    longest = known.number("max_length")
-    newest = known.number("max_new_tokens")
-    limit = (newest or USUAL_LENGTH) - after if newest or not longest else longest - len(prefix)
-    limit = max(1, min(limit, fits))
-    least = max(known.number("min_length") - len(prefix), known.number("min_new_tokens") - after, 0)
+    language_tokens = len(prefix) - len(start)
+    capacity = room - len(prefix) + 1
+    max_length = checked.number("max_length")
+    max_new = checked.number("max_new_tokens")
+    limit = (max_new or DEFAULT_NEW_TOKENS) - language_tokens if max_new or not max_length else max_length - len(prefix)
+    limit = max(1, min(limit, capacity))
+    minimum = max(checked.number("min_length") - len(prefix), checked.number("min_new_tokens") - language_tokens, 0)
     return Constraints(
         prefix=prefix,
-        end=known.ids("eos_token_id", required=True),
+        end=checked.ids("eos_token_id", required=True),
         max_length=limit,
-        padding=(known.ids("pad_token_id") or (0,))[0],
-        banned=known.banned(),
-        forced_end=bool(known.ids("forced_eos_token_id")),
-        min_length=min(least, limit - 1),
+        padding=(checked.ids("pad_token_id") or (0,))[0],
+        banned=checked.banned(),
+        forced_end=bool(checked.ids("forced_eos_token_id")),
+        min_length=min(minimum, limit - 1),
     )
 
 
@@ -87,9 +86,9 @@ class _Settings:
     def __init__(self, name: str, settings: Mapping[str, Any], vocabulary: int):
         self.name, self.settings, self.vocabulary = name, settings, vocabulary
 
-    def _wrong(self, setting: str, wanted: str) -> CheckpointError:
+    def _wrong(self, setting: str, requirement: str) -> CheckpointError:
         return CheckpointError(
-            f"The checkpoint {self.name!r} needs {setting} to be {wanted}: got {self.settings.get(setting)!r}. "
+            f"The checkpoint {self.name!r} needs {setting} to be {requirement}: got {self.settings.get(setting)!r}. "
             "Correct config.json or generation_config.json."
         )
 
@@ -97,7 +96,7 @@ class _Settings:
         return type(value) is int and 0 <= value < self.vocabulary
 
     def ids(self, setting: str, required: bool = False) -> tuple[int, ...]:
-        """One id or several."""
+        """A setting with one id or a list of ids."""
         value = self.settings.get(setting)
         if value is None and not required:
             return ()
@@ -107,26 +106,26 @@ class _Settings:
         return ids
 
     def number(self, setting: str) -> int:
-        """A length; 0 where there is none."""
+        """A setting with a length; 0 if it is absent."""
         value = self.settings.get(setting)
         if value is not None and (type(value) is not int or value < 0):
             raise self._wrong(setting, "a whole number from 0")
         return value or 0
 
     def banned(self) -> tuple[int, ...]:
-        """Ids that must not be chosen."""
+        """Ids that must not be generated."""
         value = self.settings.get("bad_words_ids") or []
-        right = isinstance(value, list) and all(isinstance(ids, list) and all(map(self._is_id, ids)) for ids in value)
-        if not right or not all(len(ids) == 1 for ids in value):
+        valid = isinstance(value, list) and all(isinstance(ids, list) and all(map(self._is_id, ids)) for ids in value)
+        if not valid or not all(len(ids) == 1 for ids in value):
             raise self._wrong("bad_words_ids", f"a list of lists of one id from 0 to {self.vocabulary - 1} each")
         return tuple(ids[0] for ids in value)
 
 
-def _refuse(name: str, settings: Mapping[str, Any]) -> None:
+def _check_supported(name: str, settings: Mapping[str, Any]) -> None:
     neutral: tuple[Any, ...] = (None, 0, 1, 1.0, [], {})
-    found = [rule for rule in REFUSED if settings.get(rule) not in neutral]
-    if found:
+    unsupported = [rule for rule in UNSUPPORTED if settings.get(rule) not in neutral]
+    if unsupported:
         raise CheckpointError(
             f"The generation settings of {name} contain rules that fastdecode does not apply: "
-            f"{', '.join(f'{rule}={settings[rule]!r}' for rule in found)}. Remove them from generation_config.json."
+            f"{', '.join(f'{rule}={settings[rule]!r}' for rule in unsupported)}. Remove them from generation_config.json."
         )

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: in a folder, bundled, trained here, or on the Hugging Face hub."""
+"""Finding a checkpoint: in a folder, bundled, trained here, or on the Hugging Face hub."""
 
 from importlib import resources
 from pathlib import Path
@@ -11,16 +11,16 @@ from fastdecode_lib.checkpoints.weights import find_weights, finished_run, read_
 from fastdecode_lib.store import read_json
 
 TRAINED = Path("build/train")
-"""Where training keeps its runs."""
+"""Folder of training runs."""
 PATTERNS = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt")
 CONVERTER = "SFconvertbot"
-"""The hub's account that offers safetensors in pull requests."""
+"""The account that offers safetensors on the hub in pull requests."""
 
 
 def find_checkpoint(name: str | Path, revision: str | None = None) -> Checkpoint:
     """A bundled model, a Hugging Face directory, or a hub id, with its settings read and checked.
 
-    Weights in PyTorch's own format alone are converted once, into a cache folder; see `conversion`.
+    Weights that are only in PyTorch's own format are converted once, into a cache folder; see `conversion`.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ def _find_folder(name: str, revision: str | None) -> Path:
         raise CheckpointError(f"A checkpoint is a folder, got the file {name!r}. Give the folder that holds it.")
     if on_hub:
         return _from_hub(name, revision)
-    work = TRAINED / name
-    trained = work / "best" if finished_run(work) else find_weights(name)
+    run = TRAINED / name
+    trained = run / "best" if finished_run(run) else find_weights(name)
     if trained is not None:
         return trained
     if record := next((record for record in read_manifest() if record.name == name), None):
         raise CheckpointError(
             f"The model {name!r} does not come with the library: it has to be trained, which takes an hour or more. Run "
-            f"`{record.command} --data DIR`, then give {name!r} or the folder {work}/best."
+            f"`{record.command} --data DIR`, then give {name!r} or the folder {run}/best."
         )
     if name.count("/") > 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(
@@ -85,8 +85,8 @@ def _find_folder(name: str, revision: str | None) -> Path:
         )
     import difflib
 
-    near = difflib.get_close_matches(name, assets, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Bundled: {', '.join(assets) or 'none'}."
+    similar = difflib.get_close_matches(name, assets, n=1)
+    hint = f"Did you mean {similar[0]!r}?" if similar else f"Bundled: {', '.join(assets) or 'none'}."
     raise CheckpointError(
         f"Unknown model: got {name!r}. {hint} A folder or a hub id such as Helsinki-NLP/opus-mt-en-de works "
         "too; `fastdecode train` lists what can be trained."
@@ -108,19 +108,19 @@ def _from_hub(name: str, revision: str | None) -> Path:
         RevisionNotFoundError,
     )
 
-    network = [cls for cls in HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError"]
-    """Errors that the hub's client raises without a connection; its library has changed more than once."""
+    http_errors = [cls for cls in HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError"]
+    """The HTTP library's error without a connection; the hub's client has changed its library more than once."""
 
-    def download(*more: str, revision: str | None = revision) -> Path:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[*PATTERNS, *more]))
+    def download(*extra: str, revision: str | None = revision) -> Path:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*PATTERNS, *extra]))
 
     try:
         folder = download()
         if any(folder.glob("*.safetensors")):
             return folder
         if HF_HUB_OFFLINE and revision is None:
-            others = [path for path in sorted(folder.parent.iterdir()) if (path / "model.safetensors").exists()]
-            return others[0] if others else download(WEIGHTS, INDEX, "pytorch_model-*.bin")
+            snapshots = [path for path in sorted(folder.parent.iterdir()) if (path / "model.safetensors").exists()]
+            return snapshots[0] if snapshots else download(WEIGHTS, INDEX, "pytorch_model-*.bin")
         request = _conversion_request(name) if revision is None else None
         if request is not None:
             number, commit = request
@@ -139,7 +139,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
         raise CheckpointError(
             f"The model {name!r} has no such revision: got {revision!r}. Give a branch, a tag or a commit of it."
         ) from error
-    except (*network, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+    except (*http_errors, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise CheckpointError(
             f"The model {name!r} could not be fetched from the Hugging Face hub: {type(error).__name__}. Check the name and "
             "the network, or give a local folder."

@@ -1,4 +1,4 @@
-"""Matrices in files as int8 with a scale for each row: a quarter of float32's size, computed with in float32."""
+"""Matrices stored in files as int8 with a scale for each row: a quarter of float32's size; they are used in float32."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 SCALE = ".scale"
-"""After the name of an int8 matrix, the tensor of its rows' scales."""
+"""Suffix of an int8 matrix's name in the name of the tensor with the scales of its rows."""
 
 
 def quantised(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Matrices as int8 with a float32 scale for each row, to the nearest; vectors as they are.
+    """Matrices rounded to int8 with a float32 scale for each row; vectors unchanged.
 
-    A row's largest value becomes 127; the error of a value is at most half its row's scale.
+    The largest value of a row becomes 127; the error of a value is at most half the scale of its row.
     """
     stored: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
@@ -26,15 +26,15 @@ def quantised(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def dequantised(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `quantised`, on numpy arrays or torch tensors; what has no scales is left as it is.
+    """The inverse of `quantised`, on numpy arrays or torch tensors; tensors without scales are unchanged.
 
     Raises
     ------
     ValueError
         If there are not as many scales as rows.
     """
-    scales_of = {name + SCALE for name in stored}
-    tensors = {name: tensor for name, tensor in stored.items() if name not in scales_of}
+    scale_names = {name + SCALE for name in stored}
+    tensors = {name: tensor for name, tensor in stored.items() if name not in scale_names}
     for name in tensors:
         scales = stored.get(name + SCALE)
         if scales is None:

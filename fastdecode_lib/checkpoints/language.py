@@ -19,21 +19,21 @@ from typing import Any, ClassVar
 from fastdecode_lib.checkpoints.shape import Shape
 
 LANGUAGE = "fastdecode_language"
-"""The model type of our own language models."""
+"""The model type of fastdecode's language models."""
 
 
 @dataclass(frozen=True)
 class LanguageShape(Shape):
-    """Sizes of a language model; the defaults are PTB-Small's of Chen et al. (2019), table 1.
+    """Sizes of a language model; the defaults are those of PTB-Small in table 1 of Chen et al. (2019).
 
     Attributes
     ----------
     vocabulary : int
     width : int
-        Of embeddings and of every layer.
+        Width of embeddings and of every layer.
     layers : int
     max_positions : int
-        Most slots of a text, the start symbol included.
+        Most slots of a text, with the start symbol.
     """
 
     vocabulary: int = 10_000
@@ -55,12 +55,12 @@ class LanguageShape(Shape):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings as they stand in ``config.json``."""
+        """The settings in ``config.json``."""
         return {"model_type": LANGUAGE, "is_encoder_decoder": False, **asdict(self)}
 
     @property
     def recurrent_layers(self) -> tuple[str, ...]:
-        """Names of the layers, from the bottom."""
+        """Names of the layers, the lowest first."""
         return tuple(f"layers.{layer}" for layer in range(self.layers))
 
     @cached_property

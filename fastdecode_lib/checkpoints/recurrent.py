@@ -1,7 +1,7 @@
 """The shape of a recurrent translation model: its settings, its tensors by name, and the seven systems of Devlin (2017).
 
-Every matrix is stored as (outputs, inputs), to be applied as ``x @ matrix.T``. With G gates (3 of a GRU, 4 of an LSTM), E the
-width of embeddings, H of one direction of the source, D of the target's recurrent layers, A of the attention, F of the
+Every matrix is stored as (outputs, inputs) and applied as ``x @ matrix.T``. G is the number of gates (3 of a GRU, 4 of an LSTM),
+E the width of embeddings, H of one direction of the source, D of the target's recurrent layers, A of the attention, F of the
 fully-connected layers and S = 2 H of the source's hidden vectors:
 
 ======================================= ==================== =========================================================
@@ -23,7 +23,7 @@ name                                    shape                what it is (Devlin,
 ======================================= ==================== =========================================================
 
 The rows of W, V, U and b are the gates one after another: update u, reset r, candidate of a GRU; input, forget, output,
-candidate of an LSTM. A one-directional source layer is S wide (GS, S) where the layers of two directions are H each.
+candidate of an LSTM. A one-directional source layer has width S (GS, S); the two directions of a bidirectional one have width H.
 """
 
 from dataclasses import asdict, dataclass, fields, replace
@@ -33,13 +33,13 @@ from typing import Any, ClassVar, Literal, get_args
 from fastdecode_lib.checkpoints.shape import Shape
 
 RECURRENT = "fastdecode_recurrent"
-"""The model type of our own recurrent checkpoints."""
+"""The model type of fastdecode's recurrent checkpoints."""
 
 Cell = Literal["gru", "lstm"]
 Top = Literal["none", "tanh", "recurrent"]
 GATES = {"gru": 3, "lstm": 4}
 STATES = {"gru": 1, "lstm": 2}
-"""Vectors a cell remembers: the hidden one, and an LSTM's memory cell after it."""
+"""State vectors of a cell: the hidden vector, and then the memory cell of an LSTM."""
 RELU_LIMIT, WEIGHT_LIMIT = 10.0, 1.0
 """Limits to which relu outputs and weights are clipped, so that 16-bit integers hold both (Devlin, 2017, sec. 4.1)."""
 
@@ -56,23 +56,23 @@ class RecurrentShape(Shape):
         The paper does not give it; 512 is ours.
     cell : "gru" or "lstm"
     source_layers, bidirectional_layers : int
-        Layers of the source, of which the lowest so many run in both directions.
+        Number of source layers, and how many of them, from the lowest, run in both directions.
     source_width : int
-        Of one direction; the two are concatenated.
+        Width of one direction; the two directions are concatenated.
     width : int
-        Of the target's bottom layer, its further recurrent layers and its top.
+        Width of the target's bottom layer, its further recurrent layers and its top.
     attention : int
-        Of queries and keys. The paper does not give it; ours is `width`.
+        Width of queries and keys. The paper does not give it; ours is `width`.
     extra_layers : int
         Recurrent layers above the bottom one.
     fc_layers, fc_width : int
-        Fully-connected layers above those.
+        Number and width of the fully-connected layers above them.
     top : "none", "tanh" or "recurrent"
-        What makes the output's hidden vector of the last layer's.
+        The layer between the last layer and the output matrix.
     residual : bool
         One-directional source layers and extra target layers add their input to their output, so that eight of them train.
     max_positions : int
-        Longest source, and most slots of a target.
+        Most slots of a source and of a target.
     """
 
     source_vocabulary: int = 80_000
@@ -118,12 +118,12 @@ class RecurrentShape(Shape):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings as they stand in ``config.json``."""
+        """The settings in ``config.json``."""
         return {"model_type": RECURRENT, "is_encoder_decoder": True, **asdict(self)}
 
     @property
     def layers(self) -> int:
-        """Layers of both sides but the target's first and its top."""
+        """Layers of both sides without the target's bottom and top layers."""
         return self.source_layers + self.extra_layers + self.fc_layers
 
     @property
@@ -133,7 +133,7 @@ class RecurrentShape(Shape):
 
     @property
     def states(self) -> int:
-        """Vectors a cell remembers."""
+        """Number of state vectors of a cell."""
         return STATES[self.cell]
 
     @property
@@ -143,7 +143,7 @@ class RecurrentShape(Shape):
 
     @property
     def recurrent_layers(self) -> tuple[str, ...]:
-        """Names of the target's layers that remember something, from the bottom."""
+        """Names of the target's recurrent layers, the lowest first."""
         extra = tuple(f"target.extra.{layer}" for layer in range(self.extra_layers))
         return ("target.bottom", *extra, *(("target.top",) if self.top == "recurrent" else ()))
 
@@ -173,11 +173,11 @@ class RecurrentShape(Shape):
             cell(f"target.extra.{layer}", self.width, self.width)
         for layer in range(1, self.fc_layers + 1):
             shapes[f"target.fc.{layer}"] = (self.fc_width, self.width if layer == 1 else self.fc_width)
-        below = self.fc_width if self.fc_layers else self.width
+        top_input = self.fc_width if self.fc_layers else self.width
         if self.top == "tanh":
-            shapes["target.top"] = (self.width, below)
+            shapes["target.top"] = (self.width, top_input)
         elif self.top == "recurrent":
-            cell("target.top", self.width, below)
+            cell("target.top", self.width, top_input)
         shapes["output.V"] = (self.vocabulary, self.width)
         return shapes
 
@@ -191,7 +191,7 @@ _SYSTEMS: dict[str, dict[str, Any]] = {
     "S6": {"fc_layers": 15, "top": "tanh"},
     "S7": {"cell": "lstm", "source_layers": 8, "bidirectional_layers": 1, "extra_layers": 7, "residual": True},
 }
-"""Table 2 of the paper, by what differs from S1."""
+"""The systems of table 2 of the paper, with the settings in which they differ from S1."""
 
 SYSTEMS = tuple(_SYSTEMS)
 _QUARTER: dict[str, Any] = {"embedding": 128, "source_width": 128, "width": 256, "attention": 256, "fc_width": 192}
@@ -200,11 +200,11 @@ _QUARTER: dict[str, Any] = {"embedding": 128, "source_width": 128, "width": 256,
 def system(
     name: str, size: Literal["paper", "small"] = "paper", *, source_vocabulary: int = 80_000, vocabulary: int = 80_000
 ) -> RecurrentShape:
-    """One of the systems of table 2, at the paper's size or, ``"small"``, with every width a quarter of it.
+    """One of the systems of table 2, at the paper's size or, if ``"small"``, with a quarter of every width.
 
-    S7, the paper's reproduction of Google's model, has an LSTM source of eight layers whose lowest reads in both
-    directions, as Google's, with 512 (128) units each; the target is eight LSTM layers of which the lowest attends. The
-    paper does not give these; nor the widths of embeddings (512) and of the attention (that of the target).
+    S7 is the paper's reproduction of Google's model. Its source has eight LSTM layers with 512 (128) units for each direction,
+    of which the lowest is bidirectional, as Google's; its target has eight LSTM layers, of which the lowest attends. The paper
+    does not give these, nor the widths of embeddings (ours: 512) and of the attention (ours: that of the target).
 
     Raises
     ------

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 
 class Shape:
-    """Base of a frozen dataclass of sizes; a subclass checks them, and says which tensors follow from them."""
+    """Base of a frozen dataclass of sizes; a subclass checks the sizes and names the tensors."""
 
     model_type: ClassVar[str]
 
@@ -17,7 +17,7 @@ class Shape:
         Raises
         ------
         ValueError
-            If a setting is missing or cannot be.
+            If a setting is missing or invalid.
         """
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         if lacking := [name for name in names if name not in config]:
@@ -32,11 +32,11 @@ class Shape:
 
     @property
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """None."""
+        """Tensors that a checkpoint may lack: none."""
         return {}
 
     def stored_as(self, name: str) -> tuple[str, ...]:
-        """A tensor is stored under its own name."""
+        """The names that a tensor may be stored under: its own."""
         return (name,)
 
 

@@ -1,4 +1,4 @@
-"""T5, mT5 and MADLAD-400: their settings as an `Architecture` has them, and the names that they give to tensors."""
+"""T5, mT5 and MADLAD-400: their settings as fields of an `Architecture`, and their names of tensors."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.shape import CheckpointError
 
 T5 = ("t5", "mt5")
-"""Model types of one shape: T5 (flan-T5 and MADLAD-400 too) and mT5."""
+"""Model types with the same shape: T5 (also flan-T5 and MADLAD-400) and mT5."""
 SHARED, HEAD = "shared.weight", "lm_head.weight"
 EMBEDDINGS = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-"""A table of distances between source and target that old checkpoints hold; transformers leaves it out too."""
+"""A table of distances between source and target in old checkpoints; transformers ignores it, too."""
 
 _SIZES = ("d_model", "vocab_size", "d_kv", "d_ff", "num_layers", "num_heads")
 _ATTENTIONS = {"self_attn": "layer.0.SelfAttention", "encoder_attn": "layer.1.EncDecAttention"}
@@ -28,7 +28,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     KeyError
         If a setting is missing.
     CheckpointError
-        If a setting cannot be.
+        If a setting is invalid.
     """
     original = config["model_type"] == "t5"
     gated, activation = _feed_forward(config.get("feed_forward_proj", "relu" if original else "gated-gelu"))
@@ -74,20 +74,20 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _feed_forward(named: Any) -> tuple[bool, str]:
-    """Whether a feed-forward layer is gated, and its activation: ``"gated-gelu"`` means the tanh form of GELU."""
-    gate, _, activation = str(named).rpartition("-")
+def _feed_forward(setting: Any) -> tuple[bool, str]:
+    """Whether a feed-forward layer is gated, and its activation; ``"gated-gelu"`` means the tanh form of GELU."""
+    gate, _, activation = str(setting).rpartition("-")
     if gate not in ("", "gated"):
-        raise _damaged("feed_forward_proj must be an activation, or gated-, and an activation", named)
-    return bool(gate), "gelu_new" if named == "gated-gelu" else activation
+        raise _damaged("feed_forward_proj must be ACTIVATION or gated-ACTIVATION", setting)
+    return bool(gate), "gelu_new" if setting == "gated-gelu" else activation
 
 
-def _damaged(wanted: str, got: Any) -> CheckpointError:
-    return CheckpointError(f"config.json is damaged: {wanted}, got {got!r}. Copy it again.")
+def _damaged(requirement: str, got: Any) -> CheckpointError:
+    return CheckpointError(f"config.json is damaged: {requirement}, got {got!r}. Copy it again.")
 
 
 def config(architecture: Any) -> dict[str, Any]:
-    """The settings of an `Architecture` in a ``config.json``; `settings` reads them back."""
+    """An `Architecture` as settings of a ``config.json``; `settings` reads them back."""
     a, gated = architecture, "gated-" if architecture.gated else ""
     return {
         "model_type": a.family,
@@ -110,21 +110,21 @@ def config(architecture: Any) -> dict[str, Any]:
 
 
 def stored_as(name: str, tied: bool) -> tuple[str, ...]:
-    """The names under which a checkpoint may store a tensor of `Architecture.tensors`, the one of its own first.
+    """The names under which a checkpoint may store a tensor of `Architecture.tensors`, its own name first.
 
-    Embeddings are found as transformers ties them: a matrix of its own, else the shared one, else another that is there.
+    Embeddings are tied as in transformers: its own matrix, else the shared one, else any other stored one.
     """
     encoder, decoder = EMBEDDINGS
     if name == HEAD:
         return (HEAD, SHARED, encoder, decoder) if tied else (HEAD,)
-    own = name.removeprefix("model.")
-    if own in EMBEDDINGS:
-        return tuple(dict.fromkeys((own, SHARED, encoder, decoder, HEAD)))
-    layer = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.?(\w*)\.weight", own)
+    key = name.removeprefix("model.")
+    if key in EMBEDDINGS:
+        return tuple(dict.fromkeys((key, SHARED, encoder, decoder, HEAD)))
+    layer = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.?(\w*)\.weight", key)
     if layer is None:
         table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         return (
-            own.replace("relative_positions.weight", table).replace("layer_norm.weight", "final_layer_norm.weight"),
+            key.replace("relative_positions.weight", table).replace("layer_norm.weight", "final_layer_norm.weight"),
         )
     side, number, part, product = layer.groups()
     last = f"layer.{1 if side == 'encoder' else 2}"
@@ -137,5 +137,5 @@ def stored_as(name: str, tied: bool) -> tuple[str, ...]:
         "linear": f"{inner}.wi_1",
         "fc2": f"{inner}.wo",
     }
-    place = f"{_ATTENTIONS[part]}.{_PRODUCTS[product]}" if part in _ATTENTIONS else parts[part]
-    return (f"{side}.block.{number}.{place}.weight",)
+    path = f"{_ATTENTIONS[part]}.{_PRODUCTS[product]}" if part in _ATTENTIONS else parts[part]
+    return (f"{side}.block.{number}.{path}.weight",)

@@ -1,4 +1,4 @@
-"""The shape of a transformer, read from its settings; one file because both engines read families by these properties only."""
+"""The shape of a transformer, read from its settings; one file because both engines know families only by these properties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from fastdecode_lib.checkpoints import transformers_private as private
 from fastdecode_lib.checkpoints.shape import CheckpointError
 
 FAMILIES = ("marian", "mbart", "m2m_100", *t5.T5)
-"""Hugging Face's model types that the functional engines run."""
+"""Model types of Hugging Face that the functional engines run."""
 OWN = "fastdecode_transformer"
-"""The model type of our own transformers: several tokens a step, or masked. Marian's shape, learned decoder positions."""
+"""The model type of fastdecode's transformers with several tokens a step or masks: Marian's shape, learned decoder positions."""
 TRANSFORMERS = (*FAMILIES, OWN)
 ORDERS = ("left_to_right", "right_to_left", "both_ends")
-"""In which order a model of `OWN` puts out a sentence; see `decoding.folding`."""
+"""Orders in which a model of `OWN` generates a sentence; see `decoding.folding`."""
 ACTIVATIONS = ("relu", "silu", "swish", "gelu", "gelu_new")
 
 SIZES = (
@@ -26,30 +26,30 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of a Marian, mBART, M2M-100 / NLLB, T5 or mT5 transformer, or of our own.
+    """The shape of a Marian, mBART, M2M-100 / NLLB, T5 or mT5 transformer, or of fastdecode's own.
 
     Attributes
     ----------
     family : str
         ``"marian"`` (post-norm, sinusoidal positions), ``"mbart"`` (pre-norm, learned positions, normalised embeddings),
         ``"m2m_100"`` (pre-norm, sinusoidal positions counted from the padding id), ``"t5"`` or ``"mt5"`` (pre-norm, relative
-        positions, no biases, scores as they are) or `OWN` (as Marian, but learned positions of the decoder).
+        positions, no biases, unscaled scores) or `OWN` (as Marian, but with learned decoder positions).
     source_vocabulary, vocabulary : int
-        Rows of the encoder's embedding and of the decoder's; V is the latter.
+        Rows of the encoder's embedding and of the decoder's; the latter is V.
     tokens_per_step : int
-        Only `OWN` has more than 1.
+        More than 1 only for `OWN`.
     order : str
-        Of `ORDERS`.
+        One of `ORDERS`.
     masked : bool
-        Every slot sees every other (Mask-Predict), and a matrix ``length.weight`` scores lengths.
+        Every slot sees all others (Mask-Predict), and a matrix ``length.weight`` scores lengths.
     head_size : int or None
-        Size of an attention head; None where the heads share the width.
+        Size of an attention head; None if the heads divide the width.
     gated : bool
         Feed-forward layers multiply the activation by a second product.
     relative_buckets, relative_distance : int
-        Of relative positions: rows of the table, and the distance from which all share the last one.
+        Rows of the table of relative positions, and the distance from which on all share the last row.
     epsilon : float
-        Added to the variance by norms.
+        Constant that norms add to the variance.
     scaled_output : bool
         The decoder's hidden vectors are multiplied by ``width ** -0.5``.
     """
@@ -84,15 +84,15 @@ class Architecture:
     def of_marian(
         cls, width: int, feed_forward: int, heads: int, layers: tuple[int, int], vocabulary: int, **others: Any
     ) -> "Architecture":
-        """A model as Marian's are: sides alike but for their `layers`, one embedding for source, target and output."""
+        """Marian's shape: sides that differ only in their `layers`, one embedding for source, target and output."""
         sides = {
             f"{side}_{name}": value
             for side, number in zip(("encoder", "decoder"), layers, strict=True)
             for name, value in (("layers", number), ("heads", heads), ("feed_forward", feed_forward))
         }
-        usual = {"activation": "swish", "scaled_embeddings": True, "shared_embeddings": True, "tied_output": True}
+        marian = {"activation": "swish", "scaled_embeddings": True, "shared_embeddings": True, "tied_output": True}
         sizes = {"source_vocabulary": vocabulary, "vocabulary": vocabulary, "width": width}
-        settings: dict[str, Any] = {"family": "marian", **sizes, **sides, **usual, **others}
+        settings: dict[str, Any] = {"family": "marian", **sizes, **sides, **marian, **others}
         return cls(**settings)
 
     @property
@@ -112,17 +112,17 @@ class Architecture:
 
     @property
     def positions_from_padding(self) -> bool:
-        """Whether positions are sinusoids counted from the padding id on, padding itself having none (M2M-100)."""
+        """Whether positions are sinusoids counted from the padding id, where padding has no position (M2M-100)."""
         return self.family == "m2m_100"
 
     @property
     def relative_positions(self) -> bool:
-        """Whether attention scores get a bias for the distance of two tokens, and embeddings know no positions (T5)."""
+        """Whether attention scores have a bias for the distance of two tokens, and embeddings have no positions (T5)."""
         return self.family in t5.T5
 
     @property
     def biases(self) -> bool:
-        """Whether products and norms have biases; without, norms divide by the root mean square and take no mean away (T5)."""
+        """Whether products and norms have biases; norms without one divide by the root mean square and keep the mean (T5)."""
         return self.family not in t5.T5
 
     @property
@@ -132,12 +132,12 @@ class Architecture:
 
     @property
     def score_scale(self) -> float | None:
-        """What attention scores are multiplied by; None for the usual root of the head's size."""
+        """Factor of attention scores; None for the usual inverse root of the head's size."""
         return 1.0 if self.family in t5.T5 else None
 
     @property
     def output_scale(self) -> float:
-        """What the decoder's last hidden vectors are multiplied by."""
+        """Factor of the decoder's last hidden vectors."""
         return float(self.width**-0.5) if self.scaled_output else 1.0
 
     @property
@@ -149,7 +149,7 @@ class Architecture:
 
     @property
     def both_ends(self) -> bool:
-        """Whether slots are by turns from the left and the right end."""
+        """Whether slots alternate between the left and the right end."""
         return self.order == "both_ends"
 
     def heads(self, side: str) -> tuple[int, int]:
@@ -158,7 +158,7 @@ class Architecture:
         return heads, self.head_size or self.width // heads
 
     def first_position(self, side: str) -> int | None:
-        """The row of the first token in a side's trained table of positions; None where positions are sinusoids."""
+        """The row of the first token in a side's learned table of positions; None if positions are sinusoids."""
         learned = self.family == "mbart" or (self.family == OWN and side == "decoder")
         return self.position_offset if learned else None
 
@@ -169,7 +169,7 @@ class Architecture:
         Raises
         ------
         CheckpointError
-            If a setting is missing, or names something these models do not have.
+            If a setting is missing or invalid.
         """
         try:
             return cls._read(config)
@@ -206,7 +206,7 @@ class Architecture:
                     f"{config[f'{side}_attention_heads']}. Check that config.json belongs to these weights."
                 )
         shared = bool(config.get("share_encoder_decoder_embeddings", True))
-        own = _own_settings(config) if config["model_type"] == OWN else {}
+        multi_token = _multi_token_settings(config) if config["model_type"] == OWN else {}
         return cls(
             family=config["model_type"],
             source_vocabulary=config["vocab_size"],
@@ -224,7 +224,7 @@ class Architecture:
             padding=config["pad_token_id"],
             shared_embeddings=shared,
             tied_output=bool(config.get("tie_word_embeddings", True)),
-            **own,
+            **multi_token,
         )
 
     @property
@@ -259,7 +259,7 @@ class Architecture:
 
     @cached_property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor the forward pass reads, embeddings under their separate names."""
+        """Name and shape of every tensor that the forward pass reads; each embedding has its own name."""
         width = self.width
         shapes: dict[str, tuple[int, ...]] = {
             "model.encoder.embed_tokens.weight": (self.source_vocabulary, width),
@@ -303,12 +303,12 @@ class Architecture:
 
     @property
     def inner_parts(self) -> tuple[str, ...]:
-        """The first products of a feed-forward layer: the one that is activated, and what a gated one multiplies it by."""
+        """The first products of a feed-forward layer: the activated one, and the factor of a gated layer."""
         return ("gate", "linear") if self.gated else ("fc1",)
 
     @property
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """Tensors a checkpoint may hold besides: the output bias, and position tables, computed where they are missing."""
+        """Tensors that a checkpoint may lack: the output bias, and position tables, which are computed if they are missing."""
         optional: dict[str, tuple[int, ...]] = {}
         if self.output_bias:
             optional["final_logits_bias"] = (1, self.vocabulary)
@@ -320,26 +320,25 @@ class Architecture:
         return optional
 
     def stored_as(self, name: str) -> tuple[str, ...]:
-        """The names under which a checkpoint may store a tensor, its own first, tied embeddings being stored once."""
+        """The names under which a checkpoint may store a tensor, its own first; tied embeddings are stored once."""
         if self.family in t5.T5:
             return t5.stored_as(name, self.tied_output)
         shared = "model.shared.weight"
         encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+        tied = (encoder,) if self.shared_embeddings else ()
         if name == encoder:
             return (encoder, shared, decoder, "lm_head.weight") if self.shared_embeddings else (encoder,)
         if name == decoder:
-            tied = (encoder,) if self.shared_embeddings else ()
             return (decoder, shared, *tied, "lm_head.weight") if self.tied_output else (decoder, shared, *tied)
         if name == "lm_head.weight" and self.tied_output:
-            tied = (encoder,) if self.shared_embeddings else ()
             return ("lm_head.weight", decoder, shared, *tied)
         return (name,)
 
 
 def tensors_of_module(module: Any) -> tuple[Architecture, dict[str, Any]] | None:
-    """The architecture of a loaded module of `FAMILIES`, and its own tensors by the names of checkpoints.
+    """The architecture of a loaded module of `FAMILIES`, and its tensors by their names in checkpoints.
 
-    None where its forward does anything else: another class, adapters, hooks, quantised weights, several devices.
+    None if the module's forward differs from its family's: another class, adapters, hooks, quantised weights, several devices.
     """
     if module.config.model_type not in FAMILIES or not private.is_as_made(module):
         return None
@@ -348,12 +347,12 @@ def tensors_of_module(module: Any) -> tuple[Architecture, dict[str, Any]] | None
     except CheckpointError:
         return None
     tensors = private.tensors_of(module, architecture.position_offset, architecture.max_positions)
-    own = {name: architecture.stored_as(name)[0] for name in architecture.tensors}
-    tensors |= {name: tensors[stored] for name, stored in own.items() if stored in tensors}
+    first_names = {name: architecture.stored_as(name)[0] for name in architecture.tensors}
+    tensors |= {name: tensors[stored] for name, stored in first_names.items() if stored in tensors}
     if any(name not in tensors or tensors[name].shape != shape for name, shape in architecture.tensors.items()):
         return None
-    (device, dtype), *others = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
-    if others or device.type == "meta" or not dtype.is_floating_point:
+    (device, dtype), *other_kinds = {(tensors[name].device, tensors[name].dtype) for name in architecture.tensors}
+    if other_kinds or device.type == "meta" or not dtype.is_floating_point:
         return None
     if architecture.family in t5.T5 and dtype.itemsize > 4 and private.t5_rounds_scores():
         return None
@@ -367,18 +366,18 @@ def _check_activation(activation: Any) -> None:
         )
 
 
-def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that only a model of `OWN` has: tokens a step, their order, and whether targets are masked."""
+def _multi_token_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a model of `OWN`: tokens a step, their order, and whether targets are masked."""
     tokens, order, masked = (config.get(name) for name in ("tokens_per_step", "order", "masked"))
     start = config.get("decoder_start_token_id")
-    sound = (
+    checks = (
         (type(tokens) is int and tokens >= 1, "tokens_per_step must be a whole number above 0", tokens),
         (order in ORDERS, f"order must be one of {', '.join(ORDERS)}", order),
         (type(masked) is bool, "masked must be true or false", masked),
         (not masked or tokens == 1, "a masked model has tokens_per_step 1", tokens),
         (isinstance(start, list) and len(start) == tokens, "decoder_start_token_id must list a start for each token a step", start),
     )  # fmt: skip
-    for good, wanted, got in sound:
-        if not good:
-            raise CheckpointError(f"config.json is damaged: {wanted}, got {got!r}. Copy it again.")
+    for fits, requirement, value in checks:
+        if not fits:
+            raise CheckpointError(f"config.json is damaged: {requirement}, got {value!r}. Copy it again.")
     return {"tokens_per_step": tokens, "order": order, "masked": masked}

@@ -1,8 +1,8 @@
-"""All that this library relies on in transformers without a promise; one file because any release may change it.
+"""Undocumented parts of transformers that this library relies on; one file because any release may change them.
 
 Names of prepared arguments, the frame of `generate`, class names of processors, layouts of caches, attributes of modules: a
-release may change any of them, so that nothing else here relies on them. What is not known is an error. Whatever changes
-without a name shows when passes are compared with the module's own steps, `models.huggingface.check_passes`.
+release may change any of them, so that only this file relies on them. Anything unknown is an error. Changes that keep all names
+show in the comparison of passes with the module's own steps, `models.huggingface.check_passes`.
 """
 
 import inspect
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TESTED = ("5.3.0", "5.23.0", "5.24.0")
-"""The versions that `make test-versions` runs the parity tests under: the oldest, the pinned and the newest one."""
+"""The versions with which `make test-versions` runs the parity tests: the oldest, the pinned and the newest one."""
 
 # ------------------------------------------------------------------------------------------------- processors, criteria
 
@@ -28,7 +28,7 @@ LOOKS_AT = {
     "RepetitionPenaltyLogitsProcessor WatermarkLogitsProcessor",
     "row": "EncoderNoRepeatNGramLogitsProcessor EncoderRepetitionPenaltyLogitsProcessor PrefixConstrainedLogitsProcessor",
 }
-"""Inputs of the stateless processors of transformers; the last group knows the source of each row."""
+"""Inputs of the stateless processors of transformers; those of the last group depend on the source of each row."""
 ACTS: dict[str, Callable[[Any, int], bool]] = {
     "ForcedBOSTokenLogitsProcessor": lambda p, length: length == 1,
     "ForcedEOSTokenLogitsProcessor": lambda p, length: length == p.max_length - 1,
@@ -37,7 +37,7 @@ ACTS: dict[str, Callable[[Any, int], bool]] = {
     "SuppressTokensAtBeginLogitsProcessor": lambda p, length: length == p.begin_index,
     "ExponentialDecayLengthPenalty": lambda p, length: length > p.regulation_start,
 }
-"""Processors that look at the length of the prefix, and the lengths at which they change scores."""
+"""Processors that depend on the length of the prefix, and the lengths at which they change scores."""
 
 
 def looks_at(processor: Any) -> str:
@@ -48,9 +48,9 @@ def looks_at(processor: Any) -> str:
         return "scores" if all(len(words) == 1 for words in processor.sequence_bias) else "prefix"
     if name == "RepetitionPenaltyLogitsProcessor" and hasattr(processor.prompt_ignore_length, "shape"):
         return "row"
-    for what, names in LOOKS_AT.items():
+    for group, names in LOOKS_AT.items():
         if name in names.split():
-            return what
+            return group
     if name in ACTS:
         return "length"
     if getattr(processor, "stateless", False) is True:
@@ -68,11 +68,11 @@ def ends(criteria: Iterable[Any]) -> list[int]:
 
 
 WITHOUT_LIMIT = 1_000_000
-"""Positions of a model whose positions are relative: no table ends."""
+"""Number of positions of a model with relative positions, which has no table that ends."""
 
 
 def most_positions(module: Any, side: str) -> int:
-    """The positions that a module's ``encoder`` or ``decoder`` has."""
+    """Number of positions of a module's ``encoder`` or ``decoder``."""
     config = module.config
     part = getattr(config, side, None)
     for holder, name in (
@@ -80,8 +80,8 @@ def most_positions(module: Any, side: str) -> int:
         (part, "max_position_embeddings"),
         (config, "max_position_embeddings"),
     ):
-        if type(most := getattr(holder, name, None)) is int:
-            return most
+        if type(positions := getattr(holder, name, None)) is int:
+            return positions
     return WITHOUT_LIMIT
 
 
@@ -93,81 +93,81 @@ def padding_of(config: Any) -> int:
 # ----------------------------------------------------------------------------------------------------------- arguments
 
 CACHES = ("cache", "past_key_values")
-"""Names of the key-value cache, from 5.24 on and before."""
+"""Names of the key-value cache: from 5.24 on, and before."""
 EVERY_PASS = ("encoder_outputs", "attention_mask")
-"""Arguments that `generate` prepares and the forward takes in every pass."""
+"""Arguments that `generate` prepares and that the forward takes in every pass."""
 USED_UP = (
     *(*CACHES, "use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"),
     *("inputs_embeds", "token_type_ids", "global_attention_mask", "interpolate_pos_encoding"),
 )
-"""Arguments that it prepares and a pass does without: first the loop's, then the encoder's."""
+"""Arguments that `generate` prepares and that a pass does not need: first those of the loop, then those of the encoder."""
 
 
 def versions() -> str:
-    """The version at hand and those tested, for messages."""
+    """The installed version and the tested ones, for messages."""
     import transformers
 
     return f"transformers {transformers.__version__}; tested with {', '.join(TESTED)}"
 
 
 def prepared(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Select, from what `generate` has prepared, the arguments that the forward takes in every pass.
+    """The arguments prepared by `generate` that the forward takes in every pass.
 
     Raises
     ------
     ValueError
-        If there is anything whose meaning is not known here.
+        If there is an unknown argument.
     """
-    given = {name: value for name, value in inputs.items() if value is not None and name not in USED_UP}
-    if unknown := [name for name in given if name not in EVERY_PASS]:
+    arguments = {name: value for name, value in inputs.items() if value is not None and name not in USED_UP}
+    if unknown := [name for name in arguments if name not in EVERY_PASS]:
         raise ValueError(
             f"`generate` prepared arguments that a parallel decoder does not know: got {', '.join(unknown)} ({versions()}). "
             "Leave them out, or leave custom_generate out."
         )
-    return given
+    return arguments
 
 
 def filled(inputs: Mapping[str, Any]) -> int:
-    """The positions that a cache among the prepared arguments already holds."""
-    most = 0
+    """Number of positions that a cache among the prepared arguments already holds."""
+    positions = 0
     for name in CACHES:
         cache = inputs.get(name)
         for part in (cache, getattr(cache, "cross_attention_cache", None)):
-            most = max(most, getattr(part, "get_seq_length", int)())
-    return most
+            positions = max(positions, getattr(part, "get_seq_length", int)())
+    return positions
 
 
 def arguments_of_generate() -> dict[str, Any]:
-    """The arguments of the `generate` that calls the ``custom_generate`` that asks.
+    """Arguments of the `generate` that called the ``custom_generate`` from which this function is called.
 
-    `generate` hands it neither streamer nor assistant. A streamer that nobody tells of the end would hang its reader, so they
-    are taken from where they are.
+    `generate` passes on neither streamer nor assistant. A streamer that is not told of the end would hang its reader; therefore
+    they are read from the local variables of `generate`.
 
     Raises
     ------
     ValueError
-        If it is somebody else who calls.
+        If the caller is not `generate`.
     """
     from transformers import GenerationMixin
 
     frame = sys._getframe(2)
-    wanted, found = ("streamer", "assistant_model", "synced_gpus"), frame.f_locals
-    called = frame.f_code is inspect.unwrap(GenerationMixin.generate).__code__
-    if not called or not all(name in found for name in wanted):
+    names, variables = ("streamer", "assistant_model", "synced_gpus"), frame.f_locals
+    is_generate = frame.f_code is inspect.unwrap(GenerationMixin.generate).__code__
+    if not is_generate or not all(name in variables for name in names):
         raise ValueError(
             f"custom_generate is called by `generate` alone: got a call from {frame.f_code.co_name} ({versions()}). Pass it to "
             "generate(custom_generate=...)."
         )
-    return {name: found[name] for name in wanted}
+    return {name: variables[name] for name in names}
 
 
 def greedy_of_its_own(module: Any, ids: "Tensor", **arguments: Any) -> Any:
-    """What `generate` does itself, without ``custom_generate``, with what it has prepared."""
+    """Greedy decoding by `generate` itself, without ``custom_generate``, with the arguments that it has prepared."""
     return getattr(type(module), "_sample")(module, ids, **arguments)  # noqa: B009
 
 
 def origin(module: Any) -> Path | None:
-    """The folder that a module was loaded from: its own, or the hub's snapshot in the cache; nothing is fetched."""
+    """The folder that a module was loaded from, its own or the hub's snapshot in the cache; nothing is downloaded."""
     name, commit = getattr(module, "name_or_path", None), getattr(module.config, "_commit_hash", None)
     if not name or Path(name).is_dir():
         return Path(name) if name else None
@@ -182,15 +182,15 @@ def origin(module: Any) -> Path | None:
 
 
 def tokenizer_in(folder: Path, named: str) -> Any:
-    """The tokenizer in a folder; of the class that its settings name where that one knows of source languages.
+    """The tokenizer in a folder, of the class that its settings name if that class has source languages.
 
-    Some versions take a general class for mBART-50 and NLLB, to which a source language says nothing.
+    For mBART-50 and NLLB, some versions use a general class that ignores the source language.
     """
     import transformers
 
     kind: Any = getattr(transformers, named.removesuffix("Fast"), None)
-    chosen = kind if knows_languages(kind) else transformers.AutoTokenizer
-    return chosen.from_pretrained(folder, trust_remote_code=False)
+    tokenizer = kind if knows_languages(kind) else transformers.AutoTokenizer
+    return tokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def knows_languages(tokenizer: Any) -> bool:
@@ -202,11 +202,11 @@ def knows_languages(tokenizer: Any) -> bool:
 
 
 def cache_argument(module: Any) -> str:
-    """The name by which a module's forward takes its cache; a forward around another one may leave names to that one."""
+    """The name of the cache among the arguments of a module's forward; a forward may pass arguments on to an inner one."""
     forwards = [module.forward, *(kind.forward for kind in type(module).__mro__ if hasattr(kind, "forward"))]
     for parameters in (inspect.signature(forward).parameters for forward in forwards):
-        if found := [name for name in CACHES if name in parameters]:
-            return found[0]
+        if cache_names := [name for name in CACHES if name in parameters]:
+            return cache_names[0]
     raise ValueError(
         f"A parallel decoder needs a forward that takes a key-value cache: got {type(module).__name__}, whose forward takes none "
         f"of {', '.join(CACHES)} ({versions()}). Decode this model with generate alone."
@@ -221,7 +221,7 @@ def empty_cache() -> Any:
 
 
 def shorten(cache: Any, length: int) -> None:
-    """Forget all positions of a cache of `empty_cache` but the first `length`."""
+    """Remove all but the first `length` positions from a cache of `empty_cache`."""
     for layer in cache.self_attention_cache.layers:
         if layer.keys is not None:
             layer.keys, layer.values = layer.keys[:, :, :length], layer.values[:, :, :length]
@@ -230,71 +230,71 @@ def shorten(cache: Any, length: int) -> None:
 # -------------------------------------------------------------------------------------------------------------- modules
 
 IGNORED = ("training", "gradient_checkpointing", "name_or_path")
-"""Settings of a part that its forward does not read in evaluation."""
+"""Attributes of a part that its forward does not read in evaluation."""
 _NOTES: "weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any], dict[str, Any]]]" = weakref.WeakKeyDictionary()
 
 
 def notes(module: Any) -> dict[str, Any]:
-    """Notes on a module: kept while it stays as it is, emptied once a part or tensor has changed."""
+    """A dictionary for notes on a module, which is emptied after a part or a tensor of the module has changed."""
     references, values = [], []
     for part in module.modules():
         tensors = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
-        references += [weakref.ref(thing) for thing in (part, *tensors)]
+        references += [weakref.ref(item) for item in (part, *tensors)]
         hooks = [list(part._forward_hooks), list(part._forward_pre_hooks)]
         values += [type(part), type(part).forward, hooks, _settings(part)]
         values += [(t.data_ptr(), None if t.is_inference() else t._version) for t in tensors]
-    values.append({name: value for name, value in vars(module.config).items() if isinstance(value, _PLAIN)})
-    known = _NOTES.get(module)
-    same = known is not None and len(known[0]) == len(references) and known[1] == values
-    if known is None or not same or any(a is not b for a, b in zip(known[0], references, strict=True)):
-        known = _NOTES[module] = (references, values, {})
-    return known[2]
+    values.append({name: value for name, value in vars(module.config).items() if isinstance(value, _VALUES)})
+    stored = _NOTES.get(module)
+    unchanged = stored is not None and len(stored[0]) == len(references) and stored[1] == values
+    if stored is None or not unchanged or any(a is not b for a, b in zip(stored[0], references, strict=True)):
+        stored = _NOTES[module] = (references, values, {})
+    return stored[2]
 
 
-_PLAIN = (int, float, str, type(None))
+_VALUES = (int, float, str, type(None))
 
 
 def _settings(part: Any) -> dict[str, Any]:
-    """Numbers, names and functions among the attributes of a part."""
-    kinds = {name: value for name, value in vars(part).items() if not name.startswith("_") and name not in IGNORED}
-    return {name: value for name, value in kinds.items() if isinstance(value, _PLAIN) or callable(value)}
+    """Numbers, strings and functions among the attributes of a part."""
+    public = {name: value for name, value in vars(part).items() if not name.startswith("_") and name not in IGNORED}
+    return {name: value for name, value in public.items() if isinstance(value, _VALUES) or callable(value)}
 
 
 def is_as_made(module: Any) -> bool:
-    """Whether each part of a module is what the module's own class makes of its config, so that only its tensors are its own.
+    """Whether a module differs only in its tensors from a new module of its class with its config.
 
-    Adapters, quantised weights, hooks, other activations, norms or scales are not.
+    Adapters, quantised weights, hooks, and other activations, norms or scales are differences.
     """
-    found = notes(module)
-    if "as made" not in found:
-        found["as made"] = _is_as_made(module)
-    return bool(found["as made"])
+    module_notes = notes(module)
+    if "as made" not in module_notes:
+        module_notes["as made"] = _differs_only_in_tensors(module)
+    return bool(module_notes["as made"])
 
 
 def in_training(module: Any) -> bool:
-    """Whether a part of transformers' own may draw dropout; parts that others have put in may not know of training."""
+    """Whether a part of transformers itself may use dropout; parts from elsewhere may not follow the training mode."""
     return any(part.training and type(part).__module__.partition(".")[0] == "transformers" for part in module.modules())
 
 
 def autocasts(module: Any) -> bool:
-    """Whether products of a module's device are under `torch.autocast`."""
+    """Whether `torch.autocast` is active on a module's device."""
     import torch
 
     return torch.is_autocast_enabled(module.device.type)
 
 
-def _is_as_made(module: Any) -> bool:
+def _differs_only_in_tensors(module: Any) -> bool:
     import torch
-    from torch.nn.modules import module as everywhere
+    from torch.nn.modules import module as torch_modules
 
     family = module.config.model_type
     if type(module).__module__ != f"transformers.models.{family}.modeling_{family}":
         return False
-    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+    if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
         return False
     with torch.device("meta"):
-        made = type(module)(module.config)
-    parts, originals = (dict(m.named_modules(remove_duplicate=False)) for m in (module, made))
+        fresh = type(module)(module.config)
+    parts, originals = (dict(m.named_modules(remove_duplicate=False)) for m in (module, fresh))
     if parts.keys() != originals.keys():
         return False
     for name, part in parts.items():
@@ -309,14 +309,14 @@ def _is_as_made(module: Any) -> bool:
 
 
 def t5_rounds_scores() -> bool:
-    """Whether T5's softmax is float32 in every precision, as in the oldest version: in float64 it has other numbers then."""
+    """Whether T5's softmax is float32 in every precision, as in the oldest version, which changes results in float64."""
     from transformers.models.t5.modeling_t5 import T5Attention
 
     return "softmax(scores.float()" in inspect.getsource(T5Attention.forward)
 
 
 def tensors_of(module: Any, first: int, places: int) -> "dict[str, Tensor]":
-    """Parameters and buffers by the names of checkpoints; position tables also as ``.rows``, from the row `first` on."""
+    """Parameters and buffers by their names in checkpoints; position tables also as ``.rows``, from the row `first` on."""
     tensors = {name: tensor.detach() for name, tensor in module.named_parameters(remove_duplicate=False)}
     tensors |= {name: tensor.detach() for name, tensor in module.named_buffers(remove_duplicate=False)}
     for side in ("encoder", "decoder"):
@@ -328,7 +328,7 @@ def tensors_of(module: Any, first: int, places: int) -> "dict[str, Tensor]":
 
 
 def head_of(module: Any, *, called: bool = True) -> "tuple[Any, Tensor | None]":
-    """The part of a module with its output matrix, and the bias; `called` where its input must be the last hidden vectors.
+    """The part of a module with its output matrix, and the bias; `called`: its input must be the last hidden vectors.
 
     Raises
     ------
@@ -348,15 +348,15 @@ def head_of(module: Any, *, called: bool = True) -> "tuple[Any, Tensor | None]":
 
 
 def most_tokens(module: Any) -> int:
-    """The most tokens of a pass; a sparse layer drops those that its experts have no room for."""
+    """The most tokens of a pass; a sparse layer drops tokens beyond the capacity of its experts."""
     return getattr(module.config, "expert_capacity", None) or sys.maxsize
 
 
 def counts_tokens(module: Any) -> bool:
-    """Whether positions are counted by the tokens of a pass that are no padding, so that padding needs a pass of its own."""
+    """Whether positions count only the tokens of a pass that are not padding, so that padding needs a separate pass."""
     return any(hasattr(part, "create_position_ids_from_input_ids") for part in module.modules())
 
 
 def depends_on_company(module: Any) -> str | None:
-    """A part whose numbers depend on all tokens of a pass: one scale for all of them, as torch's dynamic int8 has."""
+    """A part whose results depend on all tokens of a pass, such as torch's dynamic int8 with one scale for all tokens."""
     return next((type(p).__name__ for p in module.modules() if ".quantized.dynamic" in type(p).__module__), None)

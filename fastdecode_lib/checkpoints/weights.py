@@ -1,4 +1,4 @@
-"""The folder ``weights/`` of a checkout: trained models that do not come with the library, and a manifest of all that results name.
+"""The folder ``weights/`` of a checkout: trained models that do not come with the library, and a manifest of all named in results.
 
 The manifest has a record for each fingerprint: the preset, command, seed and updates that made the weights, hours of training,
 scores, and where the weights are: ``"bundled"``, ``"weights"`` (in this folder, with a SHA-256 sum for each file) or
@@ -26,26 +26,26 @@ class Record:
     Attributes
     ----------
     name : str
-        As `load` takes it, if the weights are bundled or in the folder.
+        Name for `load`, if the weights are bundled or in the folder.
     fingerprint : str
-        As `Checkpoint.fingerprint`.
+        `Checkpoint.fingerprint`.
     where : str
         One of `PLACES`.
     command : str
-        Makes such weights; on another processor they differ in their last bits.
+        Command that makes such weights; on another processor they differ in their last bits.
     made_with : str
-        Version and commit of fastdecode, and the recipe where the command has another by now.
+        Version and commit of fastdecode, and the recipe if the command has changed since.
     hours : float or None
-        Of one core, training alone; None where it was not recorded.
+        Hours of training on one core; None if they were not recorded.
     scores : dict
-        On the dev and the test split.
+        Scores on the dev and the test split.
     results : list of str
         Committed results made with these weights.
     address : str
-        Where `fetch` finds the files, a folder's URL; empty if nowhere.
+        URL of the folder from which `fetch` downloads the files; empty if there is none.
     sha256 : dict of file name to sum
     bytes : int
-        Of all files.
+        Size of all files.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Record:
 
 
 def read_manifest(folder: Path = FOLDER) -> list[Record]:
-    """The records of a folder's manifest; none where there is no manifest.
+    """The records of a folder's manifest; an empty list if there is no manifest.
 
     Raises
     ------
@@ -83,13 +83,13 @@ def read_manifest(folder: Path = FOLDER) -> list[Record]:
 
 
 def finished_run(folder: Path) -> int:
-    """The planned length in updates of the run whose ``best/`` and ``history.json`` a folder holds; 0 if it is not at its end."""
+    """The planned number of updates of the finished run in a folder (``best/``, ``history.json``); 0 if it is not finished."""
     history = folder / "history.json"
     if not (folder / "best" / "config.json").is_file() or not history.is_file():
         return 0
     last: dict[str, Any] = read_json(history, list)[-1]
-    planned: int = last.get("planned", last["update"])
-    return planned if last["update"] >= planned else 0
+    planned_updates: int = last.get("planned", last["update"])
+    return planned_updates if last["update"] >= planned_updates else 0
 
 
 def write_manifest(records: list[Record], folder: Path = FOLDER) -> None:
@@ -109,40 +109,39 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def find_weights(name: str, folder: Path = FOLDER) -> Path | None:
-    """The folder of a model among the weights of a checkout, its files checked against the manifest; None if it is not there.
+    """The folder of a model in ``weights/``, its files checked against the manifest; None if it is not there.
 
     Raises
     ------
     CheckpointError
-        If a file is missing, cut short or altered.
+        If a file is missing or differs.
     """
-    present = (folder / name).is_dir()
     record = next((record for record in read_manifest(folder) if record.name == name and record.sha256), None)
-    if record is None or record.where == BUNDLED or not (present or record.where == HERE):
+    if record is None or record.where == BUNDLED or not (record.where == HERE or (folder / name).is_dir()):
         return None
     check_sums(folder / name, record.sha256, f"Restore it: git checkout -- weights/{name}")
     return folder / name
 
 
 def check_sums(folder: Path, expected: dict[str, str], remedy: str) -> None:
-    """Refuse a folder whose files are not those of the manifest.
+    """Check that the files of a folder have the sums of the manifest.
 
     Raises
     ------
     CheckpointError
-        Naming the first file that differs.
+        For the first file that differs.
     """
-    found = checksums(folder) if folder.is_dir() else {}
-    for file, total in expected.items():
-        if found.get(file) != total:
-            got = f"SHA-256 {found[file][:12]}..." if file in found else "no such file"
+    actual = checksums(folder) if folder.is_dir() else {}
+    for file, expected_sum in expected.items():
+        if actual.get(file) != expected_sum:
+            got = f"SHA-256 {actual[file][:12]}..." if file in actual else "no such file"
             raise CheckpointError(
-                f"{folder / file} is not as its manifest says: got {got}, expected {total[:12]}.... {remedy}"
+                f"{folder / file} is not as its manifest says: got {got}, expected {expected_sum[:12]}.... {remedy}"
             )
 
 
 def fetch(name: str, folder: Path = FOLDER) -> Path:
-    """Download a model that the manifest has an address for, and check its sums.
+    """Download a model from its address in the manifest, and check its sums.
 
     Returns
     -------
@@ -152,14 +151,14 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     Raises
     ------
     CheckpointError
-        If the manifest does not know the name or has no address, a download fails, or a sum differs; nothing is kept then.
+        If the manifest lacks the name or its address, a download fails, or a sum differs; then no file is kept.
     """
-    known = {record.name: record for record in sorted(read_manifest(folder), key=_openable)}
-    if name not in known:
+    records = {record.name: record for record in sorted(read_manifest(folder), key=_availability)}
+    if name not in records:
         raise CheckpointError(
-            f"The manifest does not name {name!r}: it has {', '.join(known) or 'no models'}. Give one of them."
+            f"The manifest does not name {name!r}: it has {', '.join(records) or 'no models'}. Give one of them."
         )
-    record = known[name]
+    record = records[name]
     if record.where != NOT_SHIPPED:
         raise CheckpointError(f"{name} is here already ({record.where}): fastdecode_lib.load({name!r}) opens it.")
     if not (record.address and record.sha256):
@@ -171,8 +170,8 @@ def fetch(name: str, folder: Path = FOLDER) -> Path:
     return folder / name
 
 
-def _openable(record: Record) -> tuple[bool, bool]:
-    """Sort key of records with one name: the last can be opened, or else fetched."""
+def _availability(record: Record) -> tuple[bool, bool]:
+    """Sort key of records with the same name: last those that can be opened, before them those that can be fetched."""
     return record.where != NOT_SHIPPED, bool(record.address)
 
 
@@ -184,10 +183,10 @@ def _download(address: str) -> bytes:
 
     parts = urlsplit(address)
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1"):
-        raise CheckpointError(f"Weights are fetched by https alone: got {address!r}. Correct the manifest.")
+        raise CheckpointError(f"Weights are fetched only by https: got {address!r}. Correct the manifest.")
     try:
-        with urlopen(address, timeout=60) as answer:
-            content: bytes = answer.read()
+        with urlopen(address, timeout=60) as response:
+            content: bytes = response.read()
             return content
     except (URLError, HTTPException, OSError) as error:
         raise CheckpointError(f"{address} could not be fetched: {error}. Check the network and try again.") from error

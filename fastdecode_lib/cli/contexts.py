@@ -205,7 +205,7 @@ def _fit(options: argparse.Namespace) -> int:
     from fastdecode_lib import loading
     from fastdecode_lib.checkpoints.hub import find_checkpoint
     from fastdecode_lib.checkpoints.language import LANGUAGE
-    from fastdecode_lib.contexts.fitting import MEASURABLE, Precision, described, fit_screens, groups, screens_beside
+    from fastdecode_lib.contexts.fitting import MEASURABLE, Precision, fit_screens, groups, screens_to_keep, summary
     from fastdecode_lib.contexts.shards import Contexts
     from fastdecode_lib.language_model import load_language
     from fastdecode_lib.projections.learning_to_screen import Learning
@@ -235,16 +235,16 @@ def _fit(options: argparse.Namespace) -> int:
         knobs |= given
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
-    kept = screens_beside(folder, options.method, model.checkpoint.fingerprint, names)
+    kept = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
     fitted, held_out = contexts, None
     if options.hold_out and len(contexts) >= MEASURABLE:
         fitted, held_out = contexts.split(options.hold_out, options.seed)
     screens = fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
     save_screens(kept | screens, folder)
     for name, screen in screens.items():
-        print(f"{name}: {described(screen)}")
+        print(f"{name}: {summary(screen)}")
         if held_out is not None and len(own := held_out.where(direction=names[name])):
-            print(f"  {Precision.of(screen, own).told(screen)}")
+            print(f"  {Precision.of(screen, own).summary(screen)}")
     if options.hold_out and held_out is None:
         print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")
     if kept:

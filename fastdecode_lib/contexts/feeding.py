@@ -1,4 +1,4 @@
-"""Sources of contexts: networks and their inputs, in one file because each kind of input has its kind of network."""
+"""Sources of contexts: networks and their inputs; one file because each kind of input needs its own kind of network."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +21,15 @@ from fastdecode_lib.text.words import START
 from fastdecode_lib.translation import Session
 
 ROWS = 256
-"""Hidden vectors whose labels are sought together; the scores of a whole batch may not fit into memory."""
+"""Hidden vectors scored together for their labels; the scores of a whole batch may not fit into memory."""
 
 Item = tuple[Any, ...]
-"""A sentence as it is given; items with the same first entry count as the same sentence."""
+"""An input sentence; items with the same first entry count as the same sentence."""
 
 
 @dataclass(frozen=True)
 class Fed:
-    """Sentences ready to be fed, a row each.
+    """Sentences to feed to a network, one for each row.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Fed:
     prefix : tuple of int
         Fed before slot 0.
     outputs : B sequences of ids
-        Whole, with their end. An empty one gives no context.
+        Whole outputs with their end. An empty output gives no context.
     """
 
     source: Source
@@ -46,7 +46,7 @@ class Fed:
 
 
 class Feeder(Protocol):
-    """A network, its full projection, and a way from inputs to outputs; workers are sent it pickled."""
+    """A network, its full projection, and a way from inputs to outputs; it is pickled for workers."""
 
     @property
     def network(self) -> Model:
@@ -69,27 +69,27 @@ class Feeder(Protocol):
         ...
 
     def items(self, direction: str, inputs: Sequence[Any]) -> list[Item]:
-        """The inputs of a direction, once checked."""
+        """The inputs of a direction, checked."""
         ...
 
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
-        """Sources and outputs of some of them."""
+        """Sources and outputs of the items."""
         ...
 
 
 def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Feed whole outputs in one pass a batch: what the output matrix multiplies at each slot, and its best tokens.
+    """The hidden vector and the best tokens of each slot, with whole outputs fed in one pass for each batch.
 
-    On the compiled engine both equal bit for bit what a decoder saw when it put out the same tokens one at a time, since a
-    slot's result does not depend on the others of its pass; on the torch engine the last bits may differ.
+    On the compiled engine both are bitwise those of a decoder that generates the same tokens one at a time, because a slot's
+    result does not depend on the other slots of its pass; on the torch engine the last bits may differ.
 
     Returns
     -------
     list
-        For each output of T tokens, hidden float32 (T, D) and ids int32 (T, K), those of slots 0 to T - 1.
+        For each output of T tokens, hidden float32 (T, D) and ids int32 (T, K) of slots 0 to T - 1.
     """
 
-    def run(rows: np.ndarray, given_up: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    def run(rows: np.ndarray, stopped: Any) -> list[tuple[np.ndarray, np.ndarray]]:
         vectors_and_labels: list[tuple[np.ndarray, np.ndarray]] = []
         for first, source in row_batches(network, fed.source.rows(rows)):
             outputs = [fed.outputs[row] for row in rows[first : first + len(source)]]
@@ -106,17 +106,17 @@ def hidden_and_labels(network: Model, exact: Projection, fed: Fed, top: int) -> 
             if np.isfinite(vectors).all():
                 labels = [scorer.top_k(hidden[start : start + ROWS], top).ids for start in range(0, len(hidden), ROWS)]
                 best = np.concatenate(labels).astype(np.int32)
-            else:  # the recording refuses these vectors, and says where they are
+            else:  # the recording refuses these vectors with an error that says where they are
                 best = np.zeros((len(vectors), top), dtype=np.int32)
             vectors_and_labels += zip(np.split(vectors, ends[:-1]), np.split(best, ends[:-1]), strict=True)
         return vectors_and_labels
 
     lengths = [len(ids) for ids in fed.outputs]
     recorded = in_batches(lengths, run, batch=BATCH)
-    width, none = width_of(network), np.zeros((0, top), dtype=np.int32)
+    width, no_labels = width_of(network), np.zeros((0, top), dtype=np.int32)
     if any(length and pair is None for length, pair in zip(lengths, recorded, strict=True)):
         raise KeyboardInterrupt
-    return [(np.zeros((0, width), dtype=np.float32), none) if pair is None else pair for pair in recorded]
+    return [(np.zeros((0, width), dtype=np.float32), no_labels) if pair is None else pair for pair in recorded]
 
 
 def _host(hidden: Any) -> np.ndarray:
@@ -125,13 +125,13 @@ def _host(hidden: Any) -> np.ndarray:
 
 
 def width_of(network: Model) -> int:
-    """D; of an ensemble, the networks' hidden vectors side by side."""
+    """D, the length of a hidden vector; for an ensemble, the sum over its networks."""
     return sum(int(output.weight.shape[1]) for output in network.outputs)
 
 
 @dataclass(frozen=True)
-class _Texts:
-    """Base of what feeds a translation model; it is pickled by the model's name, which is loaded again elsewhere."""
+class _TextFeeder:
+    """Base of the feeders of a translation model; pickling stores the model's name, and unpickling loads the model again."""
 
     model: TranslationModel
 
@@ -152,36 +152,36 @@ class _Texts:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The model and how it runs."""
+        """The model's fingerprint, engine, dtype and device."""
         model = self.model
-        numbers = {"engine": model.engine, "dtype": model.dtype, "device": model.device}
-        return {"fingerprint": model.checkpoint.fingerprint, **numbers}
+        fingerprint = model.checkpoint.fingerprint
+        return {"fingerprint": fingerprint, "engine": model.engine, "dtype": model.dtype, "device": model.device}
 
     def __post_init__(self) -> None:
         if self.network.kind != "causal":
             raise ContextsError(
-                f"Contexts are recorded of causal models: got {self.model.name}, a {self.network.kind} model, whose slots see what "
-                "stands behind them. Record another model."
+                f"Contexts are recorded of causal models: got {self.model.name}, a {self.network.kind} model, whose slots see "
+                "later slots. Record another model."
             )
 
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
-        """Sources and outputs; a sentence without content, or too long for the model, has an empty output."""
+        """Sources and outputs; a sentence that is empty or too long for the model has an empty output."""
         session = self._session(direction)
         batch = self.model.tokenizer.encode([*(item[0] for item in items), ""], session.source, session.target)
         lengths, empty = batch.lengths[:-1], batch.lengths[-1]
         fits = (lengths > empty) & (lengths <= self.network.max_source)
         source = batch.rows(np.arange(len(items)))
         outputs, end = self._outputs(session, source, fits, items), session.constraints.end[0]
-        return Fed(source, session.constraints.prefix, [_slots(self.network, ids, end) for ids in outputs])
+        return Fed(source, session.constraints.prefix, [_output_slots(self.network, ids, end) for ids in outputs])
 
     def _session(self, direction: str) -> Session:
-        """The model in a direction, with the choices of a subclass."""
+        """A session of the model in a direction; subclasses add options."""
         return Session.of(self.model, *self._languages(direction))
 
     def _outputs(
         self, session: Session, source: Source, fits: np.ndarray, items: Sequence[Item]
     ) -> Sequence[Sequence[int]]:
-        """Ids for each item, none where it does not fit."""
+        """Ids for each item, no ids if it does not fit."""
         raise NotImplementedError
 
     def _languages(self, direction: str) -> tuple[str | None, str | None]:
@@ -192,20 +192,20 @@ class _Texts:
 
     def __reduce__(self) -> Any:
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[1:]}
-        return _loaded_again, (type(self), _address(self.model), self.model.checkpoint.fingerprint, options)
+        return _reloaded, (type(self), _address(self.model), self.model.checkpoint.fingerprint, options)
 
 
 @dataclass(frozen=True)
-class Translations(_Texts):
-    """Outputs of a translation model itself, as in Amer et al. (2022): its inputs are unlabelled texts.
+class Translations(_TextFeeder):
+    """Outputs that a translation model generates for unlabelled texts, as in Amer et al. (2022).
 
     Parameters
     ----------
     model : TranslationModel
     decoder : str or Decoder, optional
-        The plainest that fits the model otherwise.
+        By default the simplest decoder of the model.
     max_length : int, optional
-        Most output tokens, the checkpoint's own rule otherwise.
+        Most output tokens; by default the checkpoint's own limit.
     """
 
     decoder: registry.Spec | None = None
@@ -213,15 +213,15 @@ class Translations(_Texts):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The model, how it runs, and the decoder."""
-        chosen = self.decoder if self.decoder is not None else registry.usual(self.network)
-        decoder = registry.describe(registry.decoder(chosen))
+        """The settings of the model, and the decoder."""
+        spec = self.decoder if self.decoder is not None else registry.usual(self.network)
+        decoder = registry.describe(registry.decoder(spec))
         return {**super().settings, "decoder": decoder, "max_length": self.max_length}
 
     def items(self, direction: str, inputs: Sequence[str]) -> list[Item]:
         """The texts."""
         self._session(direction)
-        _check("a text", inputs, lambda given: isinstance(given, str))
+        _check_inputs("a text", inputs, lambda text: isinstance(text, str))
         return [(text,) for text in inputs]
 
     def _session(self, direction: str) -> Session:
@@ -236,8 +236,8 @@ class Translations(_Texts):
 
 
 @dataclass(frozen=True)
-class References(_Texts):
-    """Teacher forcing: its inputs are pairs of a text and its reference, which the model is fed.
+class References(_TextFeeder):
+    """Teacher forcing: inputs are pairs of a text and its reference, which is fed to the model.
 
     Parameters
     ----------
@@ -246,17 +246,17 @@ class References(_Texts):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The model, how it runs, and no decoder."""
+        """The settings of the model, and no decoder."""
         return {**super().settings, "decoder": None}
 
     def items(self, direction: str, inputs: Sequence[tuple[str, str]]) -> list[Item]:
         """The pairs."""
         self._session(direction)
 
-        def good(given: Any) -> bool:
-            return not isinstance(given, str) and len(given) == 2 and all(isinstance(text, str) for text in given)
+        def is_pair(pair: Any) -> bool:
+            return not isinstance(pair, str) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
 
-        _check("a pair of texts", inputs, good)
+        _check_inputs("a pair of texts", inputs, is_pair)
         return [(text, reference) for text, reference in inputs]
 
     def _outputs(
@@ -265,23 +265,23 @@ class References(_Texts):
         rules = session.constraints
         ids = self.model.tokenizer.output_ids([reference for _, reference in items])
         fits = fits & np.array([0 < len(row) < rules.max_length for row in ids])
-        return [(*row, rules.end[0]) if good else () for row, good in zip(ids, fits, strict=True)]
+        return [(*row, rules.end[0]) if fit else () for row, fit in zip(ids, fits, strict=True)]
 
 
 @dataclass(frozen=True)
 class IdRows:
-    """Any causal network on rows of ids, such as a language model on its training text: every id of a row is decided by a slot.
+    """Any causal network on rows of ids, such as a language model on its training text; each id of a row gives one context.
 
     Parameters
     ----------
     network : Model
-        Its sources are empty.
+        A network with empty sources.
     exact : Projection
         Its full vocabulary projection.
     prefix : tuple of int
         Fed before the first id of a row.
     fingerprint, name : str
-        Of the network's weights, and of the model.
+        Fingerprint of the network's weights, and name of the model.
     """
 
     network: Model
@@ -292,57 +292,57 @@ class IdRows:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The network, where it computes and in what unless that is float32 on a CPU, and the prefix."""
+        """The network's fingerprint, the prefix, and dtype and device unless they are float32 and CPU."""
         weight: Any = self.network.outputs[0].weight
-        numbers = getattr(weight, "precision", None) or str(weight.dtype).removeprefix("torch.")  # packed, or an array
-        place = {"dtype": numbers, "device": str(getattr(weight, "device", "cpu"))}
-        other = {name: value for name, value in place.items() if value not in ("float32", "cpu")}
-        return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **other}
+        precision = getattr(weight, "precision", None) or str(weight.dtype).removeprefix(
+            "torch."
+        )  # packed, or an array
+        settings = {"dtype": precision, "device": str(getattr(weight, "device", "cpu"))}
+        unusual = {name: value for name, value in settings.items() if value not in ("float32", "cpu")}
+        return {"fingerprint": self.fingerprint, "prefix": list(self.prefix), "decoder": None, **unusual}
 
     def items(self, direction: str, inputs: Sequence[Sequence[int]]) -> list[Item]:
         """The rows, as tuples of int."""
         vocabulary = self.network.outputs[0].vocabulary
 
-        def good(ids: Any) -> bool:
+        def in_vocabulary(ids: Any) -> bool:
             return np.ndim(ids) == 1 and all(type(i) is int and 0 <= i < vocabulary for i in np.asarray(ids).tolist())
 
-        _check(f"ids from 0 to {vocabulary - 1}", inputs, good)
+        _check_inputs(f"ids from 0 to {vocabulary - 1}", inputs, in_vocabulary)
         return [(tuple(np.asarray(ids).tolist()),) for ids in inputs]
 
     def fed(self, direction: str, items: Sequence[Item]) -> Fed:
-        """The rows, with a source that is empty for each; those that the network cannot hold are left out."""
-        longest = self.network.max_target - len(self.prefix) + 1
-        none = Source(np.zeros((len(items), 0), dtype=np.int64), np.zeros(len(items), dtype=np.int64))
-        return Fed(none, self.prefix, [ids if len(ids) <= longest else () for (ids,) in items])
+        """The rows with empty sources; a row that is too long for the network has an empty output."""
+        max_ids = self.network.max_target - len(self.prefix) + 1
+        sources = Source(np.zeros((len(items), 0), dtype=np.int64), np.zeros(len(items), dtype=np.int64))
+        return Fed(sources, self.prefix, [ids if len(ids) <= max_ids else () for (ids,) in items])
 
 
 def language_rows(model: LanguageModel) -> IdRows:
-    """Inputs of a language model: rows of ids as its ``text.encode`` makes them, each behind the start."""
+    """The feeder of a language model: its inputs are rows of ids from ``text.encode``, fed after the start symbol."""
     return IdRows(model.network, model.exact, (START,), model.checkpoint.fingerprint, model.name)
 
 
-def _check(wanted: str, inputs: Sequence[Any], good: Callable[[Any], bool]) -> None:
-    """Refuse inputs of another kind, naming the first."""
-    for number, given in enumerate(inputs, 1):
+def _check_inputs(kind: str, inputs: Sequence[Any], is_valid: Callable[[Any], bool]) -> None:
+    """Check that all inputs are of a kind; the error names the first that is not."""
+    for number, value in enumerate(inputs, 1):
         try:
-            fine = good(given)
+            valid = is_valid(value)
         except TypeError:
-            fine = False
-        if not fine:
-            raise ValueError(
-                f"Sentence {number} must be {wanted}: got {str(given)[:60]!r}. Correct it, or leave it out."
-            )
+            valid = False
+        if not valid:
+            raise ValueError(f"Sentence {number} must be {kind}: got {str(value)[:60]!r}. Correct it, or leave it out.")
 
 
-def _slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
-    """An output as the network puts it out: folded, where it has several tokens a step."""
+def _output_slots(network: Model, tokens: Sequence[int], end: int) -> Sequence[int]:
+    """An output in the order in which the network generates it: folded if it has several tokens a step."""
     if network.tokens_per_step == 1 or not tokens:
         return tokens
     return folded([token for token in tokens if token != end], end, network.tokens_per_step, network.both_ends)
 
 
 def _address(model: TranslationModel) -> dict[str, str]:
-    """Arguments with which `load` finds a model again, from any folder."""
+    """Arguments with which `load` finds a model again from any working folder."""
     folder = Path(model.name).expanduser()
     name = str(folder.resolve()) if folder.is_dir() and model.name not in bundled() else model.name
     if model.engine == "compiled":
@@ -350,9 +350,9 @@ def _address(model: TranslationModel) -> dict[str, str]:
     return {"name": name, "engine": "torch", "dtype": model.dtype, "device": model.device}
 
 
-def _loaded_again(
-    kind: type[_Texts], address: Mapping[str, str], fingerprint: str, options: Mapping[str, Any]
-) -> _Texts:
+def _reloaded(
+    kind: type[_TextFeeder], address: Mapping[str, str], fingerprint: str, options: Mapping[str, Any]
+) -> _TextFeeder:
     model = load(**address)
     if model.checkpoint.fingerprint != fingerprint:
         raise ContextsError(

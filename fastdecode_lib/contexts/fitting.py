@@ -14,15 +14,15 @@ from fastdecode_lib.projections.screens import Method, Screen, load_screens
 
 Per = Literal["direction", "target", "all"]
 MEASURABLE = 5_000
-"""Fewest contexts of which some are worth holding out."""
-ENOUGH = 0.98
-"""Share of best tokens in the sets below which many outputs change."""
+"""Fewest contexts of which some are held out."""
+GOOD_PRECISION = 0.98
+"""Share of best tokens in the sets; below it, many outputs change."""
 
 
 def fit_screens(
     contexts: Contexts, method: Method, *, per: Per = "direction", bar: bool = False, **knobs: Any
 ) -> dict[str, Screen]:
-    """Screens by the name of what each was fitted on.
+    """Fit a screen for each group of directions; the result has the screens by the group's name.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def fit_screens(
     bar : bool
         Show a progress bar over the screens.
     **knobs
-        Of `fit_clustered` or `fit_screened`.
+        Options of `fit_clustered` or `fit_screened`.
 
     Raises
     ------
     ValueError
-        If a choice is unknown, nothing is recorded of a screen, or as the two functions raise.
+        If a choice is unknown, a screen has no contexts, or one of the two functions raises it.
     """
     fits: dict[str, Callable[..., Screen]] = {"clustered": fit_clustered, "screened": fit_screened}
     if method not in fits:
@@ -59,16 +59,16 @@ def fit_screens(
     return {name: fits[method](part, **knobs) for name, part in tqdm(parts.items(), unit="screen", disable=not bar)}
 
 
-def described(screen: Screen) -> str:
-    """Size of a fitted screen in a sentence, with warnings."""
+def summary(screen: Screen) -> str:
+    """A sentence on the size of a fitted screen, with warnings."""
     sizes, vocabulary = np.diff(screen.sets.offsets), screen.sets.vocabulary
     scored, budget = screen.about["scored"], screen.about.get("budget")
-    said = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
+    text = f"{len(sizes)} clusters; a context scores {scored:,.1f} tokens on average, {scored / vocabulary:.1%} of the vocabulary"
     if empty := int((sizes == 0).sum()):
-        said += f"; {empty} cluster(s) got no token and score the whole vocabulary"
+        text += f"; {empty} cluster(s) got no token and score the whole vocabulary"
     elif budget is not None and scored < 0.9 * budget:
-        said += f"; there is nothing more to fill the budget of {budget:g} with"
-    return said
+        text += f"; there is nothing more to fill the budget of {budget:g} with"
+    return text
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Precision:
     Attributes
     ----------
     contexts : int
-        N.
+        N, number of contexts.
     p_at_1, p_at_5 : float
-        Shares of the best tokens, and of the five best (of all labels, where fewer were recorded), that are in the context's set.
+        Shares of the best tokens, and of the five best (of all labels if fewer were recorded), that are in the context's set.
     scored : float
-        Tokens scored on average.
+        Mean number of tokens scored.
     """
 
     contexts: int
@@ -92,31 +92,28 @@ class Precision:
 
     @classmethod
     def of(cls, screen: Screen, contexts: Contexts) -> "Precision":
-        """The precision of a screen on some contexts; a cluster without a set scores the whole vocabulary."""
+        """Measure the precision of a screen on contexts; a cluster without a set scores the whole vocabulary."""
         sets, top = screen.sets, min(5, contexts.top)
-        sizes = np.diff(sets.offsets)
-        keys = np.repeat(np.arange(len(sizes)), sizes) * sets.vocabulary + sets.ids
-        found, scored = np.zeros(top), 0.0
+        keys, empty = sets.keys, np.diff(sets.offsets) == 0
+        hits, scored = np.zeros(top), 0.0
         for block in contexts.blocks():
             cluster = screen.assign(block.hidden)
-            inside = np.isin(cluster[:, None] * sets.vocabulary + block.labels[:, :top], keys)
-            found += (inside | (sizes[cluster] == 0)[:, None]).sum(0)
+            is_active = np.isin(cluster[:, None] * sets.vocabulary + block.labels[:, :top], keys)
+            hits += (is_active | empty[cluster][:, None]).sum(0)
             scored += float(sets.sizes[cluster].sum())
-        first, five = (float(found[:n].mean() / len(contexts)) for n in (1, top))
+        first, five = (float(hits[:n].mean() / len(contexts)) for n in (1, top))
         return cls(len(contexts), first, five, scored / len(contexts))
 
-    def told(self, screen: Screen) -> str:
-        """The precision in a sentence, with what would help where it is low."""
-        said = (
+    def summary(self, screen: Screen) -> str:
+        """A sentence on the precision, with advice if it is low."""
+        sentence = (
             f"on {self.contexts:,} held-out contexts: the best token is in the set of {self.p_at_1:.2%}, of the five best "
             f"{self.p_at_5:.2%}; {self.scored:,.0f} tokens scored"
         )
-        if self.p_at_1 >= ENOUGH:
-            return said
-        helps = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
-        return (
-            f"{said}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {helps}."
-        )
+        if self.p_at_1 >= GOOD_PRECISION:
+            return sentence
+        remedy = "a larger --budget" if screen.method == "screened" else "fewer --clusters, a larger --top"
+        return f"{sentence}. Low: many outputs will change. More contexts help (got {screen.about['contexts']:,}), or {remedy}."
 
 
 def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
@@ -130,15 +127,15 @@ def groups(directions: tuple[str, ...], per: Per) -> dict[str, list[str]]:
     return names
 
 
-def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
-    """The screens that a folder has already and keeps when others of some names come, empty if it is not there.
+def screens_to_keep(folder: str | Path, method: Method, fingerprint: str, names: Iterable[str]) -> dict[str, Screen]:
+    """The screens of a folder that new screens with `names` do not replace; empty if the folder has none.
 
-    What is fitted anew takes the place of what it covers: one of a target language that of its directions, one of all, all.
+    A new screen for a target language replaces those for directions into it; one for all directions replaces every screen.
 
     Raises
     ------
     ValueError
-        If they are of another kind or model, or damaged: fitting more would end them.
+        If the screens are of another method or model, or damaged: writing new ones would destroy them.
     """
     if not (Path(folder) / "screens.json").is_file():
         return {}
@@ -153,5 +150,5 @@ def screens_beside(folder: str | Path, method: Method, fingerprint: str, names: 
 
 
 def _covers(new: str, old: str) -> bool:
-    """Whether a screen is of all that another is of."""
+    """Whether the screen named `new` is for every direction of the screen named `old`."""
     return new in ("all", old) or old.endswith(f"-{new}")

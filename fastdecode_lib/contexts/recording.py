@@ -1,7 +1,7 @@
-"""Recording contexts: one pass over all inputs, in one file because stopping, resuming and sharing out are parts of it.
+"""Recording contexts: one pass over all inputs; one file because stopping, resuming and parallel work all depend on the shards.
 
-Sentences are cut into shards, each made alone and always in the same way: the files are the same for any number of workers,
-and a recording that was stopped goes on after the shards that are whole.
+Sentences are divided into shards, and each shard is made by itself, always in the same way. The files are therefore the same
+for any number of workers, and a recording that was stopped goes on after its finished shards.
 """
 
 import fcntl
@@ -63,20 +63,20 @@ def record(
     top : int
         K, labels of a row.
     most : int, optional
-        Most rows. Shards take turns between directions, and are used in order until there are so many.
+        Largest number of rows. Shards alternate between directions and are used in order until they have so many rows.
     float16 : bool
-        Store hidden vectors in half the space; labels are those of the vectors as they were.
+        Store hidden vectors in float16; labels are those of the vectors before rounding.
     seed : int or None
-        Sentences are taken in a random order, so that `most` rows are a sample; None leaves them in the order given.
+        Sentences are taken in a random order, so that `most` rows are a sample; None leaves them in the given order.
     sentences_per_shard : int
-        What is made at once, kept in memory, and lost when the recording is interrupted.
+        Sentences that are processed together, kept in memory, and lost if the recording is interrupted.
     workers, scheduler
-        Where shards are made: in so many processes, or by dask's workers at that address, which share the file system. The
-        files are the same as without; on the torch engine, where that has one thread.
+        Number of processes, or the address of a dask scheduler whose workers share the file system. The files are the same as
+        without workers; on the torch engine, if it uses one thread.
     verify : bool
-        Compare the shards that are there with their checksums, not only their sizes; damaged ones are made again.
+        Compare existing shards with their checksums, not only their sizes; damaged ones are made again.
     wait : bool
-        Wait for another process that is recording there, whose work is then found done, instead of refusing.
+        Wait for another process that is recording in the folder, and then reuse its work, instead of raising an error.
     progress : bool
         Show a progress bar.
 
@@ -90,32 +90,34 @@ def record(
     from tqdm.auto import tqdm
 
     check_workers(workers, scheduler)
-    _check_given(feeder, inputs, top, most, sentences_per_shard)
-    items = {direction: feeder.items(direction, given) for direction, given in inputs.items()}
+    _check_arguments(feeder, inputs, top, most, sentences_per_shard)
+    items = {direction: feeder.items(direction, sentences) for direction, sentences in inputs.items()}
     settings = _settings(feeder, items, top, most, float16, seed, sentences_per_shard)
     folder, key = Path(out).resolve(), key_of(settings)
     parts = _parts(items, sentences_per_shard, seed)
     job = Job(feeder, folder, key, tuple(items), top, settings["hidden"])
-    with _begun(folder, feeder.name, settings, wait):
-        there = {part.number: shard for part in parts if (shard := _whole(folder, part.number, key, verify))}
-        missing = (part for part in parts if part.number not in there)
-        used: list[Shard] = []
+    with _locked_folder(folder, feeder.name, settings, wait):
+        finished = {
+            part.number: shard for part in parts if (shard := _finished_shard(folder, part.number, key, verify))
+        }
+        missing = (part for part in parts if part.number not in finished)
+        shards: list[Shard] = []
         rows: list[int] = []
         with (
-            closing(over(job.make, missing, workers=workers, scheduler=scheduler)) as making,
+            closing(over(job.make, missing, workers=workers, scheduler=scheduler)) as new_shards,
             tqdm(desc="recording", unit=" contexts", unit_scale=True, disable=not progress) as bar,
         ):
             for part in parts:
-                if part.number not in there:
-                    next(making)
-                used.append(there.get(part.number) or _made(folder, part.number, key))
-                rows.append(used[-1].rows if most is None else min(used[-1].rows, most - sum(rows)))
+                if part.number not in finished:
+                    next(new_shards)
+                shards.append(finished.get(part.number) or _new_shard(folder, part.number, key))
+                rows.append(shards[-1].rows if most is None else min(shards[-1].rows, most - sum(rows)))
                 if progress:
-                    bar.initial += rows[-1] if part.number in there else 0
-                    _show(bar, used, rows, len(parts), most)
+                    bar.initial += rows[-1] if part.number in finished else 0
+                    _update_bar(bar, shards, rows, len(parts), most)
                 if sum(rows) == most:
                     break
-        _finish(folder, feeder.name, settings, used, rows)
+        _finish(folder, feeder.name, settings, shards, rows)
     return Contexts.open(folder)
 
 
@@ -131,7 +133,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """All that the shards of a recording have in common."""
+    """What all shards of a recording have in common."""
 
     feeder: Feeder
     folder: Path
@@ -141,20 +143,20 @@ class Job:
     dtype: str
 
     def make(self, part: Part) -> None:
-        """Record the contexts of some sentences and write them as a shard."""
+        """Record the contexts of the sentences of a part and write them as a shard."""
         feeder, direction = self.feeder, self.directions[part.direction]
         fed = feeder.fed(direction, part.items)
         vectors_and_labels = hidden_and_labels(feeder.network, feeder.exact, fed, self.top)
         lengths = [len(ids) for ids in fed.outputs]
         steps = [np.arange(length, dtype=np.int32) for length in lengths]
-        where = np.empty((sum(lengths), 3), dtype=np.int32)
-        where[:, 0] = part.direction
-        where[:, 1] = np.repeat(part.sentences, lengths)
-        where[:, 2] = np.concatenate(steps)
+        places = np.empty((sum(lengths), 3), dtype=np.int32)
+        places[:, 0] = part.direction
+        places[:, 1] = np.repeat(part.sentences, lengths)
+        places[:, 2] = np.concatenate(steps)
         with np.errstate(over="ignore"):
             hidden = np.concatenate([vectors for vectors, _ in vectors_and_labels]).astype(self.dtype)
         if not np.isfinite(hidden).all():
-            _, sentence, step = where[int(np.argmin(np.isfinite(hidden).all(1)))]
+            _, sentence, step = places[int(np.argmin(np.isfinite(hidden).all(1)))]
             raise ContextsError(
                 f"A hidden vector is not finite as {self.dtype}: got one of {direction}, sentence {sentence + 1}, step {step + 1}. "
                 "Compute and record in float32."
@@ -162,8 +164,8 @@ class Job:
         arrays = {
             "hidden": hidden,
             "labels": np.concatenate([labels for _, labels in vectors_and_labels]),
-            "gold": np.fromiter(chain.from_iterable(fed.outputs), dtype=np.int32, count=len(where)),
-            "where": where,
+            "gold": np.fromiter(chain.from_iterable(fed.outputs), dtype=np.int32, count=len(places)),
+            "where": places,
         }
         write_shard(shard_folder(self.folder, part.number), self.key, arrays, lengths.count(0))
 
@@ -172,22 +174,22 @@ class Job:
 
 
 def _parts(items: Mapping[str, list[Item]], size: int, seed: int | None) -> list[Part]:
-    """All sentences in shards of one direction each; the directions take turns."""
+    """All sentences in parts of one direction each; the directions alternate."""
     shards: list[list[tuple[int, np.ndarray, list[Item]]]] = []
-    for direction, given in enumerate(items.values()):
-        firsts: dict[Any, int] = {}
-        sentences = np.array([firsts.setdefault(item[0], i) for i, item in enumerate(given)])
-        order = (
-            np.arange(len(given)) if seed is None else np.random.default_rng((seed, direction)).permutation(len(given))
-        )
-        cuts = [order[start : start + size] for start in range(0, len(given), size)]
-        shards.append([(direction, sentences[cut], [given[i] for i in cut]) for cut in cuts])
-    in_turn = [shard for round in zip_longest(*shards) for shard in round if shard is not None]
-    return [Part(number, *shard) for number, shard in enumerate(in_turn)]
+    for direction, group in enumerate(items.values()):
+        first_numbers: dict[Any, int] = {}
+        sentences = np.array([first_numbers.setdefault(item[0], i) for i, item in enumerate(group)])
+        order = np.arange(len(group))
+        if seed is not None:
+            order = np.random.default_rng((seed, direction)).permutation(len(group))
+        cuts = [order[start : start + size] for start in range(0, len(group), size)]
+        shards.append([(direction, sentences[cut], [group[i] for i in cut]) for cut in cuts])
+    interleaved = [shard for turn in zip_longest(*shards) for shard in turn if shard is not None]
+    return [Part(number, *shard) for number, shard in enumerate(interleaved)]
 
 
-def _whole(folder: Path, number: int, key: str, verify: bool) -> Shard | None:
-    """A shard that was made before and is not damaged."""
+def _finished_shard(folder: Path, number: int, key: str, verify: bool) -> Shard | None:
+    """A shard of an earlier run, if it is there and not damaged."""
     try:
         shard = Shard.open(shard_folder(folder, number), key)
         if verify:
@@ -197,30 +199,30 @@ def _whole(folder: Path, number: int, key: str, verify: bool) -> Shard | None:
     return shard
 
 
-def _made(folder: Path, number: int, key: str) -> Shard:
+def _new_shard(folder: Path, number: int, key: str) -> Shard:
     """A shard that has just been made."""
     try:
         return Shard.open(shard_folder(folder, number), key)
     except ContextsError as error:
         raise ContextsError(
-            f"A shard was made and is not here: {error} Where workers run on other machines, name a folder that all of them "
+            f"A shard was made and is not here: {error} If workers run on other machines, name a folder that all of them "
             "share."
         ) from error
 
 
-def _show(bar: Any, used: Sequence[Shard], rows: Sequence[int], parts: int, most: int | None) -> None:
-    """Rows so far, of how many there will be as far as can be told, and their size on disk."""
+def _update_bar(bar: Any, shards: Sequence[Shard], rows: Sequence[int], parts: int, most: int | None) -> None:
+    """Show the rows so far, the estimated total, and their size on disk."""
     bar.total = min(most or np.inf, round(sum(rows) * parts / len(rows)))
-    size = bar.format_sizeof(sum(shard.bytes for shard in used), "B", 1024)
-    bar.set_postfix_str(f"{len(used)} of up to {parts} shards, {size}", refresh=False)
+    size = bar.format_sizeof(sum(shard.bytes for shard in shards), "B", 1024)
+    bar.set_postfix_str(f"{len(shards)} of up to {parts} shards, {size}", refresh=False)
     bar.update(rows[-1])
 
 
 # ------------------------------------------------------------------------------------------------------------- folder
 
 
-def _check_given(feeder: Any, inputs: Any, top: int, most: int | None, sentences_per_shard: int) -> None:
-    """Refuse at the door what cannot be recorded."""
+def _check_arguments(feeder: Any, inputs: Any, top: int, most: int | None, sentences_per_shard: int) -> None:
+    """Check the arguments of `record`."""
     if not callable(getattr(feeder, "fed", None)):
         raise ValueError(f"record needs to know what to feed: got {feeder!r}. For a model, give Translations(model).")
     if not isinstance(inputs, Mapping):
@@ -245,8 +247,8 @@ def _settings(
 ) -> dict[str, Any]:
     """Everything that determines the files."""
     digest = hashlib.sha256()
-    for given in items.values():
-        digest.update(json.dumps(given).encode())
+    for group in items.values():
+        digest.update(json.dumps(group).encode())
     settings = {
         **feeder.settings,
         "width": width_of(feeder.network),
@@ -257,58 +259,58 @@ def _settings(
         "seed": seed,
         "sentences_per_shard": sentences_per_shard,
         "directions": list(items),
-        "sentences": [len(given) for given in items.values()],
+        "sentences": [len(group) for group in items.values()],
         "inputs": digest.hexdigest(),
     }
     return dict(json.loads(json.dumps(settings)))
 
 
 @contextmanager
-def _begun(folder: Path, model: str, settings: dict[str, Any], wait: bool) -> Iterator[None]:
-    """The folder of a new recording, or of one with the same settings, cleared up and held for this process alone."""
+def _locked_folder(folder: Path, model: str, settings: dict[str, Any], wait: bool) -> Iterator[None]:
+    """Lock the folder of a new recording, or of one with the same settings, for this process, and remove temporary files."""
     folder.mkdir(parents=True, exist_ok=True)
-    ours = ("lock", f".{NOTE}.", "shard-", ".shard-")
+    own_prefixes = ("lock", f".{NOTE}.", "shard-", ".shard-")
     if not (folder / NOTE).exists():
-        others = [path.name for path in folder.iterdir() if not path.name.startswith((*ours, NOTE))]
-        if others:
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith((*own_prefixes, NOTE))]
+        if foreign:
             raise ContextsError(
-                f"A recording needs a folder of its own: got {folder}, which holds {others[0]!r} and no {NOTE}. Name a new one."
+                f"A recording needs a folder of its own: got {folder}, which holds {foreign[0]!r} and no {NOTE}. Name a new one."
             )
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise ContextsError(f"Another recording is running in {folder}. Wait for it, or stop it first.") from error
-        begun = (folder / NOTE).exists()
-        if begun:
-            _check_same(folder, settings)
+        resumed = (folder / NOTE).exists()
+        if resumed:
+            _check_settings(folder, settings)
         recover(folder)
-        if not begun:
+        if not resumed:
             _write_note(folder, model, settings, None, 0)
         yield
 
 
-def _check_same(folder: Path, settings: dict[str, Any]) -> None:
-    """Refuse to go on with a recording of other settings."""
-    begun = read_note(folder).get("settings")
-    before = begun if isinstance(begun, dict) else {}
-    for name in sorted(settings.keys() | before.keys()):
-        if settings.get(name) != before.get(name):
+def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Check that a recording was started with the same settings."""
+    noted = read_note(folder).get("settings")
+    recorded = noted if isinstance(noted, dict) else {}
+    for name in sorted(settings.keys() | recorded.keys()):
+        if settings.get(name) != recorded.get(name):
             raise ContextsError(
                 f"The recording in {folder} was begun with other settings: got {name} {settings.get(name)!r}, it has "
-                f"{before.get(name)!r}. Give the same again, or another folder."
+                f"{recorded.get(name)!r}. Give the same again, or another folder."
             )
 
 
-def _finish(folder: Path, model: str, settings: dict[str, Any], used: Sequence[Shard], rows: Sequence[int]) -> None:
-    """Note which shards make up the table, and remove what lies beyond them."""
-    left_out = sum(shard.left_out for shard in used)
+def _finish(folder: Path, model: str, settings: dict[str, Any], shards: Sequence[Shard], rows: Sequence[int]) -> None:
+    """Write which shards make up the table, and remove all others."""
+    left_out = sum(shard.left_out for shard in shards)
     if not sum(rows):
         raise ContextsError(
             f"There is nothing to record: got {sum(settings['sentences'])} sentences, none with content that fits the model. "
             f"Remove {folder}, and give others."
         )
-    for extra in set(folder.glob("shard-*")) - {shard.folder for shard in used}:
+    for extra in set(folder.glob("shard-*")) - {shard.folder for shard in shards}:
         shutil.rmtree(extra)
     recover(folder)
     _write_note(folder, model, settings, list(rows), left_out)

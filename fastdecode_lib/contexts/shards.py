@@ -1,12 +1,12 @@
-"""Recorded contexts, on which projections are fitted; one file because what writes a shard must match what reads it.
+"""Recorded contexts, on which projections are fitted; one file because the writing and the reading of shards must match.
 
 Amer et al. and Chen et al. both start from such a table. On disk it is a folder: ``contexts.json`` says how it was made, and each
 ``shard-NNNNN`` holds the rows of some sentences:
 
 ============== ========================== ===================================================================
-``hidden.npy`` (n, D) float32 or float16  what the output matrix multiplies, bit for bit in float32
+``hidden.npy`` (n, D) float32 or float16  hidden vectors that the output matrix multiplies, bitwise in float32
 ``labels.npy`` (n, K) int32               the best tokens of the exact projection, of equals the lowest id first
-``gold.npy``   (n,) int32                 the token that came next: the decoder's own, or the reference's
+``gold.npy``   (n,) int32                 the next token, of the decoder or of the reference
 ``where.npy``  (n, 3) int32               direction, sentence and step
 ``shard.json``                            number of rows, size and sha256 of each file
 ============== ========================== ===================================================================
@@ -38,7 +38,7 @@ class ContextsError(ValueError):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, as plain arrays.
+    """Rows of the table as plain arrays.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Block:
     direction : int32 array (n,)
         Index into `Contexts.directions`.
     sentence : int32 array (n,)
-        Index in the input of the direction; a text that stands there again has the index of its first place.
+        Index in the input of the direction; a repeated text has the index of its first occurrence.
     step : int32 array (n,)
-        The slot that was decided.
+        The slot of the output.
     """
 
     hidden: np.ndarray
@@ -77,7 +77,7 @@ class Shard:
     folder : Path
     rows : int
     left_out : int
-        Sentences that gave no row: without content, or too long for the model.
+        Sentences that gave no row, because they are empty or too long for the model.
     files : dict of str to dict
         ``bytes`` and ``sha256`` of each file.
     """
@@ -89,7 +89,7 @@ class Shard:
 
     @classmethod
     def open(cls, folder: Path, key: str) -> "Shard":
-        """A shard of the recording that `key` names, its sizes checked.
+        """A shard of the recording that `key` names, with its sizes checked.
 
         Raises
         ------
@@ -100,15 +100,15 @@ class Shard:
             note = read_json(folder / "shard.json")
             files = {f"{name}.npy": dict(note["files"][f"{name}.npy"]) for name in ARRAYS}
             shard = cls(folder, int(note["rows"]), int(note["left_out"]), files)
-            sizes = {name: int(about["bytes"]) for name, about in files.items()}
-            if without := [name for name, about in files.items() if not isinstance(about["sha256"], str)]:
-                raise ValueError(f"{without[0]} has no checksum")
+            sizes = {name: int(entry["bytes"]) for name, entry in files.items()}
+            if unchecked := [name for name, entry in files.items() if not isinstance(entry["sha256"], str)]:
+                raise ValueError(f"{unchecked[0]} has no checksum")
             actual = {name: (folder / name).stat().st_size for name in files}
-            of = note["recording"]
+            recording = note["recording"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(folder, f"it cannot be read ({type(error).__name__}: {error})") from error
-        if of != key:
-            raise _damaged(folder, f"it belongs to the recording {of!r}, not to {key!r}")
+        if recording != key:
+            raise _damaged(folder, f"it belongs to the recording {recording!r}, not to {key!r}")
         for name, size in sizes.items():
             if actual[name] != size:
                 raise _damaged(folder, f"{name} holds {actual[name]} bytes instead of {size}")
@@ -117,7 +117,7 @@ class Shard:
     @property
     def bytes(self) -> int:
         """Size of the arrays on disk."""
-        return sum(about["bytes"] for about in self.files.values())
+        return sum(entry["bytes"] for entry in self.files.values())
 
     def verify(self) -> None:
         """Compare every file with its checksum.
@@ -126,8 +126,8 @@ class Shard:
         ------
         ContextsError
         """
-        for name, about in self.files.items():
-            if _sha256(self.folder / name) != about["sha256"]:
+        for name, entry in self.files.items():
+            if _sha256(self.folder / name) != entry["sha256"]:
                 raise _damaged(self.folder, f"{name} has another checksum than when it was written")
 
     def array(self, name: str) -> np.ndarray:
@@ -160,16 +160,16 @@ def write_shard(folder: Path, key: str, arrays: Mapping[str, np.ndarray], left_o
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
 
 
-def _damaged(folder: Path, how: str) -> ContextsError:
+def _damaged(folder: Path, problem: str) -> ContextsError:
     return ContextsError(
-        f"The recorded contexts in {folder.parent} are damaged: {folder.name}: {how}. Record them again with the same "
-        "settings and verify=True (`fastdecode record --verify`): only this shard is made anew."
+        f"The recorded contexts in {folder.parent} are damaged: {folder.name}: {problem}. Record them again with the same "
+        "settings and verify=True (`fastdecode record --verify`): only this shard is made again."
     )
 
 
@@ -191,21 +191,21 @@ def read_note(folder: Path) -> dict[str, Any]:
         )
     try:
         note = read_json(path)
-        known = {"format": note["format"], "version": note["version"]}
+        header = {"format": note["format"], "version": note["version"]}
     except (ValueError, KeyError) as error:
         raise ContextsError(
             f"{path} cannot be read: {error!r}. Copy it again, or delete the folder and record again."
         ) from error
-    if known != {"format": FORMAT, "version": VERSION}:
+    if header != {"format": FORMAT, "version": VERSION}:
         raise ContextsError(
-            f"Not recorded contexts of version {VERSION}: {path} says {known['format']!r} version {known['version']!r}. Record "
+            f"Not recorded contexts of version {VERSION}: {path} says {header['format']!r} version {header['version']!r}. Record "
             "them again into another folder."
         )
     return dict(note)
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """A name for what follows from the same settings."""
+    """A name for recordings with the same settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -214,22 +214,22 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """N recorded contexts, or a view of some of them, read from disk as they are asked for.
+    """N recorded contexts, or a view of some of them, read from disk on demand.
 
     Attributes
     ----------
     folder : Path
     model : str
-        Name of the model as it was when they were recorded.
+        Name of the model at the time of the recording.
     settings : dict
-        Everything that determines them: ``fingerprint``, ``decoder``, ``top``, ``seed``, ...
+        All settings that determine the contexts: ``fingerprint``, ``decoder``, ``top``, ``seed``, ...
     left_out : int
-        Sentences that gave no row: without content, or too long for the model.
+        Sentences that gave no row, because they are empty or too long for the model.
     shards : tuple of Shard
     offsets : int64 array
-        First row of each shard, and the number of rows of all.
+        First row of each shard, and the total number of rows.
     rows : int64 array (N,) or None
-        The rows of the whole table that a view shows; None for all.
+        The rows of the whole table that are in a view; None for all.
 
     Examples
     --------
@@ -249,7 +249,7 @@ class Contexts:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = False) -> "Contexts":
-        """A finished recording; the size of every file is checked, with `verify` its checksum too.
+        """Open a finished recording and check the size of every file, with `verify` also its checksum.
 
         Raises
         ------
@@ -259,26 +259,28 @@ class Contexts:
         folder = Path(folder)
         note = read_note(folder)
         try:
-            settings, used = dict(note["settings"]), note["shards"]
-            if used is None:
-                there = len(list(folder.glob("shard-*")))
+            settings, row_counts = dict(note["settings"]), note["shards"]
+            if row_counts is None:
+                shard_count = len(list(folder.glob("shard-*")))
                 raise ContextsError(
-                    f"The recording in {folder} is not finished: got {there} shards so far. Go on by recording with the same "
+                    f"The recording in {folder} is not finished: got {shard_count} shards so far. Go on by recording with the same "
                     f"settings into the same folder (`fastdecode record ... --out {folder}`)."
                 )
-            shards = tuple(Shard.open(shard_folder(folder, i), key_of(settings)) for i in range(len(used)))
-            if short := [shard for shard, rows in zip(shards, used, strict=True) if shard.rows < rows]:
-                raise _damaged(short[0].folder, f"it holds {short[0].rows} rows, fewer than {NOTE} counts")
-            offsets = np.concatenate([[0], np.cumsum(used, dtype=np.int64)])
-            opened = cls(folder, str(note["model"]), settings, int(note["left_out"]), shards, offsets)
-            _ = opened.fingerprint, opened.directions, opened.width, opened.vocabulary, opened.top
+            shards = tuple(Shard.open(shard_folder(folder, i), key_of(settings)) for i in range(len(row_counts)))
+            if short_shards := [shard for shard, rows in zip(shards, row_counts, strict=True) if shard.rows < rows]:
+                raise _damaged(
+                    short_shards[0].folder, f"it holds {short_shards[0].rows} rows, fewer than {NOTE} counts"
+                )
+            offsets = np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
+            contexts = cls(folder, str(note["model"]), settings, int(note["left_out"]), shards, offsets)
+            _ = contexts.fingerprint, contexts.directions, contexts.width, contexts.vocabulary, contexts.top
         except (KeyError, TypeError) as error:
             raise ContextsError(
                 f"{folder / NOTE} is damaged: {error!r}. Copy it again, or delete the folder and record again."
             ) from error
         if verify:
-            opened.verify()
-        return opened
+            contexts.verify()
+        return contexts
 
     def __len__(self) -> int:
         return int(self.offsets[-1]) if self.rows is None else len(self.rows)
@@ -291,17 +293,17 @@ class Contexts:
 
     @property
     def width(self) -> int:
-        """D."""
+        """D, the length of a hidden vector."""
         return int(self.settings["width"])
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """V, the number of tokens."""
         return int(self.settings["vocabulary"])
 
     @property
     def top(self) -> int:
-        """K, the labels of a row."""
+        """K, the number of labels of a row."""
         return int(self.settings["top"])
 
     @property
@@ -315,14 +317,14 @@ class Contexts:
         return str(self.settings["fingerprint"])
 
     def check_model(self, fingerprint: str, width: int, vocabulary: int) -> None:
-        """Refuse a model that did not make these contexts.
+        """Check that a model is the one that made these contexts.
 
         Raises
         ------
         ContextsError
         """
-        given = {"fingerprint": fingerprint, "width": width, "vocabulary": vocabulary}
-        for name, value in given.items():
+        expected = {"fingerprint": fingerprint, "width": width, "vocabulary": vocabulary}
+        for name, value in expected.items():
             if value != self.settings[name]:
                 raise ContextsError(
                     f"The contexts in {self.folder} are of another model, {self.model}: its {name} is "
@@ -335,7 +337,7 @@ class Contexts:
         Raises
         ------
         ContextsError
-            For the first that is damaged.
+            For the first damaged file.
         """
         for shard in self.shards:
             shard.verify()
@@ -343,12 +345,12 @@ class Contexts:
     # -- reading
 
     def take(self, rows: np.ndarray) -> Block:
-        """Some rows (n,), by index from 0, in the order given.
+        """The rows with the given indices (n,), from 0, in the given order.
 
         Raises
         ------
         ValueError
-            If a row is not there.
+            If an index is out of range.
         ContextsError
             If a shard is damaged, or holds a hidden vector that is not finite, or tokens outside the vocabulary.
         """
@@ -359,14 +361,14 @@ class Contexts:
         return Block(arrays["hidden"], arrays["labels"], arrays["gold"], *np.ascontiguousarray(arrays["where"].T))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """All rows in order, so many at a time."""
+        """All rows in order, `size` rows at a time."""
         if size < 1:
             raise ValueError(f"A block needs at least 1 row, got {size}. Use blocks({BLOCK}).")
         for start in range(0, len(self), size):
             yield self.take(np.arange(start, min(start + size, len(self))))
 
     def _read(self, rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Some arrays of some rows of this view."""
+        """The named arrays of the given rows of this view."""
         shapes = {"hidden": (self.width,), "labels": (self.top,), "gold": (), "where": (3,)}
         arrays = {
             name: np.empty((len(rows), *shapes[name]), dtype=np.float32 if name == "hidden" else np.int32)
@@ -375,10 +377,13 @@ class Contexts:
         if not len(rows):
             return arrays
         rows = rows if self.rows is None else self.rows[rows]
-        number = np.searchsorted(self.offsets, rows, side="right") - 1
-        order = np.argsort(number, kind="stable")
-        for places in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-            shard, local = self.shards[number[places[0]]], rows[places] - self.offsets[number[places[0]]]
+        shard_numbers = np.searchsorted(self.offsets, rows, side="right") - 1
+        order = np.argsort(shard_numbers, kind="stable")
+        for positions in np.split(order, np.flatnonzero(np.diff(shard_numbers[order])) + 1):
+            shard, local = (
+                self.shards[shard_numbers[positions[0]]],
+                rows[positions] - self.offsets[shard_numbers[positions[0]]],
+            )
             for name, array in arrays.items():
                 values = shard.array(name)[local]
                 if values.shape[1:] != shapes[name]:
@@ -386,13 +391,13 @@ class Contexts:
                         shard.folder, f"{name}.npy holds rows of shape {values.shape[1:]} instead of {shapes[name]}"
                     )
                 if name == "hidden" and not np.isfinite(values).all():
-                    bad = local[int(np.argmin(np.isfinite(values).all(1)))]
-                    raise _damaged(shard.folder, f"the hidden vector in row {bad} is not finite")
+                    row = local[int(np.argmin(np.isfinite(values).all(1)))]
+                    raise _damaged(shard.folder, f"the hidden vector in row {row} is not finite")
                 if name in ("labels", "gold") and (values.min() < 0 or values.max() >= self.vocabulary):
                     raise _damaged(shard.folder, f"{name}.npy holds tokens outside the vocabulary of {self.vocabulary}")
                 if name == "where" and (values[:, 0].min() < 0 or values[:, 0].max() >= len(self.directions)):
                     raise _damaged(shard.folder, f"where.npy holds directions outside the {len(self.directions)}")
-                array[places] = values
+                array[positions] = values
         return arrays
 
     # -- views
@@ -411,22 +416,22 @@ class Contexts:
         return self._view(np.isin(self._column(0), [self.directions.index(name) for name in names]))
 
     def sample(self, count: int, seed: int) -> "Contexts":
-        """So many different rows, drawn at random, in the order of the table.
+        """`count` different rows, drawn at random, in the order of the table.
 
         Raises
         ------
         ValueError
-            If there are fewer.
+            If there are fewer rows.
         """
         if not 1 <= count <= len(self):
-            raise ValueError(f"sample draws from 1 to {len(self)} rows, those there are: got {count}. Ask for fewer.")
+            raise ValueError(f"sample draws from 1 to all {len(self)} rows: got {count}. Ask for fewer.")
         drawn = np.random.default_rng(seed).choice(len(self), count, replace=False, shuffle=False)
         return self._view(np.sort(drawn))
 
     def split(self, share: float, seed: int) -> tuple["Contexts", "Contexts"]:
-        """Two views without a sentence of one direction in common, to fit on and to measure on; about `share` is in the second.
+        """Two views without a common sentence, for fitting and for measuring; the second has about `share` of the sentences.
 
-        Which sentences are held out follows from the seed alone: with the same seed they are the same in every view.
+        Only the seed decides which sentences are held out: with the same seed they are the same in every view.
 
         Raises
         ------
@@ -447,7 +452,7 @@ class Contexts:
         """Direction, sentence or step of all rows."""
         return self._read(np.arange(len(self)), ("where",))["where"][:, place]
 
-    def _view(self, chosen: np.ndarray) -> "Contexts":
-        """Some rows, given as a mask or as indices in order."""
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        return replace(self, rows=chosen if self.rows is None else self.rows[chosen])
+    def _view(self, rows: np.ndarray) -> "Contexts":
+        """A view of some rows, given as a mask or as ascending indices."""
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])

@@ -1,4 +1,4 @@
-"""Random cases of the laws: small models, batches of sources, constraints, decoders and drafts, each from a seed."""
+"""Random cases for the laws: small models, batches of sources, constraints, decoders and drafts, each from a seed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ from fastdecode_lib.models.transformer import Transformer
 TOLERANCE = 1e-9
 """Largest difference of hidden vectors in float64 that counts as equal."""
 ROUNDED = 1e-6
-"""The same where norms round mean squares to float32: there a difference in the last bit of float64 can become one of float32."""
+"""The same if norms round mean squares to float32: a difference in float64's last bit can then become one in float32's."""
 
 NUMBERS = ("float64", *PRECISIONS)
-"""Number formats of models: float64 on the torch engine, the others on the compiled one."""
+"""Number formats of models: float64 on the torch engine, the others on the compiled engine."""
 
 
 class LawBroken(AssertionError):
-    """Something that must always hold does not; the message says where, and how to see it again."""
+    """A law is broken; the message names the case and how to reproduce it."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Case:
     Attributes
     ----------
     seed : int
-        Makes the same case again with `random_case`.
+        `random_case` makes the same case again from it.
     model : Model
-        Small and random.
+        A small random model.
     projection : Projection
     source : Source
-        A batch of a few sentences of different length.
+        A batch of few sentences of different length.
     constraints : Constraints
     tolerance : float
         Largest difference of the model's hidden vectors that counts as equal.
@@ -67,14 +67,14 @@ class Case:
 
     @property
     def random(self) -> np.random.Generator:
-        """A fresh stream of random numbers that belongs to the case."""
+        """A new generator of random numbers with the case's seed."""
         return np.random.default_rng((self.seed, 1))
 
 
 def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40, **own: Any) -> Architecture:
-    """A two-layer model of a family, small enough for hundreds of cases a second; `own`: what only our own family has."""
+    """A two-layer model of a family, small enough for hundreds of cases a second; `own` has further fields of `Architecture`."""
     mt5 = family == "mt5"
-    if family in T5:  # few rows for near distances, so that short sentences reach the farthest
+    if family in T5:  # few rows for near distances, so that short sentences reach the last row
         own = {"head_size": 4, "relative_buckets": 8, "relative_distance": 6, "epsilon": 1e-6} | own
         own |= {"gated": mt5, "scaled_output": not mt5}
     return Architecture(
@@ -99,7 +99,7 @@ def tiny_architecture(family: str, vocabulary: int = 13, max_positions: int = 40
 
 
 def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) -> dict[str, torch.Tensor]:
-    """Weights large enough that every position depends on its prefix and its source."""
+    """Random weights, large enough that every position depends on its prefix and its source."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in architecture.tensors.items():
@@ -118,36 +118,35 @@ def random_tensors(architecture: Architecture, seed: int, scale: float = 0.7) ->
 def _tied(
     architecture: Architecture, tensors: dict[str, torch.Tensor], random: np.random.Generator
 ) -> dict[str, torch.Tensor]:
-    """Ternary weights, and tokens whose rows of the output matrix, biases included, are those of others."""
+    """Ternary weights, and tokens whose rows of the output matrix and bias are copies of other tokens' rows."""
     size = float(random.uniform(0.2, 1.1))
     copied = np.arange(architecture.vocabulary)
     copied[3:] = random.choice(copied[3:], size=len(copied) - 3)
-    found, made = {}, {}
+    tied, ternary = {}, {}
     for name, tensor in tensors.items():
-        if id(tensor) not in made:  # tied matrices stay one
-            rounded = tensor if name.endswith("norm.weight") else (tensor / size).round().clamp(-1, 1) * size
+        if id(tensor) not in ternary:  # tied matrices stay one
+            matrix = tensor if name.endswith("norm.weight") else (tensor / size).round().clamp(-1, 1) * size
             if name in ("model.decoder.embed_tokens.weight", "lm_head.weight", "model.encoder.embed_tokens.weight"):
-                rounded = rounded[torch.from_numpy(copied)]
-            made[id(tensor)] = rounded[:, torch.from_numpy(copied)] if name == "final_logits_bias" else rounded
-        found[name] = made[id(tensor)]
-    return found
+                matrix = matrix[torch.from_numpy(copied)]
+            ternary[id(tensor)] = matrix[:, torch.from_numpy(copied)] if name == "final_logits_bias" else matrix
+        tied[name] = ternary[id(tensor)]
+    return tied
 
 
 def random_case(
     seed: int, family: str | None = None, numbers: str = "float64", fits: str = "greedy", ties: bool = False
 ) -> Case:
-    """A case that follows from its seed, with a model that computes with some of `NUMBERS` and that a decoder can drive.
+    """A case that depends only on its seed, with a model in one of `NUMBERS` for the decoder `fits`.
 
-    With `ties`, scores are often equal: weights are -1, 0 or 1 times one number, and half of the tokens have a double.
+    With `ties`, scores are often equal: weights are -1, 0 or 1 times one number, and half of the tokens have duplicates.
     """
     random = np.random.default_rng((seed, 0))
-    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if fits == "double_token":
-        family, own = OWN, {"tokens_per_step": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
+        family, options = OWN, {"tokens_per_step": int(random.integers(2, 5)), "order": ORDERS[seed % len(ORDERS)]}
     elif fits == "mask_predict":
-        family, own = OWN, {"masked": True}
-    chosen = family or FAMILIES[seed % len(FAMILIES)]
-    architecture = tiny_architecture(chosen, **own)
+        family, options = OWN, {"masked": True}
+    architecture = tiny_architecture(family or FAMILIES[seed % len(FAMILIES)], **options)
     tensors, compiled = random_tensors(architecture, seed), numbers != "float64"
     if ties:
         tensors = _tied(architecture, tensors, random)
@@ -159,7 +158,7 @@ def random_case(
     prefix = (2,) if random.random() < 0.7 else (2, int(random.integers(3, architecture.vocabulary)))
     max_length = int(random.integers(1, 20)) + (fits == "mask_predict")
     constraints = Constraints(
-        prefix=(2,) * architecture.tokens_per_step if own else prefix,
+        prefix=(2,) * architecture.tokens_per_step if options else prefix,
         end=(0,) if random.random() < 0.8 else (0, 5),
         max_length=max_length,
         padding=int(random.integers(0, architecture.vocabulary)),
@@ -212,36 +211,36 @@ MODEL_DRAFTS = ("model", "model/recycled", "model|pool")
 def random_window(random: np.random.Generator, draft: str | None = None) -> Window:
     """A window with random settings, a draft table counted on random sentences, and a random draft head.
 
-    What another model puts out depends on the case: see `drafted`.
+    The outputs of a draft model depend on the case: see `drafted`.
     """
     sentences = [random.integers(0, 13, size=int(random.integers(1, 9))) for _ in range(12)]
     table = DraftTable.count(sentences, sentences[::-1], source_vocabulary=13, vocabulary=13, start=2, least=1)
     width, candidates = int(random.integers(1, 10)), int(random.integers(1, 4))
-    chosen = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
-    return Window(width, Draft(chosen, table, head=random_head(random)), candidates)
+    name = draft or str(random.choice(DRAFTS + HEAD_DRAFTS + MODEL_DRAFTS))
+    return Window(width, Draft(name, table, head=random_head(random)), candidates)
 
 
 def random_auto(random: np.random.Generator) -> Auto:
-    """`auto` with random settings, whose widths follow no measurement: the output must not depend on them."""
+    """`auto` with random settings and random widths, on which the output must not depend."""
     window = random_window(random)
     return RandomAuto(window.width, window.draft, window.candidates, RandomExperience(int(random.integers(1 << 30))))
 
 
 class RandomAuto(Auto):
-    """`auto` of random widths that hands over to greedy decoding's own loop at any pass, alike in every batch."""
+    """`auto` with random widths that switches to greedy decoding's loop at a random pass, the same in every batch."""
 
     def with_draft(self, draft: Draft) -> "RandomAuto":
-        """The same with a draft resolved for a model."""
+        """The same decoder with a draft resolved for a model."""
         return replace(self, draft=draft)
 
     def pace(self) -> Pace:
-        """Widths by an experience that begins anew."""
+        """Widths from a new random experience with the same seed."""
         assert isinstance(self.experience, RandomExperience)
         return Pace(RandomExperience(self.experience.seed), self.width)
 
 
 class RandomExperience(Experience):
-    """Experience that says anything."""
+    """Experience with random answers."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -249,16 +248,16 @@ class RandomExperience(Experience):
         self.random = np.random.default_rng(seed)
 
     def width(self, rows: int, place: int = 0, most: int = 8) -> int:
-        """Any width."""
+        """A random width."""
         return int(self.random.integers(1, most + 1))
 
     def greedy(self, rows: int, most: int = 8) -> bool:
-        """Yes or no, before every pass."""
+        """A random answer, before every pass."""
         return bool(self.random.random() < 0.1)
 
 
 def random_head(random: np.random.Generator) -> BoundHead:
-    """A head of random weights, bound to random output rows of the size of `tiny_architecture`'s."""
+    """A draft head with random weights, bound to a random output matrix of the size of `tiny_architecture`'s."""
     shape = DraftHeadShape(hidden=8, source=8, tokens=13, embedding=4, width=8, inner=12)
     tensors = {name: random.normal(size=size).astype(np.float32) for name, size in shape.tensors.items()}
     words = np.flatnonzero(random.random(13) < 0.7)
@@ -267,7 +266,7 @@ def random_head(random: np.random.Generator) -> BoundHead:
 
 
 def drafted(decoder: Decoder, case: Case) -> Decoder:
-    """A decoder as a case runs it: a window for which another model drafts gets outputs that are `half_right`."""
+    """A decoder for a case: if it needs a draft model, it gets one whose outputs are `half_right`."""
     draft: Any = getattr(decoder, "drafts", None)
     if draft is None or not draft.needs_model or draft.model is not None:
         return decoder
@@ -275,15 +274,15 @@ def drafted(decoder: Decoder, case: Case) -> Decoder:
 
 
 def half_right(case: Case, source: Source) -> list[tuple[int, ...]]:
-    """Outputs that another model might give: greedy decoding's tokens, some left out, put in, or cut off."""
-    found = []
+    """Outputs of a fictitious draft model: greedy decoding's tokens, with some removed, inserted, or cut off."""
+    outputs = []
     for greedy in drain(Greedy().iterate(case.model, case.projection, source, case.constraints)):
         random = np.random.default_rng((case.seed, 3, *greedy.tokens))
-        kept, left_out, put_in = (int(n) for n in random.integers(0, (len(greedy.tokens) + 1, 3, 4)))
-        wrong = random.integers(0, case.model.outputs[0].vocabulary, size=put_in).tolist()
-        rest = greedy.tokens[kept + left_out :] if random.random() < 0.7 else ()
-        found.append((*greedy.tokens[:kept], *wrong, *rest))
-    return found
+        first, skipped, inserted = (int(n) for n in random.integers(0, (len(greedy.tokens) + 1, 3, 4)))
+        wrong_tokens = random.integers(0, case.model.outputs[0].vocabulary, size=inserted).tolist()
+        rest = greedy.tokens[first + skipped :] if random.random() < 0.7 else ()
+        outputs.append((*greedy.tokens[:first], *wrong_tokens, *rest))
+    return outputs
 
 
 def decode(decoder: Decoder, case: Case, model: Any = None) -> tuple[Hypothesis, ...]:

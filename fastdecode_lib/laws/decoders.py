@@ -1,8 +1,8 @@
-"""The laws of decoders: tests and ``fastdecode check`` run the same ones.
+"""The laws of decoders; tests and ``fastdecode check`` run the same ones.
 
 A law takes a `Case` (a small random model, a batch of sources, constraints) and raises `LawBroken` with the seed that
-reproduces it. They are run over the registry, so that a new decoder is under them from the start. All hold for
-the torch engine in float64 and for the compiled engine in each precision: there to the last bit.
+reproduces it. The laws run on all decoders of the registry, so that they cover a new decoder from the start. All hold for the
+torch engine in float64 and for the compiled engine in each precision, there to the last bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,102 +29,102 @@ ROUNDING = 1e-11
 def run_through(
     decoder: Decoder, case: Case, model: Any = None, observe: bool = False
 ) -> tuple[list[Iteration], tuple[Hypothesis, ...]]:
-    """Run a decoder on a case and keep its passes."""
+    """Run a decoder on a case; return its iterations and hypotheses."""
     passes = drafted(decoder, case).iterate(
         model or case.model, case.projection, case.source, case.constraints, observe=observe
     )
-    seen = []
+    iterations = []
     while True:
         try:
-            seen.append(next(passes))
+            iterations.append(next(passes))
         except StopIteration as stop:
-            return seen, stop.value
+            return iterations, stop.value
 
 
 def lossless_equals_greedy(decoder: Decoder, case: Case) -> None:
-    """A decoder that calls itself lossless gives greedy decoding's tokens and reasons to stop."""
+    """A decoder that promises to be lossless gives the tokens and reasons to stop of greedy decoding."""
     if not decoder.lossless:
         return
-    expected, found = decode(Greedy(), case), decode(decoder, case)
-    for row, (a, b) in enumerate(zip(expected, found, strict=True)):
+    expected, actual = decode(Greedy(), case), decode(decoder, case)
+    for row, (a, b) in enumerate(zip(expected, actual, strict=True)):
         if (a.tokens, a.stop) != (b.tokens, b.stop) and not _rounding_decides(case, row, a.tokens, b.tokens):
             raise LawBroken(f"{decoder} differs from greedy, case {case.seed}, row {row}: {a} against {b}.")
 
 
-def _rounding_decides(case: Case, row: int, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two outputs first differ where greedy decoding's two best scores are one but for rounding.
+def _rounding_decides(case: Case, row: int, first: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether the two best scores of greedy decoding are equal up to rounding where two outputs first differ.
 
-    Never on the compiled engine, whose scores do not depend on the shape of a pass; see `Decoder.lossless`.
+    Never true on the compiled engine, whose scores do not depend on the shape of a pass; see `Decoder.lossless`.
     """
     if case.tolerance == 0:
         return False
-    pairs = zip(one, other, strict=False)
-    slot = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    pairs = zip(first, other, strict=False)
+    slot = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(other)))
     passes = list(Greedy().iterate(case.model, case.projection, case.source.row(row), case.constraints, observe=True))
     margins = passes[slot].margins if slot < len(passes) else None
     return margins is not None and float(margins[0]) <= ROUNDING
 
 
 def batch_equals_single(decoder: Decoder, case: Case) -> None:
-    """The rows of a batch come out as they do alone."""
-    together = decode(decoder, case)
+    """Each row of a batch gives the same output as alone."""
+    batched = decode(decoder, case)
     for row in range(len(case.source)):
-        (alone,) = decode(decoder, replace(case, source=case.source.row(row)))
-        tokens = together[row].tokens
-        if alone.tokens != tokens and not (decoder.lossless and _rounding_decides(case, row, alone.tokens, tokens)):
+        (single,) = decode(decoder, replace(case, source=case.source.row(row)))
+        tokens = batched[row].tokens
+        if single.tokens != tokens and not (decoder.lossless and _rounding_decides(case, row, single.tokens, tokens)):
             raise LawBroken(
-                f"{decoder} depends on the batch, case {case.seed}, row {row}: alone {alone.tokens}, together {tokens}."
+                f"{decoder} depends on the batch, case {case.seed}, row {row}: alone {single.tokens}, together {tokens}."
             )
 
 
 def constraints_hold(decoder: Decoder, case: Case) -> None:
-    """No output breaks a rule: lengths, banned tokens, the forced end, nothing after the end."""
+    """Every output follows the rules: lengths, banned tokens, the forced end, nothing after the end."""
     rules = case.constraints
     for row, hypothesis in enumerate(decode(decoder, case)):
         tokens = np.array(hypothesis.tokens)
         slots = np.arange(len(tokens))
-        free = rules.forced(slots) < 0
+        unforced = rules.forced(slots) < 0
         ends = np.isin(tokens, rules.end)
-        wrong = [
+        checks = [
             (not 1 <= len(tokens) <= rules.limit, "its length"),
             (bool(ends[:-1].any()), "tokens after the end"),
-            (bool(np.isin(tokens[free], rules.banned).any()), "a banned token"),
-            (bool((tokens[~free] != rules.end[0]).any()), "no end where it is forced"),
-            (bool(ends[free & (slots < rules.min_length)].any()), "an end before min_length"),
+            (bool(np.isin(tokens[unforced], rules.banned).any()), "a banned token"),
+            (bool((tokens[~unforced] != rules.end[0]).any()), "no end where it is forced"),
+            (bool(ends[unforced & (slots < rules.min_length)].any()), "an end before min_length"),
             (rules.exact_length not in (None, len(tokens)), "not the exact length"),
             ((hypothesis.stop == "end") != bool(ends[-1:].any()), "the wrong reason to stop"),
         ]
-        for broken, what in wrong:
+        for broken, fault in checks:
             if broken:
-                raise LawBroken(f"{decoder} has {what}, case {case.seed}, row {row}: {tokens.tolist()} under {rules}.")
+                raise LawBroken(f"{decoder} has {fault}, case {case.seed}, row {row}: {tokens.tolist()} under {rules}.")
 
 
 def counter_sees_all(decoder: Decoder, case: Case) -> None:
-    """The counting proxy counts every pass the network makes, and the trace shows as many."""
-    bare = _StepCounter(case.model)
-    counted = Counted(bare)
+    """The counting proxy counts every pass of the network, and the trace shows the same number."""
+    network = _StepCounter(case.model)
+    counted = Counted(network)
     iterations, _ = run_through(decoder, case, counted)
-    if counted.usage.passes != bare.passes or counted.usage.positions != bare.positions:
+    if counted.usage.passes != network.passes or counted.usage.positions != network.positions:
         raise LawBroken(
             f"{decoder} went round the counter, case {case.seed}: it counted {counted.usage}, the network made "
-            f"{bare.passes} passes over {bare.positions} positions."
+            f"{network.passes} passes over {network.positions} positions."
         )
-    feeding_prefix = bare.starts if len(case.constraints.prefix) > case.model.tokens_per_step else 0
-    shown = iterations[-1].call + 1 if iterations else 0
-    if shown != bare.passes - feeding_prefix:
-        raise LawBroken(f"{decoder} shows {shown} passes, case {case.seed}; it made {bare.passes - feeding_prefix}.")
+    prefix_passes = network.starts if len(case.constraints.prefix) > case.model.tokens_per_step else 0
+    shown, passes = iterations[-1].call + 1 if iterations else 0, network.passes - prefix_passes
+    if shown != passes:
+        raise LawBroken(f"{decoder} shows {shown} passes, case {case.seed}; it made {passes}.")
 
 
 class _StepCounter(Proxy):
-    """Counts at the network itself, where nothing can be hidden."""
+    """Counts the calls of the network itself, which sees every pass."""
 
     passes, positions, starts = 0, 0, 0
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
         self.starts += 1
-        before = fed_before(prefix, self.inner.tokens_per_step)
-        if before.size:
-            self.passes, self.positions = self.passes + 1, self.positions + before.size
+        prefix_tokens = fed_before(prefix, self.inner.tokens_per_step)
+        if prefix_tokens.size:
+            self.passes, self.positions = self.passes + 1, self.positions + prefix_tokens.size
         return self.inner.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
@@ -137,7 +137,7 @@ class _StepCounter(Proxy):
 
 
 def settled_stays(decoder: Decoder, case: Case) -> None:
-    """A token shown as settled is the final one, and a settled slot never opens again."""
+    """A token shown as settled is the final one, and a settled slot stays settled."""
     iterations, outputs = run_through(decoder, case)
     settled: set[tuple[int, int]] = set()
     for iteration in iterations:
@@ -155,10 +155,10 @@ def settled_stays(decoder: Decoder, case: Case) -> None:
 
 
 def observing_changes_nothing(decoder: Decoder, case: Case) -> None:
-    """Recording probabilities leaves tokens and passes as they are, and probabilities lie between 0 and 1."""
-    bare, output = run_through(decoder, case)
-    seen, observed = run_through(decoder, case, observe=True)
-    if [o.tokens for o in output] != [o.tokens for o in observed] or len(bare) != len(seen):
+    """Recording probabilities changes neither tokens nor passes, and probabilities are between 0 and 1."""
+    passes, outputs = run_through(decoder, case)
+    seen, observed_outputs = run_through(decoder, case, observe=True)
+    if [o.tokens for o in outputs] != [o.tokens for o in observed_outputs] or len(passes) != len(seen):
         raise LawBroken(f"{decoder} decodes otherwise when observed, case {case.seed}.")
     for iteration in seen:
         values = iteration.probabilities
@@ -167,7 +167,7 @@ def observing_changes_nothing(decoder: Decoder, case: Case) -> None:
 
 
 def trace_survives_json(decoder: Decoder, case: Case) -> None:
-    """A trace written and read again is written the same."""
+    """A trace that is written, read and written again stays the same."""
     single = replace(case, source=case.source.row(0))
     iterations, outputs = run_through(decoder, single, observe=True)
     trace = Trace({"text": "a", "pieces": []}, {"text": "b"}, {"decoder": str(decoder)}, case.constraints.end)
@@ -178,7 +178,7 @@ def trace_survives_json(decoder: Decoder, case: Case) -> None:
 
 
 def jacobi_passes_bounded(decoder: Decoder, case: Case) -> None:
-    """PJ needs at most a pass per token and one per block; PGJ and HGJ never more than their blocks hold."""
+    """PJ, PGJ and HGJ need at most one pass for each token and one for each block."""
     if not isinstance(decoder, Jacobi | GaussSeidel | Hybrid):
         return
     for row in range(len(case.source)):
@@ -198,7 +198,7 @@ def jacobi_passes_bounded(decoder: Decoder, case: Case) -> None:
 
 
 def window_needs_no_more_passes(decoder: Decoder, case: Case) -> None:
-    """A window never needs more passes than greedy decoding, whatever its drafts."""
+    """A window never needs more passes than greedy decoding, whatever it drafts."""
     if not hasattr(decoder, "drafts"):
         return
     for row in range(len(case.source)):
@@ -210,14 +210,14 @@ def window_needs_no_more_passes(decoder: Decoder, case: Case) -> None:
 
 
 def positions_are_counted(decoder: Decoder, case: Case) -> None:
-    """The positions that iterations tell are those the network computed, the prefix's apart."""
+    """Iterations record as many positions as the network computed, without those of the prefix."""
     counted = Counted(case.model)
     iterations, _ = run_through(decoder, case, counted)
     prefix = len(case.source) * (len(case.constraints.prefix) - case.model.tokens_per_step)
-    told = sum(iteration.positions for iteration in iterations)
-    if told != counted.usage.positions - prefix:
+    recorded = sum(iteration.positions for iteration in iterations)
+    if recorded != counted.usage.positions - prefix:
         raise LawBroken(
-            f"{decoder} tells {told} positions, case {case.seed}; the network computed {counted.usage.positions - prefix}."
+            f"{decoder} records {recorded} positions, case {case.seed}; the network computed {counted.usage.positions - prefix}."
         )
 
 
@@ -245,7 +245,7 @@ DECODER_LAWS: tuple[Callable[[Decoder, Case], None], ...] = (
 def beam_equals_huggingface(
     model: TranslationModel, sentences: Sequence[str], source: str, target: str, size: int = 5, batch: int = 25
 ) -> list[int]:
-    """Numbers of the sentences whose beam search differs from ``generate(num_beams=size, length_penalty=1.0)``."""
+    """Indices of the sentences for which beam search differs from ``generate(num_beams=size, length_penalty=1.0)``."""
     from transformers import AutoModelForSeq2SeqLM
 
     module = AutoModelForSeq2SeqLM.from_pretrained(
@@ -258,11 +258,11 @@ def beam_equals_huggingface(
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
         encoded = model.encode([sentences[i] for i in rows], source, target)
-        ours = drain(Beam(size).iterate(model.network, projection, encoded, constraints))
+        hypotheses = drain(Beam(size).iterate(model.network, projection, encoded, constraints))
         with torch.inference_mode():
             ids = torch.from_numpy(encoded.ids).to(model.device)
             mask = torch.arange(ids.shape[1]) < torch.from_numpy(encoded.lengths)[:, None]
-            theirs = module.generate(
+            expected = module.generate(
                 input_ids=ids,
                 attention_mask=mask.long().to(model.device),
                 num_beams=size,
@@ -272,7 +272,7 @@ def beam_equals_huggingface(
                 max_length=constraints.max_length + len(constraints.prefix),
                 forced_bos_token_id=constraints.prefix[1] if len(constraints.prefix) > 1 else None,
             )[:, len(constraints.prefix) :].tolist()
-        for i, a, b in zip(rows, ours, theirs, strict=True):
+        for i, a, b in zip(rows, hypotheses, expected, strict=True):
             if list(a.tokens) != b[: len(a.tokens)] or any(t != constraints.padding for t in b[len(a.tokens) :]):
                 different.append(i)
     return sorted(different)

@@ -1,4 +1,4 @@
-"""The law of our decoders inside Hugging Face's `generate`: on random modules and settings, its output is theirs."""
+"""The law of decoders inside Hugging Face's `generate`: on random modules and settings, they give its own output."""
 
 import warnings
 from dataclasses import dataclass, field, replace
@@ -33,27 +33,27 @@ from fastdecode_lib.laws.running import tally
 
 KINDS = (*FAMILIES, "bart")
 FUNCTIONAL = tuple(kind for kind in FAMILIES if not (kind in T5 and private.t5_rounds_scores()))
-"""Those that run on our engine in float64, too."""
+"""Kinds that fastdecode's engine runs in float64, too."""
 VOCABULARY, PADDING, END = 13, 1, 2
 
 
 def random_module(kind: str, seed: int, **changes: Any) -> Any:
     """A tiny module in float64 whose every output depends on its prefix and its source.
 
-    Sharp attention, unit gain elsewhere: with less care a random model says one token again and again.
+    Attention is sharp and all other products have unit gain; otherwise a random model repeats one token.
     """
     sizes = {
         "vocab_size": VOCABULARY, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12, "max_position_embeddings": 48,
     }  # fmt: skip
     ids = {"pad_token_id": PADDING, "eos_token_id": END, "decoder_start_token_id": END, "bos_token_id": 0}
-    plain = {"forced_eos_token_id": None, "scale_embedding": kind != "bart"}
+    options = {"forced_eos_token_id": None, "scale_embedding": kind != "bart"}
     if kind in T5:
         sizes = {
             "vocab_size": VOCABULARY, "d_model": 8, "d_kv": 3, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2,
             "relative_attention_num_buckets": 8, "relative_attention_max_distance": 7,
         }  # fmt: skip
-        plain = {}
+        options = {}
     config, model = {
         "marian": (MarianConfig, MarianMTModel),
         "mbart": (MBartConfig, MBartForConditionalGeneration),
@@ -62,7 +62,7 @@ def random_module(kind: str, seed: int, **changes: Any) -> Any:
         "mt5": (MT5Config, MT5ForConditionalGeneration),
         "bart": (BartConfig, BartForConditionalGeneration),
     }[kind]
-    module = model(config(**(sizes | ids | plain | changes))).double().eval()
+    module = model(config(**(sizes | ids | options | changes))).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -79,19 +79,19 @@ def random_module(kind: str, seed: int, **changes: Any) -> Any:
 
 
 class PrefixProcessor(LogitsProcessor):
-    """A processor of the user's own: every score depends on the whole prefix."""
+    """A user's own processor, for which every score depends on the whole prefix."""
 
     stateless = True
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Raise one score."""
         weights = torch.arange(1, input_ids.shape[1] + 1)
-        wanted = (input_ids * weights).sum(1, keepdim=True) % scores.shape[1]
-        return scores.scatter_add(1, wanted, torch.full_like(scores[:, :1], 1.5))
+        raised = (input_ids * weights).sum(1, keepdim=True) % scores.shape[1]
+        return scores.scatter_add(1, raised, torch.full_like(scores[:, :1], 1.5))
 
 
 class PrefixCriterion(StoppingCriteria):
-    """Stops a row where a number made of its whole prefix says so."""
+    """Stops a row depending on its whole prefix."""
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         """Whether each row stops."""
@@ -109,7 +109,7 @@ class GenerateCase:
     settings: dict[str, Any] = field(repr=False)
 
     def run(self, custom: Any = None) -> Any:
-        """The output, of our decoder if there is one."""
+        """The output of `generate`, with a ``custom_generate`` if there is one."""
         settings = self.settings | ({} if custom is None else {"custom_generate": custom})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -117,7 +117,7 @@ class GenerateCase:
 
 
 def random_generate_case(seed: int) -> GenerateCase:
-    """A case that follows from its seed alone."""
+    """A case that depends only on its seed."""
     random = np.random.default_rng((seed, 3))
 
     def sometimes(share: float, **settings: Any) -> dict[str, Any]:
@@ -173,47 +173,47 @@ def random_generate_case(seed: int) -> GenerateCase:
 def random_custom_generate(seed: int, name: str | None = None) -> hf.CustomGenerate:
     """A parallel decoder with random settings that the case of the same seed can run."""
     random = np.random.default_rng((seed, 4))
-    chosen = random_decoder(name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "auto"])), random)
-    if (drafts := getattr(chosen, "drafts", None)) is not None:
+    decoder = random_decoder(name or str(random.choice(["jacobi", "gauss_seidel", "hybrid", "window", "auto"])), random)
+    if (drafts := getattr(decoder, "drafts", None)) is not None:
         trees = KINDS[seed % len(KINDS)] in FUNCTIONAL
-        fit = [draft for draft in DRAFTS if trees or "|" not in draft]
-        draft = replace(drafts, written=str(random.choice(fit)), head=None)
-        chosen = replace(chosen, draft=draft, **({} if trees else {"candidates": 1}))  # type: ignore[type-var]
-    return hf.decoder(chosen, packed=random.random() < 0.8)
+        possible = [draft for draft in DRAFTS if trees or "|" not in draft]
+        draft = replace(drafts, written=str(random.choice(possible)), head=None)
+        decoder = replace(decoder, draft=draft, **({} if trees else {"candidates": 1}))  # type: ignore[type-var]
+    return hf.decoder(decoder, packed=random.random() < 0.8)
 
 
 def custom_generate_equals_generate(custom: Any, case: GenerateCase) -> None:
-    """Inside `generate`, a decoder returns what `generate` returns without it."""
-    expected, found = case.run(), case.run(custom)
-    if type(expected) is not type(found):
-        raise LawBroken(f"{custom} returned {type(found).__name__} for {type(expected).__name__}, case {case.seed}.")
-    wanted, got = (x if isinstance(x, torch.Tensor) else x.sequences for x in (expected, found))
-    if wanted.dtype != got.dtype or wanted.tolist() != got.tolist():
-        raise LawBroken(f"{custom} generated {got.tolist()} for {wanted.tolist()}, case {case.seed}.")
+    """Inside `generate`, a decoder returns the same as `generate` without it."""
+    expected, actual = case.run(), case.run(custom)
+    if type(expected) is not type(actual):
+        raise LawBroken(f"{custom} returned {type(actual).__name__} for {type(expected).__name__}, case {case.seed}.")
+    expected_ids, ids = (x if isinstance(x, torch.Tensor) else x.sequences for x in (expected, actual))
+    if expected_ids.dtype != ids.dtype or expected_ids.tolist() != ids.tolist():
+        raise LawBroken(f"{custom} generated {ids.tolist()} for {expected_ids.tolist()}, case {case.seed}.")
     if not isinstance(expected, torch.Tensor):
-        prompt = wanted.shape[1] - len(expected.scores)
-        going = ~_after_end(case, got[:, prompt:])
+        prompt = expected_ids.shape[1] - len(expected.scores)
+        running = ~_after_end(case, ids[:, prompt:])
         for name in ("scores", "logits"):
-            for step, (a, b) in enumerate(zip(expected[name], found[name], strict=True)):
-                rows = going[:, step]
+            for step, (a, b) in enumerate(zip(expected[name], actual[name], strict=True)):
+                rows = running[:, step]
                 if not torch.allclose(a[rows], b[rows], atol=1e-4, equal_nan=True) or b[~rows].any():
                     raise LawBroken(f"{custom} returned other {name} for token {step + 1}, case {case.seed}.")
 
 
 def _after_end(case: GenerateCase, tokens: torch.Tensor) -> torch.Tensor:
-    """Which tokens (B, T) stand behind the end of their row, whatever ended it."""
+    """Which tokens (B, T) are after the end of their row, whatever ended it."""
     prompt = case.settings.get("decoder_input_ids", torch.full((len(tokens), 1), END))
     ends = torch.tensor(case.settings.get("eos_token_id", END))
     stopped = torch.isin(tokens, ends)
     for criterion in case.settings.get("stopping_criteria", []):
-        whole = torch.cat([prompt, tokens], 1)
+        sequences = torch.cat([prompt, tokens], 1)
         for step in range(tokens.shape[1]):
-            stopped[:, step] |= criterion(whole[:, : prompt.shape[1] + step + 1], None)
+            stopped[:, step] |= criterion(sequences[:, : prompt.shape[1] + step + 1], None)
     return (stopped.cumsum(1) - stopped.long()) > 0
 
 
 def run_law(cases: int, first_seed: int = 0) -> dict[str, Any]:
-    """Run the law on random cases; a row as `laws.running.run_laws` yields them."""
+    """Run the law on random cases; returns a row in the form of `laws.running.run_laws`."""
 
     def on_seed(seed: int) -> None:
         custom_generate_equals_generate(random_custom_generate(seed), random_generate_case(seed))

@@ -1,4 +1,4 @@
-"""Running the laws: over every decoder of the registry, in every number format, on random cases."""
+"""Running the laws on every decoder of the registry, in every number format, on random cases."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,27 +16,27 @@ from fastdecode_lib.laws.models import GROUP_LAWS, MODEL_LAWS
 
 
 def run_laws(cases: int, first_seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Run every law on random cases; yield a row per law and decoder as soon as it is done.
+    """Run every law on random cases; yield a row for each law and decoder as soon as it is done.
 
-    Rows hold ``name`` (of the law, the decoder and, on the compiled engine, the precision), ``cases``, ``broken`` (how many)
-    and ``first`` (the first message, or empty).
+    Rows have ``name`` (of the law, the decoder and, on the compiled engine, the precision), ``cases``, ``broken`` (number of
+    broken cases) and ``first`` (the first message, or empty).
     """
     seeds = range(first_seed, first_seed + cases)
     for numbers in NUMBERS:
-        which = "" if numbers == "float64" else f"/{numbers}"
-        drawn = [random_case(seed, numbers=numbers) for seed in seeds]
+        suffix = "" if numbers == "float64" else f"/{numbers}"
+        usual = [random_case(seed, numbers=numbers) for seed in seeds]
         for law in MODEL_LAWS:
-            yield tally(f"{law.__name__}{which}", [partial(law, case) for case in drawn])
-        own = {
+            yield tally(f"{law.__name__}{suffix}", [partial(law, case) for case in usual])
+        special = {
             name: [random_case(seed, numbers=numbers, fits=name) for seed in seeds]
             for name in (DoubleToken.name, MaskPredict.name)
         }
         for law in GROUP_LAWS:
-            yield tally(f"{law.__name__}/groups{which}", [partial(law, case) for case in own[DoubleToken.name]])
+            yield tally(f"{law.__name__}/groups{suffix}", [partial(law, case) for case in special[DoubleToken.name]])
         for name in registry.DECODERS:
             for decoder_law in DECODER_LAWS:
-                checks = [partial(_on_decoder, decoder_law, name, case) for case in own.get(name, drawn)]
-                yield tally(f"{decoder_law.__name__}/{name}{which}", checks)
+                checks = [partial(_on_decoder, decoder_law, name, case) for case in special.get(name, usual)]
+                yield tally(f"{decoder_law.__name__}/{name}{suffix}", checks)
 
 
 def _on_decoder(law: Callable[[Decoder, Case], None], name: str, case: Case) -> None:
@@ -44,7 +44,7 @@ def _on_decoder(law: Callable[[Decoder, Case], None], name: str, case: Case) -> 
 
 
 def tally(name: str, checks: Sequence[Callable[[], None]]) -> dict[str, Any]:
-    """A row of `run_laws`: how many checks break their law, and the first message."""
+    """A row of `run_laws`: the number of checks that break their law, and the first message."""
     messages = []
     for check in checks:
         try:

@@ -1,7 +1,7 @@
-"""The systems a speedup is measured against, behind one call: Hugging Face `generate` and CTranslate2.
+"""The systems that speedups are measured against: Hugging Face `generate` and CTranslate2.
 
-Both decode one sentence at a time with every setting given explicitly, since `generate` would otherwise inherit beams and
-penalties from the checkpoint.
+Both decode one sentence at a time with explicit settings, because `generate` would otherwise take the beam size and penalties
+from the checkpoint.
 """
 
 import warnings
@@ -22,13 +22,13 @@ CTRANSLATE2_FAMILIES = ("marian", "mbart", "m2m_100")
 """Families whose tokens are compared with CTranslate2's in tests."""
 
 Decode = Callable[[Source], tuple[int, ...]]
-"""Ids of one sentence to the ids of its translation, the end left out."""
+"""Maps the ids of one sentence to the ids of its translation, without the end."""
 
 
 def baseline(name: str, model: TranslationModel, constraints: Constraints, threads: int) -> Decode:
-    """A baseline on the same weights, ready to decode one sentence at a time.
+    """A baseline with the same weights that decodes one sentence at a time.
 
-    It computes in the model's own precision; Hugging Face in float32 where that is int16 or int8.
+    It computes in the model's precision; Hugging Face uses float32 for models in int16 or int8.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def baseline(name: str, model: TranslationModel, constraints: Constraints, threa
         raise ValueError(f"Unknown baseline: got {name!r}. Use one of {', '.join(BASELINES)}.")
     if constraints.exact_length is not None:
         raise ValueError(
-            f"Baselines cannot be held to a length: got exact_length={constraints.exact_length}. Leave out the one or the other."
+            f"Baselines cannot decode to an exact length: got exact_length={constraints.exact_length}. Leave out one of both."
         )
     return makers[name](model, constraints, threads)
 
@@ -51,7 +51,7 @@ def _huggingface(model: TranslationModel, constraints: Constraints, threads: int
 
     if model.checkpoint.family in (RECURRENT, OWN):
         raise ValueError(
-            f"Hugging Face does not run {model.name}: got a {model.checkpoint.family} model, one of our own. Leave out the "
+            f"Hugging Face does not run {model.name}: got a {model.checkpoint.family} model, fastdecode's own. Leave out the "
             "baseline hf."
         )
     dtype = "float32" if model.engine == "compiled" else model.dtype
@@ -114,7 +114,7 @@ def _ctranslate2(model: TranslationModel, constraints: Constraints, threads: int
 
 
 def ctranslate2_limits(constraints: Constraints) -> dict[str, int]:
-    """Lengths as CTranslate2 counts them: with a forced language, without an end that is forced."""
+    """Length limits in CTranslate2's counting, which includes a forced language and excludes a forced end."""
     language = len(constraints.prefix) - 1
     return {
         "max_decoding_length": constraints.max_length - constraints.forced_end + language,
@@ -123,12 +123,12 @@ def ctranslate2_limits(constraints: Constraints) -> dict[str, int]:
 
 
 def converted(model: TranslationModel, cache: Path | None = None) -> Path:
-    """The model in CTranslate2's format, converted once into a cache folder: the user's, if none is named.
+    """The model in CTranslate2's format, converted once into a cache folder (by default the user's).
 
     Raises
     ------
     ValueError
-        If its converter, which reads some settings and vocabularies only, does not take the model.
+        If CTranslate2's converter does not support the model's settings or vocabulary.
     """
     import ctranslate2
 
@@ -141,7 +141,7 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
                 converter.convert(str(temporary), force=True)
             except OSError:
                 raise
-            except Exception as error:  # its converter checks nothing before it reads it
+            except Exception as error:  # the converter does not check what it reads
                 raise ValueError(
                     f"CTranslate2 {ctranslate2.__version__} cannot convert {model.name}: {error!r}. Leave the baseline out."
                 ) from error
@@ -150,17 +150,17 @@ def converted(model: TranslationModel, cache: Path | None = None) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and its advice, which concern no choice of the user."""
+    """Silence transformers' progress bars and warnings, which concern no choice of the user."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    progress_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if shown:
+        if progress_bars:
             logging.enable_progress_bar()
 
 

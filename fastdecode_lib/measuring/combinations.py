@@ -1,8 +1,8 @@
 """Decoders, projections and precisions combined: which combinations run on a model, and what their passes cost.
 
-A pass over w positions costs what network and projection take for them, and N passes over W positions each, with the encoder,
-make a sentence. So a fast projection and a wide window do not simply multiply: what the projection saves is gone from every
-pass, and what is left of a pass may grow faster with w.
+A pass over w positions takes the time of the network and the projection for w positions, and a sentence takes the time of the
+encoder and of all its passes. The speedups of a fast projection and of a wide window therefore do not simply multiply: once the
+projection is fast, the rest of a pass may grow faster with w.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,9 +40,9 @@ class Combination:
     decoder, projection, precision : str
         Names of `registry` and `loading.load`.
     session : Session or None
-        Session to run it with; None where it is refused.
+        Session to run it with; None if the combination does not run.
     refused : str
-        Reason of the refusal.
+        Reason why it does not run.
     """
 
     decoder: str
@@ -58,19 +58,19 @@ class Combination:
 
     @property
     def lossless(self) -> bool:
-        """Whether its outputs are plain decoding's over the full vocabulary in float32, by law."""
+        """Whether a law holds its outputs to those of plain decoding over the full vocabulary in float32."""
         return self.keeps_outputs and self.projection in registry.EXACT and self.precision == "float32"
 
     @property
     def keeps_outputs(self) -> bool:
-        """Whether its outputs are plain decoding's under the same projection and precision, by law."""
+        """Whether a law holds its outputs to those of plain decoding with the same projection and precision."""
         if self.session is None or not self.alone:
             return False
         return self.session.decoder.lossless or self.decoder == registry.usual(self.session.model.network)
 
     @property
     def alone(self) -> bool:
-        """Whether a row's tokens do not depend on the rows beside it."""
+        """Whether a row's tokens do not depend on the other rows of a batch."""
         return not getattr(self.session and self.session.projection, "shared", False)
 
 
@@ -83,16 +83,16 @@ def combinations(
     text: str,
     **limits: Any,
 ) -> list[Combination]:
-    """All combinations for one model, each tried on the first pass over a text.
+    """All combinations for one model; the first pass over a text shows which of them run.
 
     Parameters
     ----------
     models : mapping of precision to TranslationModel
-        The same weights.
+        Models with the same weights.
     text : str
         A sentence.
     """
-    decoders, tried = tuple(decoders), list[Combination]()
+    decoders, results = tuple(decoders), list[Combination]()
     for precision, model in models.items():
         sessions: dict[str, Session | str] = {
             name: _session(model, source, target, name, **limits) for name in decoders
@@ -100,13 +100,16 @@ def combinations(
         for projection in projections:
             bound = _session(model, source, target, None, projection, **limits)
             for name, decoder_session in sessions.items():
-                refused = next((why for why in (decoder_session, bound) if isinstance(why, str)), None)
                 session = None
-                if isinstance(decoder_session, Session) and isinstance(bound, Session):
+                if isinstance(decoder_session, str):
+                    refusal = decoder_session
+                elif isinstance(bound, str):
+                    refusal = bound
+                else:
                     session = replace(decoder_session, projection=bound.projection, projection_name=projection)
-                    refused = _refusal(session, text)
-                tried.append(Combination(name, projection, precision, None if refused else session, refused or ""))
-    return tried
+                    refusal = _refusal(session, text)
+                results.append(Combination(name, projection, precision, None if refusal else session, refusal))
+    return results
 
 
 def _session(
@@ -117,21 +120,21 @@ def _session(
     projection: str = "exact",
     **limits: Any,
 ) -> Session | str:
-    """A session, or the reason why there is none."""
+    """A session, or the error message if there is none."""
     try:
         return Session.of(model, source, target, decoder, projection, **limits)
     except ValueError as error:
         return str(error)
 
 
-def _refusal(session: Session, text: str) -> str | None:
-    """Reason why a session does not run; None if it does."""
+def _refusal(session: Session, text: str) -> str:
+    """The error message of a session's first pass; empty if it runs."""
     source = session.model.encode([text], session.source, session.target)
     try:
         next(session.passes(source))
     except ValueError as error:
         return str(error)
-    return None
+    return ""
 
 
 @dataclass(frozen=True)
@@ -141,53 +144,53 @@ class Costs:
     Attributes
     ----------
     encoder : float
-        Seconds of a sentence.
+        Seconds of the encoder for a sentence.
     passes : float array
-        Seconds of a pass over each of `WIDTHS`, network and projection.
-    beside : float
-        Seconds of a pass outside both.
+        Seconds of network and projection for a pass over each of `WIDTHS`.
+    overhead : float
+        All other seconds of a pass.
     """
 
     encoder: float
     passes: np.ndarray
-    beside: float
+    overhead: float
 
     def seconds(self, passes: float, positions: float) -> float:
-        """Seconds of a sentence of so many passes and positions; passes wider than measured are extrapolated."""
+        """Seconds of a sentence with a number of passes and positions; passes wider than `WIDTHS` are extrapolated."""
         width, (second, widest) = positions / passes, WIDTHS[-2:]
         beyond = max(0.0, width - widest) * (self.passes[-1] - self.passes[-2]) / (widest - second)
         each = float(np.interp(width, WIDTHS, self.passes) + beyond)
-        return self.encoder + passes * (each + self.beside)
+        return self.encoder + passes * (each + self.overhead)
 
 
 def costs(
-    found: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
+    tried: Sequence[Combination], texts: Sequence[str], *, runs: int = 5, threads: int = 1, progress: bool = False
 ) -> dict[tuple[str, str], Costs]:
-    """Measured costs by projection and precision, for each pair with which greedy decoding runs.
+    """Measured costs by projection and precision, for each pair that greedy decoding runs with.
 
-    Passes of each width are timed amid every text: behind the first half of what greedy decoding puts out for it. What a pass
-    takes beside network and projection is read off greedy decoding under the same projection.
+    Passes of each width are timed in the middle of every text: after the first half of greedy decoding's output. The overhead
+    of a pass comes from the time of greedy decoding with the same projection.
     """
-    greedy = {(c.projection, c.precision): c.session for c in found if c.session and c.decoder == "greedy"}
+    greedy = {(c.projection, c.precision): c.session for c in tried if c.session and c.decoder == "greedy"}
     if not greedy:
         return {}
     first = next(iter(greedy.values()))
     sources = [first.model.encode([text], first.source, first.target) for text in texts]
     systems: list[System] = []
     steps: dict[tuple[str, str], float] = {}
-    amid: dict[str, dict[int, Any]] = {}
+    mid_sentence: dict[str, dict[int, Any]] = {}
     for (projection, precision), session in greedy.items():
         label = f"{projection}, {precision}"
         outputs = [hypothesis.tokens for hypothesis in session.decode(list(texts), batch=1, threads=threads)]
         steps[projection, precision] = float(np.mean([len(output) for output in outputs]))
-        if precision not in amid:
-            amid[precision] = {
-                id(item): _amid(session, item, tokens) for item, tokens in zip(sources, outputs, strict=True)
+        if precision not in mid_sentence:
+            mid_sentence[precision] = {
+                id(item): _mid_sentence(session, item, tokens) for item, tokens in zip(sources, outputs, strict=True)
             }
             encode = session.model.network.encode
             systems.append(System(f"encoder, {precision}", lambda item, encode=encode: (encode(item), ())[1]))  # type: ignore[misc]
         systems.append(decoder_system(session, f"greedy, {label}"))
-        systems += [_pass(session, amid[precision], width, f"{label}, {width}") for width in WIDTHS]
+        systems += [_pass(session, mid_sentence[precision], width, f"{label}, {width}") for width in WIDTHS]
     measured = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(first.model.device), progress=progress
     )
@@ -196,32 +199,32 @@ def costs(
     for projection, precision in greedy:
         label, encoder = f"{projection}, {precision}", seconds[f"encoder, {precision}"]
         passes = np.array([seconds[f"{label}, {width}"] for width in WIDTHS])
-        beside = (seconds[f"greedy, {label}"] - encoder) / steps[projection, precision] - passes[0]
-        measured_costs[projection, precision] = Costs(encoder, passes, beside)
+        overhead = (seconds[f"greedy, {label}"] - encoder) / steps[projection, precision] - passes[0]
+        measured_costs[projection, precision] = Costs(encoder, passes, overhead)
     return measured_costs
 
 
-def _amid(session: Session, source: Source, output: Sequence[int]) -> tuple[Any, np.ndarray]:
-    """The state behind the first half of an output, and the tokens (1, widest) that follow, from its beginning again if need be."""
+def _mid_sentence(session: Session, source: Source, output: Sequence[int]) -> tuple[Any, np.ndarray]:
+    """The state after the first half of an output, and the tokens (1, widest) that follow; short outputs are repeated."""
     network, prefix, widest = session.model.network, session.constraints.prefix, max(WIDTHS)
-    held = max(1, min(len(output) // 2, network.max_target - len(prefix) - widest))
-    fed = np.resize(np.array(output or prefix[-1:]), held + widest)[None]
-    state = network.start(network.encode(source), np.array([prefix]), held + widest + len(prefix))
-    network.step(state, fed[:, :held])
-    return state, fed[:, held:]
+    cached = max(1, min(len(output) // 2, network.max_target - len(prefix) - widest))
+    tokens = np.resize(np.array(output or prefix[-1:]), cached + widest)[None]
+    state = network.start(network.encode(source), np.array([prefix]), cached + widest + len(prefix))
+    network.step(state, tokens[:, :cached])
+    return state, tokens[:, cached:]
 
 
-def _pass(session: Session, amid: Mapping[int, tuple[Any, np.ndarray]], width: int, name: str) -> System:
+def _pass(session: Session, mid_sentence: Mapping[int, tuple[Any, np.ndarray]], width: int, name: str) -> System:
     """A pass of a given width in the middle of a sentence: network, projection, and the cache reset."""
     network, scorers = session.model.network, dict[int, Scorer]()
 
     def decode(source: Source) -> tuple[int, ...]:
-        state, fed = amid[id(source)]
+        state, tokens = mid_sentence[id(source)]
         if id(source) not in scorers:
             scorers[id(source)] = session.projection.bind(source)
         scorer = scorers[id(source)]
         lengths = state.lengths
-        best = scorer.top_k(network.step(state, fed[:, :width])[0], 1)
+        best = scorer.top_k(network.step(state, tokens[:, :width])[0], 1)
         state.truncate(lengths)
         return tuple(best.ids[:, 0].tolist())
 

@@ -1,4 +1,4 @@
-"""Decoders, projections and baselines on the same sentences: one row for each, against greedy decoding."""
+"""Decoders, projections and baselines on the same sentences: one row for each, compared with greedy decoding."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ PARALLEL = ("greedy", "jacobi", "gauss_seidel:block=3", "hybrid:block=3")
 
 
 def decoder_system(session: Session, name: str | None = None) -> System:
-    """A session's decoder as a system; timed without counting, and counted in a separate run through the proxy."""
+    """A session's decoder as a system; it is timed without counting, and a separate run through a proxy counts its calls."""
     network = session.model.network
 
     def run(model: Any, source: Source) -> tuple[int, ...]:
@@ -40,12 +40,12 @@ def decoder_system(session: Session, name: str | None = None) -> System:
         run(counted, source)
         return counted.usage
 
-    alone = getattr(getattr(session.decoder, "draft", None), "model", None) is None
-    return System(name or session.decoder_name, lambda source: run(network, source), count if alone else None)
+    countable = getattr(getattr(session.decoder, "draft", None), "model", None) is None
+    return System(name or session.decoder_name, lambda source: run(network, source), count if countable else None)
 
 
 def text_system(session: Session, name: str | None = None, *, batch: int = 1, threads: int = 1) -> System:
-    """A system that decodes all rows of one source as `Session.decode` does; its one output has -1 after each row's tokens."""
+    """A system that decodes all rows of a source with `Session.decode_ids`; its only output has -1 after each row's tokens."""
 
     def decode(source: Source) -> tuple[int, ...]:
         hypotheses = session.decode_ids(source, source.lengths, batch=batch, threads=threads)
@@ -56,9 +56,9 @@ def text_system(session: Session, name: str | None = None, *, batch: int = 1, th
 
 
 def outputs_of(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """The outputs of all rows, from the one output of a `text_system`."""
+    """The outputs of all rows, from the only output of a `text_system`."""
     ends = np.flatnonzero(np.array(tokens) == -1)
-    return [tuple(part.tolist()) for part in np.split(np.array(tokens), ends + 1)[:-1]]
+    return [tuple(output.tolist()) for output in np.split(np.array(tokens), ends + 1)[:-1]]
 
 
 def compare(
@@ -79,10 +79,10 @@ def compare(
 ) -> "pd.DataFrame":
     """One row per decoder and baseline: agreement with greedy, passes, positions, speedup over greedy, quality.
 
-    Greedy decoding is always measured, being what the others are compared with; its row appears if it was asked for. For models
-    that it cannot drive, `registry.usual` has its place. Without `decoders`, it and the parallel ones are compared. Passes of a
-    model that drafts for another are not counted, so such rows have no ``calls``. Sentences without content are left out. Raw
-    times and provenance stand in ``frame.attrs``.
+    Greedy decoding is always measured for the comparison; its row appears only if it was requested. Models that it cannot drive
+    are compared with `registry.usual`. Without `decoders`, greedy decoding and the parallel decoders are compared. Passes of a
+    draft model are not counted, and decoders with one have no ``calls``. Sentences without content are left out. Raw times
+    and provenance are in ``frame.attrs``.
 
     Returns
     -------
@@ -113,12 +113,12 @@ def compare(
     measurements = measure(
         systems, sources, runs=runs, threads=threads, synchronise=synchroniser(model.device), progress=progress
     )
-    asked = {session.decoder_name for session in sessions}
-    shown = [m for m in measurements if m is not measurements[0] or usual in asked or not asked]
-    rows = [_row(m, measurements[0], seed) for m in shown]
+    requested = {session.decoder_name for session in sessions}
+    listed = [m for m in measurements if m is not measurements[0] or usual in requested or not requested]
+    rows = [_row(m, measurements[0], seed) for m in listed]
     if references is not None:
         texts, expected = [sentences[i] for i in with_content], [references[i] for i in with_content]
-        for row, m in zip(rows, shown, strict=True):
+        for row, m in zip(rows, listed, strict=True):
             row["bleu"], row["chrf"] = quality(model.texts(texts, m.outputs), expected, greedy.target)
     _note_margins(rows, sessions, greedy, sources)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "note"])
@@ -133,7 +133,7 @@ def compare(
 
 
 def _decoder_systems(usual: str, greedy: Session, sessions: Sequence[Session]) -> list[System]:
-    """Systems of different decoders and projections, the baseline first."""
+    """A system for each name of decoder and projection, the baseline first."""
     systems = {usual: decoder_system(greedy, usual)}
     for session in sessions:
         projection = "" if session.projection_name == "exact" else f"+{session.projection_name}"
@@ -160,7 +160,7 @@ def _row(m: Measurement, greedy: Measurement, seed: int) -> dict[str, Any]:
 def _note_margins(
     rows: Sequence[dict[str, Any]], sessions: Sequence[Session], greedy: Session, sources: Sequence[Source]
 ) -> None:
-    """Note in rows of lossless decoders whose outputs differ from greedy decoding's how close the two best tokens are there."""
+    """In rows of lossless decoders with other outputs than greedy decoding, note how close the two best tokens are there."""
     for row, session in ((row, session) for row in rows for session in sessions if session.decoder_name == row["name"]):
         if session.decoder.lossless and row["agreement"] < 1:
             margin = largest_margin(greedy, session, sources)
@@ -170,7 +170,7 @@ def _note_margins(
 def largest_margin(greedy: Session, other: Session, sources: Sequence[Source]) -> float:
     """Largest margin of greedy decoding, over all sentences, at the first token where another decoder differs from it.
 
-    A lossless decoder differs only through rounding, so that this is tiny; anything else is a fault.
+    A lossless decoder differs only through rounding, where margins are tiny; a large margin shows a fault.
     """
     network = greedy.model.network
     largest = 0.0

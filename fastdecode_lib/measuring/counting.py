@@ -1,4 +1,4 @@
-"""Counting: passes, positions and time of the calls of a model and a projection."""
+"""Counts and times of the calls of a model and a projection: passes, positions, seconds."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Proxy:
-    """A proxy: attributes of another object, except those that a subclass replaces."""
+    """A proxy that has the attributes of another object, except those that a subclass replaces."""
 
     def __init__(self, inner: Any):
         self.inner = inner
@@ -27,14 +27,14 @@ class Proxy:
 
 
 class Watched(Proxy):
-    """A projection that adds up the seconds of its calls within decoding, with the processor's caches as decoding leaves them."""
+    """A projection that adds up the seconds of its calls during decoding, and so includes decoding's effect on caches."""
 
     def __init__(self, inner: Projection | Scorer, whole: "Watched | None" = None):
         super().__init__(inner)
         self.whole, self.seconds = whole or self, 0.0
 
     def bind(self, source: Source | None) -> "Watched":
-        """The inner scorer, watched by the whole."""
+        """The inner scorer, whose seconds are added to those of the projection."""
         return Watched(self.inner.bind(source), self.whole)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
@@ -53,7 +53,7 @@ class WatchedModel(Proxy):
         self.seconds = {"encoder": 0.0, "layers": 0.0, "copies": 0.0}
 
     def timed(self, part: str, call: Callable[..., T], *arguments: Any) -> T:
-        """A call whose seconds are added to those of a part."""
+        """Make a call and add its seconds to those of a part."""
         start = perf_counter()
         result = call(*arguments)
         self.seconds[part] += perf_counter() - start
@@ -73,7 +73,7 @@ class WatchedModel(Proxy):
 
 
 class _WatchedState(Proxy):
-    """A state with the model's watch; it keeps nothing alive that decoding releases."""
+    """A state whose copies are timed; it keeps nothing alive that decoding releases."""
 
     def __init__(self, inner: Any, watch: WatchedModel):
         super().__init__(inner)
@@ -84,29 +84,29 @@ class _WatchedState(Proxy):
 
 
 def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: bool = False) -> "pd.DataFrame":
-    """Count the passes and positions that each of many texts takes to decode; times are not read.
+    """Count the passes and positions that decoding takes for each text; nothing is timed.
 
-    Texts are decoded in batches of like length, which changes neither outputs nor counts. As in a trace, the pass over a
-    forced target language is left out. Text without content takes nothing.
+    Texts are decoded in batches of similar length, which changes neither outputs nor counts. As in a trace, the pass over a
+    forced target language is left out. Text without content takes no pass.
 
     Returns
     -------
     DataFrame with a row per text, in order
-        ``source_tokens``; ``tokens`` of the output, the end included; ``passes``; ``positions`` computed; ``attended``:
-        entries of the decoder's cache that those positions read, in sum; ``text``; ``ids`` of the output.
+        ``source_tokens``; ``tokens`` of the output with its end; ``passes``; ``positions`` computed; ``attended``: total number
+        of entries of the decoder's cache that those positions read; ``text``; ``ids`` of the output.
     """
     import pandas as pd
     from tqdm.auto import tqdm
 
-    everything = session.model.encode(texts, session.source, session.target)
-    filled = [i for i, text in enumerate(texts) if session.has_content(text)]
-    order = sorted(filled, key=lambda i: int(everything.lengths[i]))
+    encoded = session.model.encode(texts, session.source, session.target)
+    with_content = [i for i, text in enumerate(texts) if session.has_content(text)]
+    order = sorted(with_content, key=lambda i: int(encoded.lengths[i]))
     outputs: list[tuple[int, ...]] = [()] * len(texts)
     counts = np.zeros((len(texts), 3), dtype=np.int64)
     with tqdm(total=len(order), desc=session.decoder_name, unit="sentence", disable=not progress) as bar:
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            source = everything.rows(np.array(rows))
+            source = encoded.rows(np.array(rows))
             passes = session.passes(source)
             while True:
                 try:
@@ -115,12 +115,13 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
                     for i, hypothesis in zip(rows, end.value, strict=True):
                         outputs[i] = hypothesis.tokens
                     break
-                done = counts[rows[iteration.row]]
-                done += (1, iteration.positions, iteration.positions * _attended(session, iteration, int(done[0])))
+                row_counts = counts[rows[iteration.row]]
+                positions, cached = iteration.positions, _attended(session, iteration, int(row_counts[0]))
+                row_counts += (1, positions, positions * cached)
             bar.update(len(rows))
     return pd.DataFrame(
         {
-            "source_tokens": everything.lengths,
+            "source_tokens": encoded.lengths,
             "tokens": [len(tokens) for tokens in outputs],
             "passes": counts[:, 0],
             "positions": counts[:, 1],
@@ -132,30 +133,30 @@ def count(session: Session, texts: Sequence[str], *, batch: int = 32, progress: 
 
 
 def _attended(session: Session, iteration: Iteration, passes: int) -> int:
-    """Entries of the decoder's cache that each position of a pass reads, given the number of positions before it.
+    """Entries of the decoder's cache that each position of a pass reads, given the number of earlier passes.
 
-    A beam feeds one slot in each lane, or a group; all others feed consecutive slots, which see each other. Of a masked model's
-    targets of several lengths, the one shown stands for all.
+    A beam feeds one slot or one group of slots in each lane; other decoders feed consecutive slots, which see each other. If a
+    masked model has targets of several lengths, the length of the one in the iteration counts for all.
     """
     network = session.model.network
     tokens = network.tokens_per_step
     if network.kind == "masked":
-        cached, fed = 0, len(iteration.slots)
+        cached, computed = 0, len(iteration.slots)
     elif iteration.lanes or tokens > 1:
-        cached, fed = passes * tokens, tokens
+        cached, computed = passes * tokens, tokens
     else:
-        cached, fed = int(iteration.slots[0]), iteration.positions
-    return len(session.constraints.prefix) - tokens + cached + fed
+        cached, computed = int(iteration.slots[0]), iteration.positions
+    return len(session.constraints.prefix) - tokens + cached + computed
 
 
 class Counted(Proxy):
-    """A model that counts its own calls; every decoder is driven through it, so none can be counted wrongly."""
+    """A model that counts its own calls, in the same way for every decoder."""
 
     def __init__(self, inner: Model):
         super().__init__(inner)
         self.usage = Usage()
         self.passes_of: Counter[int] = Counter()
-        """Number of passes by their rows."""
+        """Number of passes by the number of rows."""
 
     def encode(self, source: Source) -> Any:
         """Count one encoder call."""
@@ -163,10 +164,10 @@ class Counted(Proxy):
         return self.inner.encode(source)
 
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> Any:
-        """Count the prefix's positions, if it feeds any."""
-        before = fed_before(prefix, self.inner.tokens_per_step)
-        if before.shape[1]:
-            self._count(before)
+        """Count the positions of the prefix that are fed, if any."""
+        prefix_tokens = fed_before(prefix, self.inner.tokens_per_step)
+        if prefix_tokens.shape[1]:
+            self._count(prefix_tokens)
         return self.inner.start(encoded, prefix, capacity)
 
     def step(self, state: Any, tokens: np.ndarray, visible: np.ndarray | None = None) -> Any:
@@ -180,8 +181,8 @@ class Counted(Proxy):
         return self.inner.refine(encoded, tokens, rows)
 
     def _count(self, tokens: np.ndarray) -> None:
-        feeding = tokens >= 0
+        is_fed = tokens >= 0
         self.usage.passes += 1
-        self.passes_of[int(feeding.any(1).sum())] += 1
-        self.usage.positions += int(feeding.sum())
-        self.usage.rows += int(feeding.any(1).sum())
+        self.passes_of[int(is_fed.any(1).sum())] += 1
+        self.usage.positions += int(is_fed.sum())
+        self.usage.rows += int(is_fed.any(1).sum())

@@ -1,4 +1,4 @@
-"""Evaluation of many sentences under many decoders on any number of workers: counted and scored, not timed; resumable."""
+"""Resumable evaluation of many decoders on many sentences with any number of workers: passes and quality, no times."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 64
-"""Sentences of a task, which is the unit that is kept, unless told otherwise."""
+"""Sentences of a task by default; finished tasks are saved."""
 FOLDER = Path("build") / "evaluate"
 COLUMNS = ("source_tokens", "tokens", "passes", "positions", "text", "ids")
-Way = tuple[str | None, str]
-"""A decoder (None: the model's plainest) and a projection."""
+Method = tuple[str | None, str]
+"""A decoder (None: the model's simplest) and a projection."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Settings that a worker gets with the sentences: names only, so that each process loads the model itself.
+    """Settings for a worker; they contain only names, so that each process loads the model itself.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Job:
     direction : (source, target)
     limits : tuple of (name, value)
     fitted : (fingerprint, parts)
-        Hashes of the weights and of the files fitted on them, so that a model kept in memory never outlives its files.
+        Hashes of the weights and of the files fitted on them, so that a model in memory is not used after its files change.
     """
 
     model: str
@@ -53,27 +53,27 @@ class Job:
     limits: tuple[tuple[str, Any], ...] = ()
     fitted: tuple[str, str] = ("", "")
 
-    def session(self, way: Way) -> Session:
+    def session(self, method: Method) -> Session:
         """The session that runs a decoder and projection."""
-        decoder, projection = way
+        decoder, projection = method
         model = _loaded(self.model, self.settings, self.fitted)
         return Session.of(model, *self.direction, decoder, projection, **dict(self.limits))
 
     def __call__(self, task: "Task") -> list[dict[str, Any]]:
         """Counts and output of each sentence of a task."""
-        frame = count(_session(self, task.way), task.texts)[list(COLUMNS)]
-        return [{name: _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+        frame = count(_session(self, task.method), task.texts)[list(COLUMNS)]
+        return [{name: _to_json(value) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some sentences under one decoder and projection, and the file of their rows."""
+    """Sentences to decode with one decoder and projection, and the file for their rows."""
 
-    way: Way
+    method: Method
     texts: tuple[str, ...]
     path: Path
 
-    def kept(self) -> list[dict[str, Any]] | None:
+    def finished_rows(self) -> list[dict[str, Any]] | None:
         """Rows of the file; None if it is missing or damaged."""
         try:
             rows: list[dict[str, Any]] = read_json(self.path)["rows"]
@@ -81,8 +81,8 @@ class Task:
             return None
         return rows if len(rows) == len(self.texts) and all(set(row) == set(COLUMNS) for row in rows) else None
 
-    def keep(self, rows: list[dict[str, Any]]) -> None:
-        """Write the file."""
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Write the rows to the file."""
         with atomic_file(self.path) as temporary:
             temporary.write_text(json.dumps({"rows": rows}, ensure_ascii=False), encoding="utf-8")
 
@@ -106,13 +106,13 @@ def evaluate(
 ) -> "pd.DataFrame":
     """Decode sentences by every decoder with every projection; count passes and score outputs.
 
-    Finished chunks are kept in `folder` under a name that follows from model, settings and sentences: a run that was stopped
-    or killed continues where it was, and the rows are the same for any number of workers.
+    Finished chunks are saved in `folder` under names that depend on model, settings and sentences: a run that was stopped or
+    killed continues after them, and the rows are the same for any number of workers.
 
     Parameters
     ----------
     model : str
-        Name, folder or hub id for `fastdecode_lib.load`; each worker loads it for itself.
+        Name, folder or hub id for `fastdecode_lib.load`; each worker loads its own copy.
     references : sequence of str, optional
         References for BLEU and chrF.
     settings : mapping, optional
@@ -126,8 +126,8 @@ def evaluate(
     -------
     DataFrame
         A row for each decoder and projection: ``sentences``, ``tokens``, ``passes``, ``positions``, ``tokens_per_pass``,
-        ``agreement`` (share of outputs that are the first row's), and ``bleu`` and ``chrf``. ``attrs["sentences"]`` has a
-        table with a row for each sentence by name, ``attrs["provenance"]`` how it was made.
+        ``agreement`` (share of outputs identical to the first row's), and ``bleu`` and ``chrf``. ``attrs["sentences"]`` has, by
+        name, a table with a row for each sentence; ``attrs["provenance"]`` says how it was made.
 
     Raises
     ------
@@ -140,55 +140,58 @@ def evaluate(
     if not texts or (references is not None and len(references) != len(texts)):
         given = "none" if references is None else len(references)
         raise ValueError(
-            f"Evaluation needs sentences, and a reference for each or none: got {len(texts)} and {given}. Mend the files."
+            f"Evaluation needs sentences, and a reference for each or none: got {len(texts)} and {given}. Correct the files."
         )
     if chunk < 1:
         raise ValueError(f"A chunk needs at least one sentence: got chunk={chunk}. Leave it out.")
     check_workers(workers, scheduler)
     checkpoint = find_checkpoint(model)
-    parts = _parts(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections))
+    fitted_hash = _files_hash(checkpoint.folder, checkpoint.fingerprint, (*decoders, *projections))
     job = Job(
         model,
         tuple(sorted((settings or {}).items())),
         (source, target),
         tuple(sorted(limits.items())),
-        (checkpoint.fingerprint, parts),
+        (checkpoint.fingerprint, fitted_hash),
     )
     sessions = _sessions(job, product(decoders, projections))
     chunks = [tuple(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
-    place = Path(folder) / checkpoint.fingerprint
-    tasks = {way: [Task(way, part, place / f"{_key(job, way, part)}.json") for part in chunks] for way in sessions}
-    everything = [task for way_tasks in tasks.values() for task in way_tasks]
-    missing = [task for task in everything if task.kept() is None]
+    model_folder = Path(folder) / checkpoint.fingerprint
+    tasks = {
+        method: [Task(method, part, model_folder / f"{_key(job, method, part)}.json") for part in chunks]
+        for method in sessions
+    }
+    all_tasks = [task for method_tasks in tasks.values() for task in method_tasks]
+    missing = [task for task in all_tasks if task.finished_rows() is None]
     with (
-        closing(over(job, missing, workers=workers, scheduler=scheduler)) as finished,
-        tqdm(total=len(everything), initial=len(everything) - len(missing), unit="chunk", disable=not progress) as bar,
+        closing(over(job, missing, workers=workers, scheduler=scheduler)) as results,
+        tqdm(total=len(all_tasks), initial=len(all_tasks) - len(missing), unit="chunk", disable=not progress) as bar,
     ):
         for task in missing:
-            task.keep(next(finished))
+            task.write(next(results))
             bar.update()
     frames = {
-        _name(sessions[way]): pd.DataFrame([row for task in way_tasks for row in task.kept() or ()])
-        for way, way_tasks in tasks.items()
+        _name(sessions[method]): pd.DataFrame([row for task in method_tasks for row in task.finished_rows() or ()])
+        for method, method_tasks in tasks.items()
     }
     first = next(iter(sessions.values()))
     return _table(frames, sessions, references, provenance(first.model, threads=1))
 
 
-def _sessions(job: Job, ways: Iterable[Way]) -> dict[Way, Session]:
-    """A session for each decoder and projection; those of one name once."""
-    sessions: dict[str, tuple[Way, Session]] = {}
-    for way in ways:
-        session = job.session(way)
-        sessions.setdefault(_name(session), (way, session))
+def _sessions(job: Job, methods: Iterable[Method]) -> dict[Method, Session]:
+    """A session for each decoder and projection; methods with the same name count once."""
+    sessions: dict[str, tuple[Method, Session]] = {}
+    for method in methods:
+        session = job.session(method)
+        sessions.setdefault(_name(session), (method, session))
     return dict(sessions.values())
 
 
 def _table(
     frames: Mapping[str, "pd.DataFrame"],
-    sessions: Mapping[Way, Session],
+    sessions: Mapping[Method, Session],
     references: Sequence[str] | None,
-    about: dict[str, Any],
+    origin: dict[str, Any],
 ) -> "pd.DataFrame":
     import pandas as pd
 
@@ -208,7 +211,7 @@ def _table(
             row["bleu"], row["chrf"] = quality(list(frame["text"]), references, language)
         rows.append(row)
     table = pd.DataFrame(rows)
-    table.attrs["provenance"] = about | signatures(references is not None, language)
+    table.attrs["provenance"] = origin | signatures(references is not None, language)
     table.attrs["sentences"] = frames
     return table
 
@@ -217,42 +220,40 @@ def _name(session: Session) -> str:
     return f"{session.decoder_name} + {session.projection_name}"
 
 
-def _parts(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
-    """A hash of this version and of all files fitted on the weights: screens, draft tables and heads, files and models named."""
-    named = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
-    others = [bundled().get(name, Path(name).expanduser()) for name in filter(None, named)]
+def _files_hash(folder: Path, fingerprint: str, specs: Sequence[str | None]) -> str:
+    """A hash of this version, of all files fitted on the weights (screens, draft tables, heads), and of those in the specs."""
+    values = [value.partition("=")[2] for spec in specs for value in (spec or "").partition(":")[2].split(",")]
+    named_files = [bundled().get(name, Path(name).expanduser()) for name in filter(None, values)]
     digest = hashlib.sha256(__version__.encode())
-    for place, whole in (
-        *((place, True) for place in places_of(folder, fingerprint)),
-        *((place, False) for place in others),
-    ):
-        files = sorted(place.rglob("*") if whole else place.glob("*")) if place.is_dir() else [place]
+    recursive_files = [(path, True) for path in places_of(folder, fingerprint)]
+    for path, recursive in recursive_files + [(path, False) for path in named_files]:
+        files = sorted(path.rglob("*") if recursive else path.glob("*")) if path.is_dir() else [path]
         for file in (file for file in files if file.is_file()):
             digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()
 
 
-def _key(job: Job, way: Way, texts: Sequence[str]) -> str:
-    """A name for a task: a hash of everything that determines its rows."""
-    determining = [job.fitted, job.settings, job.direction, job.limits, way, list(texts)]
-    return hashlib.sha256(json.dumps(determining, ensure_ascii=False).encode()).hexdigest()[:24]
+def _key(job: Job, method: Method, texts: Sequence[str]) -> str:
+    """The file name of a task: a hash of everything that determines its rows."""
+    inputs = [job.fitted, job.settings, job.direction, job.limits, method, list(texts)]
+    return hashlib.sha256(json.dumps(inputs, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return list(map(int, value)) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
 
 
 @lru_cache(maxsize=2)
 def _loaded(model: str, settings: tuple[tuple[str, str], ...], fitted: tuple[str, str]) -> TranslationModel:
-    """The model of a name, once for each state of its files."""
-    loaded = load(model, **dict(settings))
-    if loaded.engine == "torch":
+    """Load a model by name, once for each state of its files."""
+    translation_model = load(model, **dict(settings))
+    if translation_model.engine == "torch":
         import torch
 
         torch.set_num_threads(1)
-    return loaded
+    return translation_model
 
 
 @lru_cache(maxsize=8)
-def _session(job: Job, way: Way) -> Session:
-    return job.session(way)
+def _session(job: Job, method: Method) -> Session:
+    return job.session(method)

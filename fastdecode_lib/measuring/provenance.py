@@ -17,7 +17,7 @@ def provenance(
     model: TranslationModel | None = None, *, threads: int | None = None, seed: int | None = None
 ) -> dict[str, Any]:
     """Origin of a number: date, commit, machine, versions, command, and the model if there is one."""
-    about: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "date": date.today().isoformat(),
         "commit": commit(),
         "command": " ".join(["fastdecode", *sys.argv[1:]] if "fastdecode" in sys.argv[0] else sys.argv),
@@ -30,35 +30,35 @@ def provenance(
         "versions": versions(),
     }
     if model is not None:
-        about |= {
+        origin |= {
             "model": model.name,
             "fingerprint": model.checkpoint.fingerprint,
             "engine": model.engine,
             "device": device_name(model.device),
             "dtype": model.dtype,
         }
-    return about
+    return origin
 
 
 @cache
 def commit() -> str | None:
-    """The checkout's commit, with ``-dirty`` where code has changed since; None for an installed library."""
+    """The checkout's commit, with ``-dirty`` if code has changed since; None for an installed library."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
     try:
-        head = _git(checkout, "rev-parse", "--short", "HEAD")
+        revision = _git(checkout, "rev-parse", "--short", "HEAD")
         changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "*.py", "fastdecode_lib/assets")
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{head}-dirty" if changed else head
+    return f"{revision}-dirty" if changed else revision
 
 
 def _git(checkout: Path, *command: str) -> str:
-    called = subprocess.run(
+    process = subprocess.run(
         ["git", "-C", str(checkout), *command], capture_output=True, text=True, check=True, timeout=10
     )
-    return called.stdout.strip()
+    return process.stdout.strip()
 
 
 def versions() -> dict[str, str]:
@@ -80,7 +80,7 @@ def versions() -> dict[str, str]:
 
 
 def device_name(device: str) -> str:
-    """A device as its maker calls it."""
+    """The product name of a CUDA device; the name of any other device."""
     if device.startswith("cuda"):
         import torch
 
@@ -89,18 +89,9 @@ def device_name(device: str) -> str:
 
 
 def cpu_features() -> list[str]:
-    """Instruction sets that matter for decoding, as the system's kernel names them; empty where it names none."""
-    wanted = (
-        "avx2",
-        "avx512f",
-        "avx512_vnni",
-        "avx512_bf16",
-        "avx_vnni",
-        "amx_int8",
-        "amx_bf16",
-        "neon",
-        "asimd",
-        "bf16",
-    )
-    flags = info("flags") or info("Features")
-    return [flag for flag in wanted if flag in flags.split()]
+    """Instruction sets that matter for decoding, by the operating system's names; empty if it gives none."""
+    relevant = (
+        "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16", "neon", "asimd", "bf16",
+    )  # fmt: skip
+    flags = (info("flags") or info("Features")).split()
+    return [flag for flag in relevant if flag in flags]

@@ -1,7 +1,7 @@
-"""The referee: several systems on the same weights and sentences, in turn, in one process.
+"""The referee: times several systems on the same weights and sentences, in turn, in one process.
 
-Systems run interleaved (A B C A B C ...), after a warm-up that is thrown away, with the garbage collector off and the
-device synchronised; every raw time is kept. A speedup is the ratio of median times in one run, with a bootstrap interval.
+Systems run interleaved (A B C A B C ...) after a warm-up that does not count, with the garbage collector off and the device
+synchronised; every raw time is kept. A speedup is the ratio of median times in one run, with a bootstrap interval.
 """
 
 import gc
@@ -30,7 +30,7 @@ class System:
     decode: Callable[[Source], tuple[int, ...]]
     count: Callable[[Source], Usage] | None = None
     timed: Callable[[Sequence[Source]], tuple[float, tuple[tuple[int, ...], ...]]] | None = None
-    """For a system in another process: decodes all sentences there with `stopwatch` and returns seconds and outputs."""
+    """For a system in another process: decodes all sentences there with `stopwatch`, and returns seconds and outputs."""
 
 
 def measure(
@@ -51,9 +51,9 @@ def measure(
     sources : sequence of Source
         One sentence each.
     runs, warm_up : int
-        Rounds counted, and rounds before them that are not.
+        Rounds that count, and rounds before them that do not.
     synchronise : callable
-        Waits for the device; called before each reading of the clock.
+        Waits for the device; called before the clock is read.
 
     Returns
     -------
@@ -73,32 +73,30 @@ def measure(
         for number in range(warm_up + runs):
             for i, system in enumerate(systems):
                 rounds.set_postfix_str(system.name)
-                taken, decoded = (
+                elapsed, decoded = (
                     system.timed(sources) if system.timed else stopwatch(system.decode, sources, synchronise)
                 )
                 if number >= warm_up:
-                    seconds[i].append(taken)
+                    seconds[i].append(elapsed)
                 outputs[i] = decoded
                 rounds.update()
             gc.collect()
     measurements = []
-    for system, taken_by, decoded in zip(systems, seconds, outputs, strict=True):
-        usage = None
-        if system.count is not None:
-            usage = sum((system.count(source) for source in sources), Usage())
-        measurements.append(Measurement(system.name, np.array(taken_by), decoded, usage))
+    for system, times, decoded in zip(systems, seconds, outputs, strict=True):
+        usage = None if system.count is None else sum((system.count(source) for source in sources), Usage())
+        measurements.append(Measurement(system.name, np.array(times), decoded, usage))
     return measurements
 
 
 def noisy(*measurements: Measurement) -> bool:
-    """Whether the spread of any of a ratio's measurements exceeds `NOISY`."""
+    """Whether the spread of one of the measurements exceeds `NOISY`."""
     return any(spread(measurement.seconds) > NOISY for measurement in measurements)
 
 
 def stopwatch(
     decode: Callable[[S], T], sources: Sequence[S], synchronise: Callable[[], None] = lambda: None
 ) -> tuple[float, tuple[T, ...]]:
-    """Seconds to decode some sources one after another, and the output of each."""
+    """Seconds to decode sources one after another, and the output of each."""
     synchronise()
     start = perf_counter()
     decoded = tuple(decode(source) for source in sources)
@@ -115,9 +113,9 @@ def spread(seconds: np.ndarray) -> float:
 def bootstrap_ratio(
     baseline: np.ndarray, method: np.ndarray, seed: int = 0, samples: int = 2000
 ) -> tuple[float, float]:
-    """A 95% interval of median(baseline) / median(method), resampling the rounds, in which both ran side by side.
+    """A 95% interval of median(baseline) / median(method), by resampling the rounds in which both ran.
 
-    Fewer than three rounds say nothing about their spread: NaN.
+    NaN for fewer than three rounds, which say nothing about the spread.
     """
     if len(baseline) < 3:
         return math.nan, math.nan
@@ -144,18 +142,18 @@ def _fixed_threads(threads: int) -> Iterator[None]:
     import torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with threadpool_limits(threads):
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Turn automatic garbage collection off, and freeze the objects there are: searching them again would find nothing."""
+    """Turn automatic garbage collection off, and freeze all present objects, so that later collections skip them."""
     enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.collect()
     if not frozen:
@@ -171,6 +169,6 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def ratio_of(column: str, times: np.ndarray, others: np.ndarray, seed: int = 0) -> dict[str, float]:
-    """The ratio of the medians of two arrays of times, as `column`, with its 95% interval."""
+    """The ratio of the medians of two arrays of times, under the name `column`, with its 95% interval."""
     low, high = bootstrap_ratio(times, others, seed)
     return {column: float(np.median(times) / np.median(others)), f"{column}_low": low, f"{column}_high": high}

@@ -1,4 +1,4 @@
-"""The fastest ways to decode a text with a model on this machine, timed as a user decodes, and checked against greedy decoding."""
+"""The fastest way to decode a text with a model on this machine; outputs are compared with those of greedy decoding."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,10 @@ DECODERS = (
     *(f"window:width={width},draft=ngram+lexicon" for width in (2, 3, 4, 5)),
     *(f"window:width={width},draft=ngram+lexicon+head" for width in (3, 4, 5)),
 )
-LOOKS = 3
+SCREENING_ROUNDS = 3
 """Rounds in which all combinations are timed."""
 FINALISTS = 3
-"""Combinations of each kind that are timed longer, the fastest at first look."""
+"""How many combinations of each kind are timed longer: the fastest of the first rounds."""
 
 
 def fastest(
@@ -45,13 +45,13 @@ def fastest(
 ) -> tuple["pd.DataFrame", dict[str, str | None]]:
     """Time decoders with the exact projections in every precision, in batches of `batch`, `threads` of them at a time.
 
-    All are timed briefly; of those that change no output, and of those that change few, the fastest are timed again beside
-    greedy decoding, and only that counts.
+    All combinations are timed briefly. The fastest of those that change no output, and of those that change few outputs, are
+    timed again together with greedy decoding, and only these times count.
 
     Parameters
     ----------
     models : mapping of precision to TranslationModel
-        The same weights, the most precise first: its greedy decoding is the baseline of all.
+        The same weights, the most precise first; its greedy decoding is the baseline.
     texts : sequence of str
         Sentences with content.
     near : float
@@ -61,53 +61,50 @@ def fastest(
     -------
     DataFrame
         A row per combination that runs, the fastest first: ``name, decoder, projection, precision, speedup``, for those timed
-        again ``speedup_low, speedup_high``; ``unchanged``: share of outputs that are greedy decoding's in the first precision,
-        ``lossless``: whether all are greedy decoding's in its own; ``note``.
+        again ``speedup_low, speedup_high``; ``unchanged``: share of outputs identical to the baseline's; ``lossless``: whether
+        all outputs are those of greedy decoding in the same precision; ``note``.
     dict
         Name of the fastest lossless combination by precision, greedy decoding if none is faster; under ``"near"`` the fastest
-        of all whose outputs are `near` enough, None if the first precision's lossless one is as fast.
+        nearly lossless combination, None if the lossless one in the first precision is as fast.
     """
-    tried = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
-    combination = {c.name: c for c in tried}
-    running = {c.name: c.session for c in tried if c.session is not None}
+    candidates = combinations(models, source, target, decoders, registry.EXACT, texts[0], **limits)
+    by_name = {c.name: c for c in candidates}
+    sessions = {c.name: c.session for c in candidates if c.session is not None}
     first = next(iter(models))
-    plain = named("greedy", "exact", first)
-    if plain not in running:
-        raise ValueError(combination[plain].refused)
-    session = running[plain]
+    baseline = named("greedy", "exact", first)
+    if baseline not in sessions:
+        raise ValueError(by_name[baseline].refused)
+    session = sessions[baseline]
 
     def timed(names: Sequence[str], rounds: int) -> dict[str, Measurement]:
-        systems = [text_system(running[name], name, batch=batch, threads=threads) for name in names]
-        sources, wait = (
-            [session.model.encode(texts, session.source, session.target)],
-            synchroniser(session.model.device),
-        )
-        measured = measure(systems, sources, runs=rounds, threads=threads, synchronise=wait, progress=progress)
+        systems = [text_system(sessions[name], name, batch=batch, threads=threads) for name in names]
+        source, wait = session.model.encode(texts, session.source, session.target), synchroniser(session.model.device)
+        measured = measure(systems, [source], runs=rounds, threads=threads, synchronise=wait, progress=progress)
         return dict(zip(names, measured, strict=True))
 
-    looks = timed(list(running), LOOKS)
-    table = _rows([combination[name] for name in running], looks, plain)
-    finalists = [plain, *(named("greedy", "exact", precision) for precision in models if precision != first)]
+    screening = timed(list(sessions), SCREENING_ROUNDS)
+    table = _rows([by_name[name] for name in sessions], screening, baseline)
+    finalists = [baseline, *(named("greedy", "exact", precision) for precision in models if precision != first)]
     kinds = [table["lossless"] & (table["precision"] == precision) for precision in models]
     for kind in (*kinds, ~kinds[0] & (table["unchanged"] >= near)):
         finalists += table[kind]["name"][:FINALISTS].tolist()
-    again = timed(list(dict.fromkeys(finalists)), runs)
-    for name, measurement in again.items():
-        _put(table, name, again[plain], measurement, seed)
+    final = timed(list(dict.fromkeys(finalists)), runs)
+    for name, measurement in final.items():
+        _add_times(table, name, final[baseline], measurement, seed)
     table = table.sort_values("speedup", ascending=False, ignore_index=True)
-    chosen: dict[str, str | None] = {p: _best_lossless(table, again, p, seed) for p in models}
-    best = chosen[first] or plain
-    close = table[table["name"].isin(list(again)) & (table["unchanged"] >= near)]["name"].tolist()
-    chosen["near"] = close[0] if close and close[0] != best and _faster(again[best], again[close[0]], seed) else None
-    return table, chosen
+    choices: dict[str, str | None] = {p: _best_lossless(table, final, p, seed) for p in models}
+    best = choices[first] or baseline
+    close = table[table["name"].isin(list(final)) & (table["unchanged"] >= near)]["name"].tolist()
+    choices["near"] = close[0] if close and close[0] != best and _faster(final[best], final[close[0]], seed) else None
+    return table, choices
 
 
-def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plain: str) -> "pd.DataFrame":
+def _rows(combinations: Sequence[Combination], screening: Mapping[str, Measurement], baseline: str) -> "pd.DataFrame":
     import pandas as pd
 
-    outputs = {name: outputs_of(m.outputs[0]) for name, m in looks.items()}
+    outputs = {name: outputs_of(m.outputs[0]) for name, m in screening.items()}
     rows = []
-    for c in running:
+    for c in combinations:
         name, greedy_outputs = c.name, outputs[named("greedy", "exact", c.precision)]
         rows.append(
             {
@@ -115,10 +112,10 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
                 "decoder": c.decoder,
                 "projection": c.projection,
                 "precision": c.precision,
-                "speedup": float(np.median(looks[plain].seconds) / np.median(looks[name].seconds)),
+                "speedup": float(np.median(screening[baseline].seconds) / np.median(screening[name].seconds)),
                 "speedup_low": np.nan,
                 "speedup_high": np.nan,
-                "unchanged": same_share(outputs[name], outputs[plain]),
+                "unchanged": same_share(outputs[name], outputs[baseline]),
                 "lossless": c.keeps_outputs and outputs[name] == greedy_outputs,
                 "note": "differs by rounding" if c.keeps_outputs and outputs[name] != greedy_outputs else "",
             }
@@ -126,21 +123,21 @@ def _rows(running: Sequence[Combination], looks: Mapping[str, Measurement], plai
     return pd.DataFrame(rows).sort_values("speedup", ascending=False, ignore_index=True)
 
 
-def _put(table: "pd.DataFrame", name: str, plain: Measurement, measurement: Measurement, seed: int) -> None:
-    """Put the results of the longer timing into the table."""
-    ratio = ratio_of("speedup", plain.seconds, measurement.seconds, seed)
+def _add_times(table: "pd.DataFrame", name: str, baseline: Measurement, measurement: Measurement, seed: int) -> None:
+    """Write the speedup of the longer timing into the table."""
+    ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)
     row = table["name"] == name
     table.loc[row, list(ratio)] = list(ratio.values())
-    if noisy(plain, measurement):
+    if noisy(baseline, measurement):
         table.loc[row, "note"] = (table.loc[row, "note"] + " noisy").str.strip()
 
 
-def _best_lossless(table: "pd.DataFrame", again: Mapping[str, Measurement], precision: str, seed: int) -> str:
+def _best_lossless(table: "pd.DataFrame", final: Mapping[str, Measurement], precision: str, seed: int) -> str:
     """The fastest lossless combination of a precision, if it is significantly faster than greedy decoding."""
     greedy = named("greedy", "exact", precision)
-    timed = table[table["lossless"] & (table["precision"] == precision) & table["name"].isin(list(again))]
+    timed = table[table["lossless"] & (table["precision"] == precision) & table["name"].isin(list(final))]
     best = str(timed["name"].iloc[0]) if len(timed) else greedy
-    return best if _faster(again[greedy], again[best], seed) else greedy
+    return best if _faster(final[greedy], final[best], seed) else greedy
 
 
 def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
@@ -150,7 +147,7 @@ def _faster(slow: Measurement, fast: Measurement, seed: int) -> bool:
 
 
 def seconds_each(session: Any, texts: Sequence[str], batch: int, threads: int = 1) -> float:
-    """Seconds for each sentence, decoded in batches, after everything is compiled."""
+    """Seconds for each sentence, decoded in batches after compilation."""
     session.decode(texts[:2], batch=batch, threads=threads)
-    taken, _ = stopwatch(lambda some: session.decode(some, batch=batch, threads=threads), [list(texts)])
-    return taken / len(texts)
+    seconds, _ = stopwatch(lambda batch_texts: session.decode(batch_texts, batch=batch, threads=threads), [list(texts)])
+    return seconds / len(texts)

@@ -1,7 +1,7 @@
-"""Choice of the window's width on this machine, confirmed by a timed run; one file because it joins costs and counts."""
+"""Choice of the window's width on this machine, confirmed by a timed run; one file because the choice joins costs and counts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 HELD_SLOTS, HELD_SOURCE = 20, 20
 """Target tokens and source tokens before the passes whose cost is measured."""
 PASSES = 20
-"""Passes of a size that are timed in a row: one alone finds other data in the processor's caches than decoding does."""
-TIMED = 3
-"""Settings that are timed, the best by prediction."""
+"""Passes of a size that are timed in a row, because a single pass finds other data in the processor's caches than decoding."""
+FINALISTS = 3
+"""How many settings are timed: the best by prediction."""
 DRAFTS = ("ngram+lexicon", "ngram+lexicon+head")
-"""Drafts that `draft="auto"` tries beside itself."""
+"""Drafts that `draft="auto"` tries."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Tuning:
     Attributes
     ----------
     decoder : str
-        The decoder to use here, as a spec: a window, or ``"greedy"`` if none pays.
+        The decoder to use on this machine, as a spec: a window, or ``"greedy"`` if no window is faster.
     speedup : float
         Measured speedup of that decoder over greedy decoding.
     table : DataFrame
         A row per draft and width: ``name, draft, width, cost`` (of a pass, in passes over one position), ``passes,
-        tokens_per_pass, predicted`` (speedup), and for those that were timed ``speedup, speedup_low, speedup_high, note``.
+        tokens_per_pass, predicted`` (speedup), and for timed settings ``speedup, speedup_low, speedup_high, note``.
     provenance : dict
     """
 
@@ -84,19 +84,19 @@ def tune(
     progress: bool = False,
     **limits: Any,
 ) -> Tuning:
-    """Choose the width of the sliding window for a model, a machine and text like some sentences.
+    """Choose the width of the sliding window for a model, a machine and a kind of text.
 
-    A width pays when it saves more passes than its passes cost more. Both are measured: the cost of passes over w positions of
-    as many rows, and the passes that the sentences need. What decoding takes beside is read off greedy decoding, and what a
-    drafted token takes off one width of each draft. From these follows a speedup for every width; the best are then timed
-    against greedy decoding, and what that gives is what counts.
+    A width is faster if it saves more passes than its wider passes cost. Both are measured: the cost of passes of each width
+    and number of rows, and the passes that the sentences need. The overhead of a pass is measured with greedy decoding, and the
+    cost of a draft token with one width of each draft. They predict a speedup for every width; the best widths are then timed
+    against greedy decoding, and the measured times decide.
 
     Parameters
     ----------
     sentences : sequence of str
-        Text like that to be translated; never what results are reported on.
+        Text like that to be translated; never the text that results are reported on.
     draft : str
-        See `drafts.sources`; ``"auto"`` tries a draft table, and a table with a draft head, where they are at hand.
+        See `drafts.sources`; ``"auto"`` tries a draft table, and a table with a draft head, if the model has them.
     widths : sequence of int
     batch : int
         Sentences decoded together.
@@ -120,20 +120,20 @@ def tune(
     for kind in _drafts(greedy, draft) if len(widths) > 1 else ():
         for width in widths[1:]:
             sessions[kind, width] = Session.of(model, source, target, Window(width, kind), **limits)
-    rows_of = sorted({1, -(-batch // 2), batch})
-    counted = {setting: _passes(session, texts, batch) for setting, session in sessions.items()}
-    seconds, spread = _measured(sessions, texts, widths, rows_of, batch, threads, runs, progress)
-    table = _predicted(sessions, counted, seconds, rows_of)
-    decoder, speedup, unsteady = _timed(table, sessions, texts, batch, threads, runs, seed, progress)
-    about = provenance(model, threads=threads, seed=seed) | {
-        "sentences": len(texts), "runs": runs, "draft": draft, "batch": batch, "noisy": spread or unsteady,
+    row_counts = sorted({1, -(-batch // 2), batch})
+    pass_counts = {setting: _count_passes(session, texts, batch) for setting, session in sessions.items()}
+    seconds, noisy_passes = _pass_seconds(sessions, texts, widths, row_counts, batch, threads, runs, progress)
+    table = _prediction_table(sessions, pass_counts, seconds, row_counts)
+    decoder, speedup, noisy_times = _time_best(table, sessions, texts, batch, threads, runs, seed, progress)
+    origin = provenance(model, threads=threads, seed=seed) | {
+        "sentences": len(texts), "runs": runs, "draft": draft, "batch": batch, "noisy": noisy_passes or noisy_times,
     }  # fmt: skip
-    table.attrs["provenance"] = about
-    return Tuning(decoder, speedup, table, about)
+    table.attrs["provenance"] = origin
+    return Tuning(decoder, speedup, table, origin)
 
 
 def _drafts(greedy: Session, draft: str) -> list[str]:
-    """Drafts to try: with ``"auto"``, those whose table or head is found."""
+    """Drafts to try; with ``"auto"``, those whose table or head is found."""
     if draft != "auto":
         return [draft]
     available = []
@@ -146,42 +146,39 @@ def _drafts(greedy: Session, draft: str) -> list[str]:
     return available or ["recycled/pad"]
 
 
-def _passes(session: Session, texts: Sequence[str], batch: int) -> Counter[int]:
-    """Number of passes that decoding takes, by the rows of a pass."""
-    counted = Counted(session.model.network)
-    model = replace(session.model, network=counted)
+def _count_passes(session: Session, texts: Sequence[str], batch: int) -> Counter[int]:
+    """Number of passes that decoding takes, by the number of rows of a pass."""
+    counter = Counted(session.model.network)
+    model = replace(session.model, network=counter)
     replace(session, model=model).decode(texts, batch=batch, threads=1)
-    return counted.passes_of
+    return counter.passes_of
 
 
-def _measured(
+def _pass_seconds(
     sessions: Mapping[tuple[str, int], Session],
     texts: Sequence[str],
     widths: Sequence[int],
-    rows_of: Sequence[int],
+    row_counts: Sequence[int],
     batch: int,
     threads: int,
     runs: int,
     progress: bool,
 ) -> tuple[dict[Any, float], bool]:
-    """Seconds of greedy decoding, of the encoder, of one width for each draft and of a pass of each size, measured in turn."""
+    """Seconds of greedy decoding, of the encoder, of one width for each draft, and of a pass of each size; whether noisy."""
     greedy = sessions["", 1]
     network = greedy.model.network
-    everything = greedy.model.encode(texts, greedy.source, greedy.target)
-    order = np.argsort(-everything.lengths, kind="stable")
-    batches = [everything.rows(order[start : start + batch]) for start in range(0, len(order), batch)]
-    tried = {
-        kind: sessions[kind, _middle([w for k, w in sessions if k == kind])] for kind, width in sessions if width > 1
-    }
-    timed_sessions = {"greedy": greedy} | tried
-    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in timed_sessions.items()}
-    systems["encoder"] = System("encoder", lambda _: ([network.encode(part) for part in batches], ())[1])
-    for rows in rows_of:
+    whole_text = greedy.model.encode(texts, greedy.source, greedy.target)
+    longest_first = np.argsort(-whole_text.lengths, kind="stable")
+    batches = [whole_text.rows(longest_first[start : start + batch]) for start in range(0, len(longest_first), batch)]
+    timed = {"greedy": greedy} | {kind: sessions[setting] for kind, setting in _middle_settings(sessions).items()}
+    systems = {name: text_system(session, batch=batch, threads=threads) for name, session in timed.items()}
+    systems["encoder"] = System("encoder", lambda _: ([network.encode(source) for source in batches], ())[1])
+    for rows in row_counts:
         for system in pass_systems(network, widths, greedy.constraints.prefix, rows=rows):
             systems[rows, int(system.name.split()[-1])] = _repeated(system)  # type: ignore[index]
     measurements = measure(
         list(systems.values()),
-        [everything],
+        [whole_text],
         runs=runs,
         threads=threads,
         synchronise=synchroniser(greedy.model.device),
@@ -194,52 +191,56 @@ def _measured(
 
 
 def _repeated(system: System) -> System:
-    """The same, `PASSES` times in a row."""
+    """The system, run `PASSES` times in a row."""
     return replace(system, decode=lambda source: [system.decode(source) for _ in range(PASSES)][-1])
 
 
-def _predicted(
+def _prediction_table(
     sessions: Mapping[tuple[str, int], Session],
-    counted: Mapping[tuple[str, int], Counter[int]],
+    pass_counts: Mapping[tuple[str, int], Counter[int]],
     seconds: Mapping[Any, float],
-    rows_of: Sequence[int],
+    row_counts: Sequence[int],
 ) -> "pd.DataFrame":
-    """A row per setting, with the speedup that follows from its passes."""
+    """A row per setting, with the speedup that its passes predict."""
     import pandas as pd
 
     def row_passes(setting: tuple[str, int]) -> int:
-        return sum(rows * number for rows, number in counted[setting].items())
+        return sum(rows * number for rows, number in pass_counts[setting].items())
 
     def passes(setting: tuple[str, int]) -> float:
-        costs = [seconds[rows, setting[1]] for rows in rows_of]
-        return sum(number * float(np.interp(rows, rows_of, costs)) for rows, number in counted[setting].items())
+        costs = [seconds[rows, setting[1]] for rows in row_counts]
+        return sum(number * float(np.interp(rows, row_counts, costs)) for rows, number in pass_counts[setting].items())
 
-    plain = "", 1
-    beside = (seconds["greedy"] - seconds["encoder"] - passes(plain)) / row_passes(plain)
-    undrafted = {s: seconds["encoder"] + passes(s) + beside * row_passes(s) for s in sessions}
+    greedy = "", 1
+    overhead = (seconds["greedy"] - seconds["encoder"] - passes(greedy)) / row_passes(greedy)
+    undrafted = {s: seconds["encoder"] + passes(s) + overhead * row_passes(s) for s in sessions}
     drafted = {s: row_passes(s) * (s[1] - 1) for s in sessions}
-    middle = {kind: (kind, _middle([w for k, w in sessions if k == kind])) for kind, width in sessions if width > 1}
-    each = {kind: (seconds[kind] - undrafted[s]) / drafted[s] for kind, s in middle.items()} | {"": 0.0}
-    most = max(rows_of)
+    middle = _middle_settings(sessions)
+    draft_cost = {kind: (seconds[kind] - undrafted[s]) / drafted[s] for kind, s in middle.items()} | {"": 0.0}
+    most_rows = max(row_counts)
     return pd.DataFrame(
         {
             "name": [session.decoder_name for session in sessions.values()],
             "draft": [kind for kind, _ in sessions],
             "width": [width for _, width in sessions],
-            "cost": [seconds[most, width] / seconds[most, 1] for _, width in sessions],
-            "passes": [sum(counted[s].values()) for s in sessions],
-            "tokens_per_pass": [row_passes(plain) / row_passes(s) for s in sessions],
-            "predicted": [seconds["greedy"] / (undrafted[s] + each[s[0]] * drafted[s]) for s in sessions],
+            "cost": [seconds[most_rows, width] / seconds[most_rows, 1] for _, width in sessions],
+            "passes": [sum(pass_counts[s].values()) for s in sessions],
+            "tokens_per_pass": [row_passes(greedy) / row_passes(s) for s in sessions],
+            "predicted": [seconds["greedy"] / (undrafted[s] + draft_cost[s[0]] * drafted[s]) for s in sessions],
         }
     )
 
 
-def _middle(widths: Sequence[int]) -> int:
-    """The width at which the cost of drafting is measured."""
-    return sorted(widths)[len(widths) // 2]
+def _middle_settings(sessions: Iterable[tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    """The setting with the middle width of each draft, at which the cost of drafting is measured."""
+    widths: dict[str, list[int]] = {}
+    for kind, width in sessions:
+        if width > 1:
+            widths.setdefault(kind, []).append(width)
+    return {kind: (kind, sorted(of_kind)[len(of_kind) // 2]) for kind, of_kind in widths.items()}
 
 
-def _timed(
+def _time_best(
     table: "pd.DataFrame",
     sessions: Mapping[tuple[str, int], Session],
     texts: Sequence[str],
@@ -249,24 +250,24 @@ def _timed(
     seed: int,
     progress: bool,
 ) -> tuple[str, float, bool]:
-    """Time the best by prediction against greedy decoding; the decoder to use, its speedup, and whether times were unsteady."""
+    """Time the best predictions against greedy decoding: the decoder to use, its speedup, and whether times were noisy."""
     table[["speedup", "speedup_low", "speedup_high"]], table["note"] = np.nan, ""
-    best = table[table["width"] > 1].sort_values("predicted", ascending=False)[:TIMED]
+    best = table[table["width"] > 1].sort_values("predicted", ascending=False)[:FINALISTS]
     if not len(best):
         return "greedy", 1.0, False
     greedy = sessions["", 1]
-    chosen = [sessions[kind, width] for kind, width in zip(best["draft"], best["width"], strict=True)]
-    systems = [text_system(session, batch=batch, threads=threads) for session in (greedy, *chosen)]
+    finalists = [sessions[kind, width] for kind, width in zip(best["draft"], best["width"], strict=True)]
+    systems = [text_system(session, batch=batch, threads=threads) for session in (greedy, *finalists)]
     sources, wait = [greedy.model.encode(texts, greedy.source, greedy.target)], synchroniser(greedy.model.device)
-    base, *others = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
+    baseline, *measurements = measure(systems, sources, runs=runs, threads=threads, synchronise=wait, progress=progress)
     decoder, speedup = "greedy", 1.0
-    for place, measurement in zip(best.index, others, strict=True):
-        ratio = ratio_of("speedup", base.seconds, measurement.seconds, seed)
+    for place, measurement in zip(best.index, measurements, strict=True):
+        ratio = ratio_of("speedup", baseline.seconds, measurement.seconds, seed)
         table.loc[place, list(ratio)] = list(ratio.values())
-        table.loc[place, "note"] = "noisy" if noisy(base, measurement) else ""
+        table.loc[place, "note"] = "noisy" if noisy(baseline, measurement) else ""
         if ratio["speedup"] > speedup and not ratio["speedup_low"] <= 1:
             decoder, speedup = str(table.loc[place, "name"]), ratio["speedup"]
-    return decoder, speedup, noisy(base, *others)
+    return decoder, speedup, noisy(baseline, *measurements)
 
 
 def contents(session: Session, sentences: Sequence[str]) -> list[str]:
@@ -275,7 +276,7 @@ def contents(session: Session, sentences: Sequence[str]) -> list[str]:
     Raises
     ------
     ValueError
-        If there are none, or one text stands in the place of a list.
+        If there are none, or a single text is given instead of a list.
     """
     if isinstance(sentences, str):
         raise ValueError(f"tune needs several sentences: got one text, {sentences[:40]!r}. Give a list of them.")
@@ -288,9 +289,9 @@ def contents(session: Session, sentences: Sequence[str]) -> list[str]:
 def pass_systems(
     network: Any, widths: Sequence[int], prefix: Sequence[int] = (0,), seed: int = 0, rows: int = 1
 ) -> list[System]:
-    """Systems that run one pass of a given width over some rows for each source: network, projection, and the cache put back.
+    """Systems that run one pass of a given width for each source: network, projection, and a reset of the cache.
 
-    They stand behind `HELD_SLOTS` slots of random target and random sources, so that only the number of sources counts.
+    Passes follow `HELD_SLOTS` random target tokens for `rows` random sources; only the number of the sources given matters.
     """
     random = np.random.default_rng(seed)
     projection = registry.projection("exact", network)
@@ -323,11 +324,11 @@ def pass_cost(
     seed: int = 0,
     progress: bool = False,
 ) -> list[Measurement]:
-    """Time passes of given widths; the seconds of a measurement are those of `steps` passes."""
-    nothing = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
+    """Time passes of given widths; each measured time is that of `steps` passes."""
+    empty_sources = [Source(np.zeros((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64))] * steps
     return measure(
         pass_systems(network, widths, seed=seed),
-        nothing,
+        empty_sources,
         runs=rounds,
         threads=threads,
         synchronise=synchroniser(str(getattr(network, "device", "cpu"))),

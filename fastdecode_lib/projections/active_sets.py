@@ -14,32 +14,32 @@ class Recorded(Protocol):
 
     @property
     def width(self) -> int:
-        """D."""
+        """D, the length of a hidden vector."""
         ...
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """V, the number of tokens."""
         ...
 
     @property
     def top(self) -> int:
-        """K."""
+        """K, the number of labels recorded for each context."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the model."""
+        """Fingerprint of the model that was recorded."""
         ...
 
     def __len__(self) -> int: ...
 
     def blocks(self) -> Iterator[Any]:
-        """All rows in turn, each block with ``hidden`` (n, D) and ``labels`` (n, K)."""
+        """All contexts in order, as blocks with ``hidden`` (n, D) and ``labels`` (n, K)."""
         ...
 
     def sample(self, count: int, seed: int) -> Any:
-        """Some of the rows, drawn at random."""
+        """`count` of the contexts, drawn at random."""
         ...
 
 
@@ -68,9 +68,9 @@ class ActiveSets:
     vocabulary: int
 
     def __post_init__(self) -> None:
-        inside = len(self.ids) == 0 or (self.ids.min() >= 0 and self.ids.max() < self.vocabulary)
-        whole = len(self.offsets) >= 2 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ids)
-        if not whole or not inside:
+        ids_fit = len(self.ids) == 0 or (self.ids.min() >= 0 and self.ids.max() < self.vocabulary)
+        offsets_fit = len(self.offsets) >= 2 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ids)
+        if not offsets_fit or not ids_fit:
             raise ValueError(
                 f"Active sets do not fit: got offsets {self.offsets[:3]}...{self.offsets[-1:]} for {len(self.ids)} ids of a "
                 f"vocabulary of {self.vocabulary}. Fit them again."
@@ -79,19 +79,19 @@ class ActiveSets:
             raise ValueError(
                 f"Offsets of active sets must not fall: got {self.offsets.tolist()[:9]}. Use ActiveSets.of."
             )
-        wrong = np.flatnonzero(np.diff(self.keys) <= 0)
-        if len(wrong):
-            cluster = int(self.keys[wrong[0]] // self.vocabulary)
+        unsorted = np.flatnonzero(np.diff(self.keys) <= 0)
+        if len(unsorted):
+            cluster = int(self.keys[unsorted[0]] // self.vocabulary)
             raise ValueError(
                 f"Active sets must be strictly ascending: got set {cluster} of {self[cluster].tolist()[:9]}. Use ActiveSets.of."
             )
 
     @classmethod
     def of(cls, sets: Iterable[Sequence[int] | np.ndarray], vocabulary: int) -> "ActiveSets":
-        """The sets as given, in any order and with repetition."""
-        kept = [np.unique(np.asarray(one, dtype=np.int64)) for one in sets]
-        offsets = np.concatenate([[0], np.cumsum([len(one) for one in kept], dtype=np.int64)])
-        return cls(offsets, np.concatenate([*kept, np.zeros(0, dtype=np.int64)]), vocabulary)
+        """From any sequences of tokens, which may be unsorted and repeat tokens."""
+        sorted_sets = [np.unique(np.asarray(tokens, dtype=np.int64)) for tokens in sets]
+        offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in sorted_sets], dtype=np.int64)])
+        return cls(offsets, np.concatenate([*sorted_sets, np.zeros(0, dtype=np.int64)]), vocabulary)
 
     @classmethod
     def of_keys(cls, keys: np.ndarray, clusters: int, vocabulary: int) -> "ActiveSets":
@@ -103,9 +103,9 @@ class ActiveSets:
         return len(self.offsets) - 1
 
     def __getitem__(self, cluster: int) -> np.ndarray:
-        """The tokens of one set, ascending; all of the vocabulary where it is empty."""
-        found = self.ids[self.offsets[cluster] : self.offsets[cluster + 1]]
-        return found if len(found) else np.arange(self.vocabulary)
+        """The tokens of one set, ascending; the whole vocabulary if the set is empty."""
+        tokens = self.ids[self.offsets[cluster] : self.offsets[cluster + 1]]
+        return tokens if len(tokens) else np.arange(self.vocabulary)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -119,27 +119,27 @@ class ActiveSets:
         return np.repeat(np.arange(len(self)), np.diff(self.offsets)) * self.vocabulary + self.ids
 
     def with_always(self, tokens: Sequence[int] | np.ndarray) -> "ActiveSets":
-        """The sets with some tokens in every one of them; empty ones stay the whole vocabulary."""
+        """The sets with `tokens` added to each; empty sets stay empty and stand for the whole vocabulary."""
         check_guards(self.vocabulary, tokens, 0)
         tokens = np.asarray(tokens, dtype=np.int64)
         filled = np.flatnonzero(np.diff(self.offsets))
-        more = filled[:, None] * self.vocabulary + tokens[None]
-        return ActiveSets.of_keys(np.union1d(self.keys, more), len(self), self.vocabulary)
+        added_keys = filled[:, None] * self.vocabulary + tokens[None]
+        return ActiveSets.of_keys(np.union1d(self.keys, added_keys), len(self), self.vocabulary)
 
     def at_least(self, size: int, ranking: np.ndarray) -> "ActiveSets":
-        """The sets, those with fewer than `size` tokens filled up with the first of a ranking (V,) of all tokens."""
+        """The sets, where sets of fewer than `size` tokens are filled up with the first tokens of a ranking (V,)."""
         check_guards(self.vocabulary, (), size)
         keys = [self.keys]
         for cluster in np.flatnonzero((np.diff(self.offsets) < size) & (np.diff(self.offsets) > 0)):
-            own = self[int(cluster)]
-            more = ranking[: size + len(own)]
-            more = more[~np.isin(more, own)][: size - len(own)]
-            keys.append(cluster * self.vocabulary + more)
+            active = self[int(cluster)]
+            added = ranking[: size + len(active)]
+            added = added[~np.isin(added, active)][: size - len(active)]
+            keys.append(cluster * self.vocabulary + added)
         return ActiveSets.of_keys(np.unique(np.concatenate(keys)), len(self), self.vocabulary)
 
 
 def check_guards(vocabulary: int, always: Sequence[int] | np.ndarray, at_least: int) -> None:
-    """Refuse, before any work, tokens in every set and a least size of sets that a vocabulary does not have.
+    """Check tokens that are active in every cluster and a least size of sets against the vocabulary.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def check_guards(vocabulary: int, always: Sequence[int] | np.ndarray, at_least: 
 def count_all(
     assign: Callable[[np.ndarray], np.ndarray], contexts: Recorded, top: int, clusters: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`count_labels` over all contexts, block by block, and how many contexts each cluster has.
+    """Keys and counts of `count_labels` over all contexts, block by block, and the number of contexts in each cluster.
 
     Parameters
     ----------
@@ -167,16 +167,16 @@ def count_all(
     for block in contexts.blocks():
         assigned = assign(block.hidden)
         members += np.bincount(assigned, minlength=clusters)
-        found, often = count_labels(assigned, block.labels[:, :top], clusters, contexts.vocabulary)
-        keys, inverse = np.unique(np.concatenate([keys, found]), return_inverse=True)
-        counts = np.bincount(inverse, np.concatenate([counts, often]), len(keys)).astype(np.int64)
+        block_keys, block_counts = count_labels(assigned, block.labels[:, :top], clusters, contexts.vocabulary)
+        keys, inverse = np.unique(np.concatenate([keys, block_keys]), return_inverse=True)
+        counts = np.bincount(inverse, np.concatenate([counts, block_counts]), len(keys)).astype(np.int64)
     return keys, counts, members
 
 
 def count_labels(
     assignment: np.ndarray, labels: np.ndarray, clusters: int, vocabulary: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of each token as a label, in each cluster.
+    """Count how often each token is a label in each cluster.
 
     Parameters
     ----------
@@ -200,5 +200,5 @@ def count_labels(
 
 
 def ranking(tokens: np.ndarray, counts: np.ndarray, vocabulary: int) -> np.ndarray:
-    """All tokens (V,), the most frequent first, of equals the lowest id."""
+    """All tokens (V,), the most frequent first; among equally frequent ones, the lowest id first."""
     return np.argsort(-np.bincount(tokens, counts, vocabulary), kind="stable")

@@ -1,4 +1,4 @@
-"""Candidates from the index of a library, FGD's graph and ScaNN; one file because only the index differs between them."""
+"""Candidates from a library's index: FGD's graph and ScaNN; one file because only the index differs between them."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ from fastdecode_lib.projections.shortlists import Listed
 class Fgd(Listed):
     """FGD (Zhang et al. 2018): candidates are the neighbours that a walk through a small-world graph of the rows meets.
 
-    Where rows are of very different lengths, as those of tied embeddings are, some have no link that leads to them, and no walk
-    finds them however broad: of the bundled model's 16,000 rows, 755 with 16 links, 216 with 32 and 12 with 64. The end of the
-    sentence is among them with 16 and with 32.
+    If the lengths of rows differ much, as those of tied embeddings do, no link leads to some rows, and no walk finds them,
+    however broad: of the bundled model's 16,000 rows, 755 with 16 links, 216 with 32 and 12 with 64. With 16 and with 32 links,
+    the end of the sentence is among them.
 
     Attributes
     ----------
     neighbours : int
         Candidates.
     search : int
-        Breadth of the walk (the library's ef); below `neighbours` it counts as that.
+        Breadth of the walk (the library's ef), at least `neighbours`.
     links : int
-        Neighbours of a row in the graph, M: twice as many on the lowest level.
+        Neighbours of a row in the graph, M; twice as many on the lowest level.
     index : faiss.IndexHNSWFlat
-        Over the rows, lengthened for Euclidean distance.
+        Index of the rows, which are lengthened for Euclidean distance.
     """
 
     neighbours: int = 64
@@ -54,14 +54,14 @@ class Fgd(Listed):
         construction: int = 200,
         fingerprint: str = "",
     ) -> Self:
-        """Build the graph of a weight (V, D), on one thread: it is the same every time.
+        """Build the graph of a weight (V, D), on one thread, so that every build gives the same graph.
 
-        ``dataclasses.replace`` changes `neighbours` and `search` without this.
+        ``dataclasses.replace`` changes `neighbours` and `search` without a new build.
 
         Parameters
         ----------
         construction : int
-            Breadth of the walks that find a new row's links.
+            Breadth of the walks that find the links of a new row.
 
         Raises
         ------
@@ -92,21 +92,21 @@ class Fgd(Listed):
         return self.neighbours
 
     @cached_property
-    def _compared(self) -> float:
-        """Rows that a walk looks at, as faiss counts them, on average over some rows of the weight."""
+    def _visited_rows(self) -> float:
+        """Mean number of rows that a walk compares, as faiss counts them, over a sample of the weight's rows as queries."""
         counts = _faiss().cvar.hnsw_stats
         counts.reset()
-        self._counted()
-        return float(counts.ndis / len(self._sample))
+        self._mean_active()
+        return float(counts.ndis / len(self._sample_queries))
 
     @property
     def search_bytes(self) -> float:
-        """Rows that the walk looks at, and their numbers in the lists of links."""
-        return self._compared * 4 * (self.width + 3)
+        """Bytes of the rows that the walk compares, and of their ids in the lists of links."""
+        return self._visited_rows * 4 * (self.width + 3)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the weight, and of the graph: the rows it holds for itself and the lowest level's links."""
+        """Bytes of the weight, and of the graph: its own copy of the rows, and the links of the lowest level."""
         return self.weight.nbytes + self.bias.nbytes + 4 * self.vocabulary * (self.width + 2 + 2 * self.links)
 
     @cached_property
@@ -114,32 +114,32 @@ class Fgd(Listed):
         return _faiss().SearchParametersHNSW(efSearch=max(self.search, self.neighbours))
 
     def _nearest(self, queries: np.ndarray) -> np.ndarray:
-        """Rows (N, neighbours) nearest to queries (N, D + 2), int64; -1 where fewer are found."""
+        """Rows (N, neighbours) nearest to queries (N, D + 2), int64, padded with -1 if fewer are found."""
         pointer, k = _faiss().swig_ptr, self.neighbours
         rows, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
         self.index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(rows), self._parameters)
         return rows
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         queries = np.empty((len(hidden), self.width + 2), dtype=np.float32)
         queries[:, :-2], queries[:, -2], queries[:, -1] = hidden, 1, 0
-        best_listed(hidden, self._nearest(queries), *self._room(len(hidden)), asked, results)
+        best_listed(hidden, self._nearest(queries), *self._buffers(len(hidden)), asked, results)
 
     def _tensors(self) -> dict[str, np.ndarray]:
         graph = _faiss().serialize_index(self.index, _faiss().IO_FLAG_SKIP_STORAGE)
         return super()._tensors() | {"graph": graph}
 
     @classmethod
-    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
         graph = tensors.pop("graph")
-        if (library := knobs.pop("library", "faiss")) != "faiss":  # what saved graphs once said
+        if (library := knobs.pop("library", "faiss")) != "faiss":  # earlier versions saved the library's name
             raise ValueError(f"The graphs of fgd are faiss's: got one of {library}. Fit and save it again.")
         weight, bias = layer(tensors["weight"], tensors["bias"])
         rows = lengthened(weight, bias)
         index, storage = _faiss().deserialize_index(graph), _faiss().IndexFlatL2(rows.shape[1])
         storage.add(rows)
         index.own_fields, index.storage = False, storage
-        index.referenced_objects = [storage]  # the graph only knows its address
+        index.referenced_objects = [storage]  # the graph holds only the address of the storage
         return cls(weight=weight, bias=bias, index=index, **knobs)
 
 
@@ -147,22 +147,22 @@ class Fgd(Listed):
 class Scann(Listed):
     """ScaNN (Guo et al. 2020): a tree of clusters and products with coarsely quantised rows; an optional package.
 
-    A row stands in two leaves, the second chosen for what the first is blind to (SOAR, Sun et al. 2023): 16 of 100 leaves hold
-    99.9% of a small language model's best rows so, 20 of them 97% where each row stands in one. The batched search of ScaNN can
-    give other candidates than its single one, so that each hidden vector is searched by itself.
+    Each row is in two leaves; the second one makes up for the errors of the first (SOAR, Sun et al. 2023). In this way, 16 of 100
+    leaves hold 99.9% of the best rows of a small language model; if each row is in one leaf, 20 leaves hold 97%. Each hidden
+    vector is searched for by itself, because ScaNN's batched search can give other candidates than its single search.
 
     Attributes
     ----------
     neighbours : int
         Candidates.
     probes : int
-        Leaves looked into.
+        Leaves that are searched.
     leaves : int
-        Of the tree.
+        Leaves of the tree.
     copies : int
-        Leaves that a row stands in: 2 of what `fit` makes.
+        Leaves that a row is in: 2 if `fit` made the index.
     index : scann.ScannSearcher
-        Over rows (weight, bias).
+        Index of the rows (weight, bias).
     """
 
     neighbours: int = 64
@@ -184,7 +184,7 @@ class Scann(Listed):
         leaves: int = 100,
         fingerprint: str = "",
     ) -> Self:
-        """Index a weight (V, D); its clusters are drawn at random, so that two indexes differ.
+        """Index a weight (V, D). The clusters are drawn at random: two indexes of the same weight differ.
 
         Raises
         ------
@@ -214,23 +214,23 @@ class Scann(Listed):
         return self.neighbours
 
     @property
-    def _looked(self) -> float:
-        """Rows in the leaves that are looked into, on average."""
+    def _probed_rows(self) -> float:
+        """Mean number of rows in the leaves that are searched."""
         return self.copies * self.vocabulary * self.probes / self.leaves
 
     @property
     def search_bytes(self) -> float:
-        """The leaves' centres, and half a byte for every two columns of the rows in those probed."""
-        return 4 * self.leaves * (self.width + 1) + self._looked * (self.width + 1) / 4
+        """Bytes of the leaves' centres, and half a byte for every two columns of the rows in the leaves searched."""
+        return 4 * self.leaves * (self.width + 1) + self._probed_rows * (self.width + 1) / 4
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         lists = np.full((len(hidden), self.neighbours), -1, dtype=np.int64)
         queries = np.concatenate([hidden, np.ones((len(hidden), 1), np.float32)], axis=1)
         for row, query in enumerate(queries):
-            found, products = self.index.search(query, self.neighbours, leaves_to_search=self.probes)
-            found = found[~np.isnan(products)]
-            lists[row, : len(found)] = found
-        best_listed(hidden, lists, *self._room(len(hidden)), asked, results)
+            tokens, products = self.index.search(query, self.neighbours, leaves_to_search=self.probes)
+            tokens = tokens[~np.isnan(products)]
+            lists[row, : len(tokens)] = tokens
+        best_listed(hidden, lists, *self._buffers(len(hidden)), asked, results)
 
     def _tensors(self) -> dict[str, np.ndarray]:
         with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +239,7 @@ class Scann(Listed):
         return super()._tensors() | files
 
     @classmethod
-    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in tensors.items():
                 if name.startswith("index."):

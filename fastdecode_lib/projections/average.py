@@ -13,14 +13,14 @@ from fastdecode_lib.projections.queries import ban, best_first
 
 @dataclass(frozen=True)
 class Average:
-    """The mean of the parts' probabilities, for hidden vectors that hold the parts' side by side.
+    """The mean of the networks' probabilities; a hidden vector holds those of all networks side by side.
 
     Attributes
     ----------
     parts : tuple of Projection
-        One for each network. Where they score candidate lists, these must be the same for all.
+        One for each network. If they score candidate lists, these must be the same for all networks.
     widths : tuple of int
-        The share of a hidden vector that belongs to each.
+        Length of each network's part of a hidden vector.
     vocabulary : int
     """
 
@@ -45,7 +45,7 @@ class Average:
 
     @classmethod
     def over(cls, model: Model, parts: tuple[Projection, ...]) -> "Average":
-        """Given projections, one for each network of an ensemble."""
+        """Average the given projections, one for each network of an ensemble."""
         return cls(parts, tuple(int(output.weight.shape[1]) for output in model.outputs), model.outputs[0].vocabulary)
 
     def bind(self, source: Source | None) -> "AverageScorer":
@@ -59,7 +59,7 @@ class Average:
 
 
 def per_network(model: Any, make: Callable[[Model], Projection]) -> Projection:
-    """The projection of a model; of an ensemble, the average over one of each network."""
+    """The projection of a model; for an ensemble, the average of one projection for each network."""
     if len(model.outputs) == 1:
         return make(model)
     return Average.over(model, tuple(make(part) for part in model.parts))
@@ -74,10 +74,10 @@ class AverageScorer:
     vocabulary: int
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        """The k best tokens of hidden (N, sum of D); scores are log-probabilities, so that the normaliser is 0."""
+        """The k best tokens of hidden (N, sum of D); scores are log-probabilities, so the normaliser is 0."""
         lists = getattr(self.parts[0], "lists", None)
-        everything = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
-        ids = everything if lists is None else lists(len(hidden))
+        all_ids = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
+        ids = all_ids if lists is None else lists(len(hidden))
         scores = np.where(ids >= 0, self.log_probs(hidden, np.maximum(ids, 0)), -np.inf)
         if banned is not None:
             ban(scores, ids, banned)
@@ -99,8 +99,8 @@ class AverageScorer:
             )
         ids, start, total = np.ascontiguousarray(ids), 0, None
         for part, width in zip(self.parts, self.widths, strict=True):
-            own = part.log_probs(_contiguous(hidden[:, start : start + width]), ids)
-            total = own if total is None else np.logaddexp(total, own)
+            part_log_probs = part.log_probs(_contiguous(hidden[:, start : start + width]), ids)
+            total = part_log_probs if total is None else np.logaddexp(total, part_log_probs)
             start += width
         assert total is not None
         return total - np.asarray(np.log(len(self.parts)), dtype=total.dtype)

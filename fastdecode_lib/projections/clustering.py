@@ -1,4 +1,4 @@
-"""Amer et al. (2022): clusters of hidden vectors by k-means, each with the tokens that were ever best there."""
+"""Amer et al. (2022): clusters of hidden vectors by k-means, each with all tokens that were best at one of its vectors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,21 +29,21 @@ def fit_clustered(
     ----------
     contexts : Recorded
     clusters : int
-        r; 100 to 2,000 in the paper, 1,300 for its Italian to English, on contexts of 20 million sentences. With fewer contexts a
-        cluster's set misses tokens that it needs, and fewer clusters lose less.
+        r; 100 to 2,000 in the paper, 1,300 for its Italian to English model, on contexts of 20 million sentences. With fewer
+        contexts, the set of a cluster misses tokens that it needs, and fewer clusters lose less.
     top : int
         K, how many of the best tokens of a context count; 1, 3 or 5 in the paper, finally 1.
     iterations : int
-        Of k-means; 20 in the paper.
+        Iterations of k-means; 20 in the paper.
     most : int
-        Centroids are those of at most so many contexts, drawn at random; the sets are made of all of them.
+        Contexts, at most, that k-means clusters, drawn at random; the sets are made of all contexts.
     least_count : int
-        Ours: how often a token must have been best in a cluster to be active there. 1 is the paper's; a union over more
-        contexts is larger, since what was best once stays.
+        Ours: how often a token must have been best in a cluster to be active there. The paper's is 1: a token that was best once
+        stays, and sets grow with the number of contexts.
     always : sequence of int
-        Ours: tokens that are active in every cluster, such as the end.
+        Ours: tokens that are active in every cluster, such as the end of the sentence.
     at_least : int
-        Ours: smaller sets are filled up with the tokens most frequent over all, so that a beam finds enough of them.
+        Ours: smaller sets are filled up with the most frequent tokens of all contexts, so that a beam finds enough tokens.
 
     Raises
     ------
@@ -65,18 +65,29 @@ def empty_sets(clusters: int, vocabulary: int) -> ActiveSets:
 
 
 def with_sets(screen: Screen, contexts: Recorded, **changes: Any) -> Screen:
-    """A screen's clusters with new sets, from these contexts and with changed `top`, `least_count`, `always` or `at_least`."""
-    about = screen.about | changes
-    top, vocabulary, clusters = about["top"], contexts.vocabulary, len(screen.sets)
-    _check(contexts, top, about["least_count"])
-    keys, counts, members = count_all(screen.assign, contexts, top, clusters)
-    sets = ActiveSets.of_keys(keys[counts >= about["least_count"]], clusters, vocabulary)
-    if about["always"]:
-        sets = sets.with_always(about["always"])
-    if about["at_least"]:
-        sets = sets.at_least(about["at_least"], ranking(keys % vocabulary, counts, vocabulary))
+    """The clusters of a screen with new sets from these contexts; `changes` are new `top`, `least_count`, `always`, `at_least`."""
+    about = screen.about | changes | {"contexts": len(contexts)}
+    _check(contexts, about["top"], about["least_count"])
+    keys, counts, members = count_all(screen.assign, contexts, about["top"], len(screen.sets))
+    sets = ActiveSets.of_keys(keys[counts >= about["least_count"]], len(screen.sets), contexts.vocabulary)
+    return with_guards(replace(screen, sets=sets, about=about), keys, counts, members)
+
+
+def with_guards(screen: Screen, keys: np.ndarray, counts: np.ndarray, members: np.ndarray) -> Screen:
+    """A screen whose sets follow `always` and `at_least` of its ``about``, which then says how many tokens are ``scored``.
+
+    Parameters
+    ----------
+    keys, counts, members : int64 arrays
+        What `count_all` counts.
+    """
+    sets, vocabulary = screen.sets, screen.sets.vocabulary
+    if screen.about["always"]:
+        sets = sets.with_always(screen.about["always"])
+    if screen.about["at_least"]:
+        sets = sets.at_least(screen.about["at_least"], ranking(keys % vocabulary, counts, vocabulary))
     scored = float((members * sets.sizes).sum() / max(1, members.sum()))
-    return replace(screen, sets=sets, about=about | {"contexts": len(contexts), "scored": scored})
+    return replace(screen, sets=sets, about=screen.about | {"scored": scored})
 
 
 def _check(contexts: Recorded, top: int, least_count: int) -> None:

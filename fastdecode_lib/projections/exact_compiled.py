@@ -1,4 +1,4 @@
-"""The full vocabulary projection on the compiled engine: every token is scored, nothing but the weight is approximated."""
+"""The full vocabulary projection on the compiled engine: it scores every token and approximates at most the weight."""
 
 import threading
 from dataclasses import dataclass, field
@@ -9,14 +9,7 @@ import numpy as np
 from fastdecode_lib.core import Candidates, Model, OfAnySource, Projection
 from fastdecode_lib.kernels.matrices import Matrix, StorageFormat, scratch
 from fastdecode_lib.kernels.top_k import SPAN, best_tokens, log_probabilities
-from fastdecode_lib.projections.queries import (
-    NONE,
-    check_found,
-    check_width,
-    checked_query,
-    checked_wanted,
-    only_output,
-)
+from fastdecode_lib.projections.queries import NONE, check_finite, check_width, checked_ids, checked_query, only_output
 from fastdecode_lib.store import ModelFiles
 
 ROWS = 32
@@ -27,7 +20,7 @@ ROWS = 32
 class CompiledExact(OfAnySource):
     """The full vocabulary: ``hidden @ weight.T + bias``.
 
-    This is the compiled engine's; torch models have `projections.exact_torch.Exact`.
+    For models of the compiled engine; `projections.exact_torch.Exact` is for torch models.
 
     Attributes
     ----------
@@ -36,7 +29,7 @@ class CompiledExact(OfAnySource):
     """
 
     matrix: Matrix
-    _rooms: Any = field(default_factory=threading.local, init=False, repr=False, compare=False)
+    _local: Any = field(default_factory=threading.local, init=False, repr=False, compare=False)
 
     name, needs = "exact", "nothing"
 
@@ -49,12 +42,12 @@ class CompiledExact(OfAnySource):
 
     @classmethod
     def of(cls, model: Model) -> "CompiledExact":
-        """The projection a model was trained with."""
+        """The projection of a model with one output."""
         weight = only_output(model).weight
         return cls(weight if isinstance(weight, Matrix) else Matrix.of(weight))
 
     def __reduce__(self) -> Any:
-        """A copy has room of its own."""
+        """A copy has its own buffers."""
         return CompiledExact, (self.matrix,)
 
     @property
@@ -66,39 +59,47 @@ class CompiledExact(OfAnySource):
         """The k best tokens of hidden (N, D); the normaliser runs over the vocabulary, banned tokens included."""
         hidden, vocabulary = self.checked_hidden(hidden), self.matrix.shape[0]
         rows = len(hidden)
-        refused = checked_query(k, banned, rows, vocabulary, most=vocabulary)
+        banned_ids = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows if normalise else 0)
         best_tokens(
-            hidden, self.matrix.record, vocabulary, NONE[0], refused, *self._room(rows), ids, scores, log_normaliser
+            hidden,
+            self.matrix.record,
+            vocabulary,
+            NONE[0],
+            banned_ids,
+            *self._buffers(rows),
+            ids,
+            scores,
+            log_normaliser,
         )
-        check_found(ids, hidden)
+        check_finite(ids, hidden)
         return Candidates(ids, scores, np.full(rows, vocabulary), log_normaliser if normalise else None)
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M)."""
         hidden = self.checked_hidden(hidden)
-        ids = checked_wanted(ids, len(hidden), self.matrix.shape[0])
-        found = np.empty(ids.shape, dtype=np.float32)
-        rounded, scores, _ = self._room(len(hidden))
-        log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, found)
-        return found
+        ids = checked_ids(ids, len(hidden), self.matrix.shape[0])
+        log_probs = np.empty(ids.shape, dtype=np.float32)
+        rounded, scores, _ = self._buffers(len(hidden))
+        log_probabilities(hidden, self.matrix.record, self.matrix.shape[0], ids, rounded, scores, log_probs)
+        return log_probs
 
     def checked_hidden(self, hidden: Any) -> np.ndarray:
-        """Hidden vectors (N, D) as float32 in rows, refused where their width is another."""
+        """Hidden vectors (N, D) as contiguous float32 rows, checked for their width."""
         check_width(hidden, self.matrix.shape[1])
         return np.ascontiguousarray(hidden, dtype=np.float32)
 
-    def _room(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rounded rows, scores and largest scores, for up to `ROWS` rows; each thread has its own."""
-        made = getattr(self._rooms, "made", None)
-        together = min(max(rows, 1), ROWS)
-        if made is None or len(made[1]) < together:
+    def _buffers(self, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Buffers for rounded rows, scores and largest scores of up to `ROWS` rows, one set for each thread."""
+        buffers = getattr(self._local, "buffers", None)
+        batch = min(max(rows, 1), ROWS)
+        if buffers is None or len(buffers[1]) < batch:
             vocabulary, width = self.matrix.shape
-            scores = np.empty((together, self.matrix.outputs), dtype=np.float32)
-            made = scratch(together, width), scores, np.empty(-(-vocabulary // SPAN), dtype=np.float32)
-            self._rooms.made = made
-        return made
+            scores = np.empty((batch, self.matrix.outputs), dtype=np.float32)
+            span_tops = np.empty(-(-vocabulary // SPAN), dtype=np.float32)
+            buffers = self._local.buffers = scratch(batch, width), scores, span_tops
+        return buffers
 
 
 def exact_of(model: Model) -> Projection:
@@ -111,7 +112,7 @@ def exact_of(model: Model) -> Projection:
 
 
 def output_matrix(model: Model, precision: StorageFormat | None = None) -> Matrix:
-    """The output matrix of a model with its bias, packed for the CPU: as the model has it, or in another precision.
+    """The output matrix of a model with its bias, packed for the CPU in the model's precision or in another one.
 
     Raises
     ------
@@ -126,5 +127,5 @@ def output_matrix(model: Model, precision: StorageFormat | None = None) -> Matri
         return Matrix.of(weight.unpacked(), weight.bias[: weight.shape[0]], precision, name="the output matrix")
     if getattr(weight, "device", None) is not None and weight.device.type != "cpu":
         raise ValueError(f"This projection runs on the CPU: got a model on {weight.device}. Load it with device='cpu'.")
-    biases = None if bias is None else bias.detach().float().numpy()
-    return Matrix.of(weight.detach().float().numpy(), biases, precision or "float32", name="the output matrix")
+    bias_values = None if bias is None else bias.detach().float().numpy()
+    return Matrix.of(weight.detach().float().numpy(), bias_values, precision or "float32", name="the output matrix")

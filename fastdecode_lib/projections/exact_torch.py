@@ -1,4 +1,4 @@
-"""The full vocabulary projection: every token is scored, nothing is approximated."""
+"""The full vocabulary projection of torch models: it scores every token and approximates nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,8 @@ from fastdecode_lib.core import Candidates, Model, OfAnySource
 from fastdecode_lib.kernels.products import Product
 from fastdecode_lib.projections.queries import check_width, checked_query, only_output
 
-FEW = 2
-"""Up to so many of the best, running over the scores once for each is faster than sorting."""
+MAX_SCANS = 2
+"""Up to so many candidates, one scan of the scores for each is faster than sorting."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Exact(OfAnySource):
     Attributes
     ----------
     product : Product
-        The output weight (V, D) and bias (V,), laid out so that some rows cost little more than one.
+        The output weight (V, D) and bias (V,), laid out so that several hidden vectors cost little more than one.
     """
 
     product: Product
@@ -31,7 +31,7 @@ class Exact(OfAnySource):
 
     @classmethod
     def of(cls, model: Model) -> "Exact":
-        """The projection a model was trained with.
+        """The projection of a model with one output.
 
         Raises
         ------
@@ -62,8 +62,8 @@ class Exact(OfAnySource):
         log_normaliser = scores.logsumexp(1).cpu().numpy() if normalise else None
         if banned is not None:
             _ban(scores, banned)
-        if k <= FEW and scores.device.type == "cpu":
-            return _candidates(*_best_few(scores.numpy(), k), vocabulary, log_normaliser)
+        if k <= MAX_SCANS and scores.device.type == "cpu":
+            return _candidates(*_best_by_scans(scores.numpy(), k), vocabulary, log_normaliser)
         best, ids = scores.max(1, keepdim=True) if k == 1 else top_k_lowest_id_first(scores, k)
         return _candidates(best.cpu().numpy(), ids.cpu().numpy(), vocabulary, log_normaliser)
 
@@ -81,17 +81,17 @@ class Exact(OfAnySource):
 
 
 def _candidates(scores: np.ndarray, ids: np.ndarray, vocabulary: int, log_normaliser: np.ndarray | None) -> Candidates:
-    """Scores and ids (N, K), of which those that are banned are none.
+    """Candidates of scores and ids (N, K); the id of a banned token becomes -1.
 
     Raises
     ------
     ValueError
-        If a best score is no number.
+        If a score is not a number.
     """
-    if (none := np.isnan(scores).any(1)).any():
+    if (is_nan := np.isnan(scores).any(1)).any():
         raise ValueError(
-            f"The scores are no numbers: got NaN at {none.sum()} of {len(none)} positions, as where a model's numbers grow too "
-            "large for float16. Load it with dtype='float32'."
+            f"Scores must be numbers: got NaN at {is_nan.sum()} of {len(is_nan)} positions, as when a model's values overflow "
+            "float16. Load it with dtype='float32'."
         )
     return Candidates(np.where(np.isneginf(scores), -1, ids), scores, np.full(len(ids), vocabulary), log_normaliser)
 
@@ -106,8 +106,8 @@ def _ban(scores: Tensor, banned: np.ndarray) -> None:
         scores[torch.from_numpy(row).to(scores.device), ids] = -torch.inf
 
 
-def _best_few(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best scores and their ids, of equals the lowest id first; overwrites the winners' scores."""
+def _best_by_scans(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best scores and their ids, of equal scores the lowest id first; overwrites the best scores."""
     rows = np.arange(len(scores))
     best, ids = np.empty((len(scores), k), dtype=scores.dtype), np.empty((len(scores), k), dtype=np.int64)
     for rank in range(k):
@@ -118,12 +118,12 @@ def _best_few(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def top_k_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """torch.topk leaves the order of equal scores open, and which of those at the edge it returns; this does not."""
+    """The k best scores and their ids; of equal scores, the lowest ids come first, where torch.topk leaves the choice open."""
     best, ids = scores.topk(k, dim=1)
-    tied = (scores >= best[:, -1:]).sum(1) > k
-    if len(rows := tied.nonzero().flatten()):
-        order = scores[rows].sort(dim=1, descending=True, stable=True)
-        best[rows], ids[rows] = order.values[:, :k], order.indices[:, :k]
+    has_tie = (scores >= best[:, -1:]).sum(1) > k
+    if len(rows := has_tie.nonzero().flatten()):
+        sorted_scores = scores[rows].sort(dim=1, descending=True, stable=True)
+        best[rows], ids[rows] = sorted_scores.values[:, :k], sorted_scores.indices[:, :k]
     by_id = ids.argsort(1)
     by_score = best.gather(1, by_id).sort(dim=1, descending=True, stable=True)
     return by_score.values, ids.gather(1, by_id).gather(1, by_score.indices)

@@ -1,4 +1,4 @@
-"""Output layers made of smaller products, SVD-softmax and adaptive; one file because both preview, then score (Chen et al.)."""
+"""Output layers of smaller products, SVD-softmax and adaptive softmax; one file because both preview before they score."""
 
 import sys
 from dataclasses import dataclass, field, replace
@@ -10,21 +10,21 @@ import numpy as np
 from fastdecode_lib.core import Model, Projection
 from fastdecode_lib.kernels.factored import best_adaptive, best_previewed
 from fastdecode_lib.kernels.matrices import Matrix
-from fastdecode_lib.projections.queries import host, known_ids, layer, within
+from fastdecode_lib.projections.queries import host, kernel_ids, layer, within
 from fastdecode_lib.projections.shortlists import Active, Fitted, Listed, Support, of_matrix, to_matrix
 from fastdecode_lib.store import ModelFiles
 
 CONTEXTS = 2048
-"""Contexts, at most, on which adaptive softmax counts how often its tails are opened."""
+"""Contexts, at most, that initialise the tails of adaptive softmax and on which it counts how often they are opened."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Svd(Listed):
-    """SVD-softmax (Shim et al. 2017): all tokens scored roughly, the best of these exactly.
+    """SVD-softmax (Shim et al. 2017): approximate scores of all tokens, then exact scores of the best ones.
 
-    With ``weight = U S V'``, hidden vectors are turned by V'; their first `window` numbers times the first columns of U S
-    are the preview. The paper then lengthens the products of the best; here their rows of the weight itself are multiplied,
-    which gives the same numbers. Probabilities are over the vocabulary, preview scores standing for all others.
+    With ``weight = U S V'``, hidden vectors are rotated by V'; their first `window` components times the first columns of U S
+    are the preview. For the best tokens, the paper adds the other components; here the rows of the weight itself are multiplied,
+    which gives the same numbers. Probabilities are over the vocabulary: all other tokens have their preview scores.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Svd(Listed):
     full : int
         Tokens scored exactly.
     basis : float32 array (D, D)
-        The rows of V', largest singular value first.
+        The rows of V', those of the largest singular values first.
     """
 
     window: int = 64
@@ -47,10 +47,10 @@ class Svd(Listed):
 
     @classmethod
     def fit(cls, weight: Any, bias: Any = None, *, window: int = 64, full: int = 256, fingerprint: str = "") -> "Svd":
-        """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without this."""
+        """Find the singular directions of a weight (V, D); ``dataclasses.replace`` changes the knobs without a new fit."""
         weight, bias = layer(weight, bias)
-        wide = weight.astype(np.float64)
-        basis = np.linalg.eigh(wide.T @ wide)[1][:, ::-1].T.astype(np.float32)
+        doubles = weight.astype(np.float64)
+        basis = np.linalg.eigh(doubles.T @ doubles)[1][:, ::-1].T.astype(np.float32)
         return cls(weight=weight, bias=bias, window=window, full=full, basis=basis, fingerprint=fingerprint)
 
     def __post_init__(self) -> None:
@@ -63,12 +63,12 @@ class Svd(Listed):
 
     @property
     def longest(self) -> int:
-        """The tokens scored exactly."""
+        """`full`."""
         return self.full
 
     @property
     def search_bytes(self) -> float:
-        """The turn and the preview."""
+        """Bytes of the rotation and the preview."""
         return self._turn.memory_bytes + self._preview.memory_bytes
 
     @property
@@ -76,13 +76,13 @@ class Svd(Listed):
         """Bytes of weight, basis and preview."""
         return super().memory_bytes + self._turn.memory_bytes + self._preview.memory_bytes
 
-    def _make_room(self, together: int) -> tuple[Any, ...]:
-        stored, listed = super()._make_room(together)
-        turned, previews = (np.empty((together, m.outputs), np.float32) for m in (self._turn, self._preview))
+    def _make_buffers(self, batch: int) -> tuple[Any, ...]:
+        stored, listed = super()._make_buffers(batch)
+        turned, previews = (np.empty((batch, m.outputs), np.float32) for m in (self._turn, self._preview))
         return stored, listed, (turned, previews)
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        stored, listed, staged = self._room(len(hidden))
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, staged = self._buffers(len(hidden))
         turn, preview = self._turn.record, self._preview.record
         best_previewed(hidden, turn, preview, self.full, *staged, stored, listed, asked, results)
 
@@ -91,22 +91,22 @@ class Svd(Listed):
 class Adaptive(Fitted):
     """Adaptive softmax (Grave et al. 2017): frequent tokens in a head, the others in tails of ever narrower products.
 
-    It stands in the place of a trained output layer, and is trained on recorded contexts, from random weights or from those of
-    that layer: the rows of its frequent tokens, the best approximation of each tail's rows by so narrow a product, and for
-    the tail itself the linear function of the hidden vector that is nearest to the logarithm of the sum of its tokens'
-    exponentials. Its scores are log-probabilities over the vocabulary, and they are proper; the best k are found exactly, a
-    tail being opened only when its own probability exceeds that of the k-th best token so far.
+    It replaces a trained output layer and is trained on recorded contexts, from random weights or from that layer: the head
+    starts with the rows of the frequent tokens, each tail with the best low-rank approximation of its rows, and the score of a
+    tail with the linear function of the hidden vector that is nearest to the log-sum-exp of the tail's logits. The scores are
+    normalised log-probabilities over the vocabulary. The best k are found exactly: a tail is opened only if its probability
+    exceeds that of the k-th best token so far.
 
     Attributes
     ----------
     head_layer : Matrix (head + T, D)
-        The head's tokens and, behind them, the tails.
+        Rows of the head's tokens, then one row for each tail.
     down, up : tuple of Matrix
         Factors of each tail: (width / factor^(tail + 1), D) and (tokens, width / factor^(tail + 1)).
     order : int64 array (V,)
         Tokens from frequent to rare.
     visited : float32 array (T,)
-        Share of the contexts of `fit` for whose best token each tail was opened.
+        Share of the contexts of `fit` whose best token needed the tail to be opened.
     """
 
     head_layer: Matrix = field(repr=False)
@@ -123,9 +123,11 @@ class Adaptive(Fitted):
 
     @classmethod
     def make(cls, model: Model, files: ModelFiles, *, file: str | None = None) -> Projection:
-        """The layer that was trained for a model and saved in the folder `file`."""
+        """Load the layer that was trained for a model and saved in the folder `file`."""
         if file is None:
-            raise ValueError(f"The projection {cls.name} needs the folder it was saved in. Use {cls.name}:file=FOLDER.")
+            raise ValueError(
+                f"The projection {cls.name} needs the folder that it was saved in: got none. Use {cls.name}:file=FOLDER."
+            )
         layer, vocabulary = cls.load(Path(file).expanduser()), model.outputs[0].vocabulary
         if layer.vocabulary != vocabulary:
             raise ValueError(
@@ -155,35 +157,35 @@ class Adaptive(Fitted):
         progress: bool | None = None,
         fingerprint: str = "",
     ) -> "Adaptive":
-        """Train the layer on hidden vectors of a frozen network and the tokens that followed them, or derive it from another.
+        """Train the layer on hidden vectors of a frozen network and the tokens that followed them.
 
         Parameters
         ----------
         contexts : float array (N, D)
         labels : int array (N,)
         counts : int array (V,), optional
-            How frequent the tokens are; those of the labels otherwise.
+            Frequencies of the tokens; by default their counts among the labels.
         vocabulary : int
             V.
         head : int
             Frequent tokens that are always scored.
         tails : int
-            Among which the others are divided, each so many times longer than the one before.
+            Groups of the other tokens; the sizes of the groups grow by a constant factor.
         factor : float
-            By which every tail is narrower than the one before.
+            Each tail is narrower than the one before by this factor.
         weight, bias : float array (V, D), (V,), optional
-            The output layer to begin as; tails then have its bias. Without it from random weights.
+            The output layer to start from; tails then have its bias. Random weights by default.
         epochs, batch, rate, seed, device
-            Of the training, by Adam, the rate falling to zero; with a layer to begin as, `epochs` may be 0.
+            Settings of the training by Adam, whose rate falls to zero; `epochs` may be 0 with a layer to start from.
         progress : bool or None
-            Whether to show a bar; None: when somebody watches.
+            Whether to show a progress bar; None: on a terminal.
 
         Raises
         ------
         ValueError
-            If a number is out of range, or the contexts are fewer than the tokens of the head.
+            If a number is out of range, or there are fewer contexts than tokens in the head.
         """
-        contexts, labels = host(contexts), known_ids("labels", labels, 0, vocabulary)
+        contexts, labels = host(contexts), kernel_ids("labels", labels, 0, vocabulary)
         within(cls.name, "head", head, 1, vocabulary - 1)
         within(cls.name, "tails", tails, 1, vocabulary - head)
         least = int(weight is None)
@@ -193,7 +195,7 @@ class Adaptive(Fitted):
                 f"{factor:g}, {epochs}, {batch} and {rate:g}. Choose numbers in these ranges."
             )
         if weight is None and bias is not None:
-            raise ValueError("adaptive begins as an output layer: got its bias alone. Give weight, too.")
+            raise ValueError("adaptive starts from an output layer: got only its bias. Give weight, too.")
         start = None if weight is None else layer(weight, bias)
         counts = np.bincount(labels, minlength=vocabulary) if counts is None else np.asarray(counts)
         _check_shapes(contexts, labels, counts, start, vocabulary, head, tails, factor)
@@ -203,13 +205,13 @@ class Adaptive(Fitted):
         cuts = _cuts(head, tails, vocabulary)
         bar = sys.stderr.isatty() if progress is None else progress
         in_order = None if start is None else (start[0][order], start[1][order])
-        begun = _begun(contexts, in_order, vocabulary, cuts, factor, seed)
-        trained = _trained(begun, contexts, ranks[labels], epochs, batch, rate, seed, device, bar)
-        made = cls(**trained, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
-        return replace(made, visited=made._opened(contexts[:: -(-len(contexts) // CONTEXTS)]))
+        initial = _initial_layer(contexts, in_order, vocabulary, cuts, factor, seed)
+        parts = _train(initial, contexts, ranks[labels], epochs, batch, rate, seed, device, bar)
+        projection = cls(**parts, order=order, visited=np.zeros(len(cuts), np.float32), fingerprint=fingerprint)
+        return replace(projection, visited=projection._opened_shares(contexts[:: -(-len(contexts) // CONTEXTS)]))
 
     def __post_init__(self) -> None:
-        order = known_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
+        order = kernel_ids("tokens by frequency", self.order, 0, sum(matrix.shape[0] for matrix in self.up) + self.head)
         fits = len(self.down) == len(self.up) and all(
             down.shape[1] == self.width and up.shape[1] == down.shape[0]
             for down, up in zip(self.down, self.up, strict=True)
@@ -255,30 +257,30 @@ class Adaptive(Fitted):
 
     @property
     def bytes_per_query(self) -> int:
-        """Bytes of the head, and of the tails as often as the contexts of `fit` opened them for their best token."""
+        """Bytes of the head, and of each tail times the share of the contexts of `fit` that opened it."""
         pairs = zip(self.down, self.up, self.visited, strict=True)
         tails = sum((down.memory_bytes + up.memory_bytes) * float(share) for down, up, share in pairs)
         return round(self.head_layer.memory_bytes + tails)
 
     def active_scores(self, hidden: Any) -> Active:
-        """Every token and its log-probability: a model of the whole vocabulary leaves none out."""
+        """Every token and its log-probability: all tokens are active."""
         everything = np.broadcast_to(np.arange(self.vocabulary), (len(hidden), self.vocabulary))
         return Active(everything, self.log_probs(hidden, everything))
 
-    def _make_room(self, together: int) -> tuple[Any, ...]:
+    def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         inner, tails = (max(matrix.outputs for matrix in part) for part in (self.down, self.up))
         columns = self.head_layer.outputs, self.width, inner, tails
-        products = (np.empty((together, count), np.float32) for count in columns)
+        products = (np.empty((batch, count), np.float32) for count in columns)
         opened = np.zeros(len(self.up), dtype=np.int64)
-        return *products, np.empty((2, together), np.int64), opened
+        return *products, np.empty((2, batch), np.int64), opened
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         places = self._starts, self.order, self._ranks
-        best_adaptive(hidden, *self._records, *places, *self._room(len(hidden)), asked, results)
+        best_adaptive(hidden, *self._records, *places, *self._buffers(len(hidden)), asked, results)
 
-    def _opened(self, contexts: np.ndarray) -> np.ndarray:
-        """The share of contexts (N, D) for whose best token each tail is opened, (T,)."""
-        opened = self._room(len(contexts))[-1]
+    def _opened_shares(self, contexts: np.ndarray) -> np.ndarray:
+        """The share of contexts (N, D) whose best token needs each tail (T,) to be opened."""
+        opened = self._buffers(len(contexts))[-1]
         opened[:] = 0
         self.top_k(contexts, 1)
         return (opened / len(contexts)).astype(np.float32)
@@ -290,7 +292,7 @@ class Adaptive(Fitted):
         return tensors
 
     @classmethod
-    def _restored(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
+    def _from_tensors(cls, tensors: dict[str, np.ndarray], knobs: dict[str, Any]) -> Self:
         count = len(tensors["visited"])
         down, up = (tuple(to_matrix(f"{part}{i}", tensors) for i in range(count)) for part in ("down", "up"))
         head_layer, order, visited = to_matrix("head_layer", tensors), tensors["order"], tensors["visited"]
@@ -307,14 +309,14 @@ def _check_shapes(
     tails: int,
     factor: float,
 ) -> None:
-    """Raise a `ValueError` if what an adaptive layer is fitted on does not fit together."""
+    """Check that the arguments of `Adaptive.fit` fit each other."""
     if contexts.ndim != 2 or labels.shape != contexts.shape[:1]:
         raise ValueError(
             f"Contexts are (N, D) and labels (N,): got {contexts.shape} and {labels.shape}. Give one label for each context."
         )
     if start is not None and start[0].shape != (vocabulary, contexts.shape[1]):
         raise ValueError(
-            f"adaptive begins as an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
+            f"adaptive starts from an output layer of ({vocabulary}, {contexts.shape[1]}): got {start[0].shape}. Give the one "
             "that the contexts were recorded with."
         )
     if contexts.shape[1] < factor**tails:
@@ -323,7 +325,7 @@ def _check_shapes(
             "column. Use fewer tails or a smaller factor."
         )
     if counts.shape != (vocabulary,):
-        raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each.")
+        raise ValueError(f"adaptive counts {vocabulary} tokens: got counts {counts.shape}. Give one for each token.")
     if counts.sum() < head:
         raise ValueError(
             f"adaptive counts tokens to find the {head} frequent ones of its head: got {counts.sum()} contexts. Record more, "
@@ -334,14 +336,14 @@ def _check_shapes(
 
 
 def _cuts(head: int, tails: int, vocabulary: int) -> list[int]:
-    """The rank of the first token of each tail; one is as many times longer than the one before it as the next is than it."""
+    """The rank of the first token of each tail; the lengths of head and tails grow by a constant factor."""
     cuts = [round(head * (vocabulary / head) ** (tail / tails)) for tail in range(tails)]
     for tail in range(1, tails):
         cuts[tail] = min(max(cuts[tail], cuts[tail - 1] + 1), vocabulary - tails + tail)
     return cuts
 
 
-def _begun(
+def _initial_layer(
     contexts: np.ndarray,
     start: tuple[np.ndarray, np.ndarray] | None,
     vocabulary: int,
@@ -349,22 +351,22 @@ def _begun(
     factor: float,
     seed: int,
 ) -> Any:
-    """PyTorch's adaptive softmax over ranks: random, or near an output layer (V, D), (V,) whose rows are in their order."""
+    """PyTorch's adaptive softmax over ranks: random, or close to an output layer (V, D), (V,) with its rows in order of rank."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        begun: Any = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
+        adaptive: Any = torch.nn.AdaptiveLogSoftmaxWithLoss(contexts.shape[1], vocabulary, cuts, factor, head_bias=True)
     if start is None:
-        return begun
+        return adaptive
     weight, bias = map(torch.from_numpy, start)
-    some = torch.from_numpy(contexts[:: -(-len(contexts) // CONTEXTS)])
-    with_one = torch.cat([some, torch.ones(len(some), 1)], 1)
-    head = begun.head
+    sample = torch.from_numpy(contexts[:: -(-len(contexts) // CONTEXTS)])
+    augmented = torch.cat([sample, torch.ones(len(sample), 1)], 1)
+    head = adaptive.head
     with torch.no_grad():
         head.weight[: cuts[0]], head.bias[: cuts[0]] = weight[: cuts[0]], bias[: cuts[0]]
-        for place, (first, end, tail) in enumerate(
-            zip(cuts, [*cuts[1:], vocabulary], begun.tail, strict=True), cuts[0]
+        for row, (first, end, tail) in enumerate(
+            zip(cuts, [*cuts[1:], vocabulary], adaptive.tail, strict=True), cuts[0]
         ):
             down, rows = tail[0].weight, weight[first:end]
             left, sizes, right = torch.linalg.svd(rows, full_matrices=False)
@@ -373,13 +375,13 @@ def _begun(
             tail[1].weight.zero_()
             down[:rank], tail[1].weight[:, :rank] = right[:rank], left[:, :rank] * sizes[:rank]
             tail[1].bias.copy_(bias[first:end])
-            total = torch.logsumexp(torch.addmm(bias[first:end], some, rows.T), 1)
-            found = torch.linalg.lstsq(with_one, total[:, None], driver="gelsd").solution[:, 0]
-            head.weight[place], head.bias[place] = found[:-1], found[-1]
-    return begun
+            log_sums = torch.logsumexp(torch.addmm(bias[first:end], sample, rows.T), 1)
+            affine = torch.linalg.lstsq(augmented, log_sums[:, None], driver="gelsd").solution[:, 0]
+            head.weight[row], head.bias[row] = affine[:-1], affine[-1]
+    return adaptive
 
 
-def _trained(
+def _train(
     layer: Any,
     contexts: np.ndarray,
     ranks: np.ndarray,
@@ -398,26 +400,26 @@ def _trained(
     layer.to(device)
     steps = epochs * -(-len(contexts) // batch)
     adam = torch.optim.Adam(layer.parameters(), rate)
-    falling = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, max(steps, 1))
-    hidden, wanted = torch.from_numpy(contexts), torch.from_numpy(ranks)
+    schedule = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, max(steps, 1))
+    hidden, targets = torch.from_numpy(contexts), torch.from_numpy(ranks)
     with tqdm(total=steps, desc="adaptive softmax", unit="step", disable=not progress) as bar:
         for _ in range(epochs):
-            for part in torch.randperm(len(ranks), generator=generator).split(batch):
+            for rows in torch.randperm(len(ranks), generator=generator).split(batch):
                 adam.zero_grad()
-                loss = layer(hidden[part].to(device), wanted[part].to(device)).loss
+                loss = layer(hidden[rows].to(device), targets[rows].to(device)).loss
                 loss.backward()
                 adam.step()
-                falling.step()
+                schedule.step()
                 bar.update()
             bar.set_postfix(loss=f"{loss.item():.3f}")
     weights = {name: value.detach().cpu().numpy() for name, value in layer.state_dict().items()}
 
-    def packed(name: str, said: str) -> Matrix:
-        return Matrix.of(weights[f"{name}.weight"], weights.get(f"{name}.bias"), name=said)
+    def matrix(name: str, label: str) -> Matrix:
+        return Matrix.of(weights[f"{name}.weight"], weights.get(f"{name}.bias"), name=label)
 
     tails = range(len(layer.tail))
     return {
-        "head_layer": packed("head", "The adaptive head"),
-        "down": tuple(packed(f"tail.{i}.0", "An adaptive tail") for i in tails),
-        "up": tuple(packed(f"tail.{i}.1", "An adaptive tail") for i in tails),
+        "head_layer": matrix("head", "The adaptive head"),
+        "down": tuple(matrix(f"tail.{i}.0", "An adaptive tail") for i in tails),
+        "up": tuple(matrix(f"tail.{i}.1", "An adaptive tail") for i in tails),
     }

@@ -1,4 +1,4 @@
-"""k-means by faiss, without its silent subsampling: the one place where vectors are clustered."""
+"""k-means by faiss, without its silent subsampling."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from fastdecode_lib.core import optional
 def kmeans(
     points: np.ndarray, clusters: int, *, iterations: int = 20, seed: int = 0, spherical: bool = False
 ) -> np.ndarray:
-    """Centroids of points, every one of which takes part.
+    """Centroids of all points.
 
     Parameters
     ----------
@@ -18,7 +18,8 @@ def kmeans(
     iterations : int
         20 in Amer et al. (2022).
     spherical : bool
-        Points and centroids are brought to length 1, and nearest is what has the highest inner product (Chen et al., 2019).
+        Points and centroids are scaled to length 1, and the nearest centroid is the one with the highest inner product
+        (Chen et al., 2019).
 
     Returns
     -------
@@ -43,7 +44,7 @@ def kmeans(
         raise ValueError("k-means needs finite vectors: got NaN or infinity. Record the contexts again.")
     if spherical:
         points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
-    found = faiss.Kmeans(
+    clustering = faiss.Kmeans(
         points.shape[1],
         clusters,
         niter=iterations,
@@ -52,5 +53,5 @@ def kmeans(
         min_points_per_centroid=1,
         max_points_per_centroid=-(-len(points) // clusters) + 1,
     )
-    found.train(points)
-    return np.asarray(found.centroids, dtype=np.float32).reshape(clusters, -1)
+    clustering.train(points)
+    return np.asarray(clustering.centroids, dtype=np.float32).reshape(clusters, -1)

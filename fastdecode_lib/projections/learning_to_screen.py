@@ -4,8 +4,8 @@ With sets fixed, the weights v of the clusters go down the gradient of the loss 
 with weights fixed, sets are filled greedily, as a knapsack (eq. 6). In the first turn the sets are empty, every cluster
 costs the same, and the gradient is exactly zero: one turn is spherical k-means with a knapsack.
 
-What the paper does not give, and every screen therefore says of itself: the contexts, the budget B, the number of turns, the
-learning rate, the size of batches, the momentum of the moving average.
+The paper does not give the contexts, the budget B, the number of turns, the learning rate, the size of batches or the momentum
+of the moving average. Every screen therefore records its own.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,9 @@ from fastdecode_lib.projections.active_sets import (
     check_guards,
     count_all,
     count_labels,
-    ranking,
     sampled,
 )
-from fastdecode_lib.projections.clustering import empty_sets
+from fastdecode_lib.projections.clustering import empty_sets, with_guards
 from fastdecode_lib.projections.kmeans import kmeans
 from fastdecode_lib.projections.screens import Screen
 
@@ -43,21 +42,22 @@ class Learning:
     penalty : float
         lambda, the price of an active token that is no label (eq. 6).
     pressure : float
-        gamma, of exceeding the budget (eq. 8), beside the sum of a batch's losses. Beside their mean, 10 would be all that counts:
-        sets fill the budget to the brim, and every other batch is over it.
+        gamma, the weight of exceeding the budget (eq. 8), relative to the sum of a batch's losses. Relative to their mean, 10
+        would outweigh the losses: sets use the whole budget, and every other batch exceeds it.
     temperature : float
+        Temperature of the Gumbel softmax.
     reading : "literal" or "linear"
-        Where the samples stand in the loss: within the squares, as in eq. 7, or around them. Both have the same value; within,
-        a label that is covered already has no gradient and one that is not has twice as much.
+        Where the samples are in the loss: inside the squares, as in eq. 7, or outside. Both give the same value. Inside, a label
+        that is covered already has no gradient, and one that is not has a doubled gradient.
     skip : bool
         Whether the knapsack goes on after the first token that does not fit. The paper: "add one by one until reaching B".
     rounds, epochs, batch, momentum
-        Ours: turns of algorithm 1; passes over the contexts in a turn; contexts of a batch and momentum of the moving average of
+        Ours: turns of algorithm 1; passes over the contexts in a turn; contexts of a batch; and momentum of the moving average of
         the mean set.
     sharpness, rate
-        Ours. Weights begin at the centroids, as long as makes `sharpness` the largest product with a hidden vector of mean length.
-        With centroids of length 1 and short hidden vectors, products are smaller than the Gumbel noise: choices in training are
-        by chance, and what is learned is worse than k-means. The learning rate is relative to both lengths.
+        Ours. Weights begin at the centroids, scaled so that the largest product with a hidden vector of mean length is
+        `sharpness`. With centroids of length 1 and short hidden vectors, products are smaller than the Gumbel noise: training
+        chooses clusters by chance, and the result is worse than k-means. The learning rate is relative to both lengths.
     """
 
     clusters: int = 100
@@ -111,18 +111,18 @@ def fit_screened(
     Parameters
     ----------
     contexts : Recorded
-        With at least `Learning.top` labels of each.
+        At least `Learning.top` labels for each context.
     budget : float
-        B, tokens of a context's set on average; the knob of the paper's curves. What is scored may be more, and stands as
-        ``scored`` in ``about``: a cluster that the knapsack leaves empty scores the whole vocabulary.
+        B, the mean size of a context's set; the knob of the paper's curves. The mean number of tokens scored may be higher, because
+        a cluster that the knapsack leaves empty scores the whole vocabulary; it is ``scored`` in ``about``.
     most : int
-        Weights are learned from at most so many contexts, drawn at random; the sets are made of all of them.
+        Contexts, at most, that weights are learned from, drawn at random; the sets are made of all contexts.
     always : sequence of int
-        Ours: tokens that are active in every cluster, such as the end. They come on top of the budget.
+        Ours: tokens that are active in every cluster, such as the end of the sentence. They are added to the budget.
     at_least : int
-        Ours: smaller sets are filled up with the tokens most frequent over all.
+        Ours: smaller sets are filled up with the most frequent tokens of all contexts.
     points : float array (r, D), optional
-        The directions where weights begin, `Learning.clusters` of them; those of spherical k-means otherwise, as in the paper.
+        Directions of the initial weights, `Learning.clusters` of them; by default from spherical k-means, as in the paper.
 
     Raises
     ------
@@ -157,24 +157,16 @@ def fit_screened(
         if turn > 0:
             learned = learn_points(screen.points, screen.sets, hidden, labels, budget, learning, random, progress)
             screen = replace(screen, points=learned)
-        last = turn == learning.rounds - 1
-        counted = (
-            count_all(screen.assign, contexts, learning.top, len(screen.sets))
-            if last
-            else _count_arrays(screen, hidden, labels)
-        )
-        screen = replace(screen, sets=knapsack(*counted, contexts.vocabulary, budget, learning.penalty, learning.skip))
-    keys, counts, _ = counted
-    sets = screen.sets.with_always(always) if len(always) else screen.sets
-    if at_least:
-        sets = sets.at_least(at_least, ranking(keys % contexts.vocabulary, counts, contexts.vocabulary))
-    members = counted[2]
-    scored = float((members * sets.sizes).sum() / max(1, members.sum()))
-    return replace(screen, sets=sets, about=about | {"scored": scored})
+        if turn == learning.rounds - 1:
+            counts = count_all(screen.assign, contexts, learning.top, len(screen.sets))
+        else:
+            counts = _count_arrays(screen, hidden, labels)
+        screen = replace(screen, sets=knapsack(*counts, contexts.vocabulary, budget, learning.penalty, learning.skip))
+    return with_guards(screen, *counts)
 
 
 def _check(contexts: Recorded, learning: Learning, budget: float, most: int, points: np.ndarray | None) -> None:
-    """Refuse settings that do not fit each other or the contexts."""
+    """Check that the settings fit each other and the contexts."""
     if not 0 < budget < np.inf:
         raise ValueError(f"The budget must be above 0, got {budget}. It is the mean number of tokens scored.")
     if most < learning.clusters:
@@ -205,13 +197,13 @@ def knapsack(
     penalty: float,
     skip: bool = False,
 ) -> ActiveSets:
-    """The sets of highest value whose mean size over the contexts is at most the budget, greedily (eq. 6, weights fixed).
+    """Fill the sets greedily by value, up to a mean size of the budget over all contexts (eq. 6, weights fixed).
 
-    A cluster that gets no token counts as nothing here; in use, an empty set stands for the whole vocabulary.
+    A cluster without a token has size 0 here; in decoding, an empty set stands for the whole vocabulary.
 
-    A token of a cluster is worth ``n_ts - lambda (n_t - n_ts)`` and weighs ``n_t``; by worth over weight, that is by the share
-    ``n_ts / n_t`` of the cluster's contexts it is a label of, all tokens of all clusters stand in one order. The penalty only
-    cuts off shares up to ``lambda / (1 + lambda)``.
+    A token of a cluster has the value ``n_ts - lambda (n_t - n_ts)`` and the weight ``n_t``. All tokens of all clusters are ordered
+    by value over weight, that is by ``n_ts / n_t``, the share of the cluster's contexts that have the token as a label. The
+    penalty only cuts off shares up to ``lambda / (1 + lambda)``.
 
     Parameters
     ----------
@@ -224,22 +216,22 @@ def knapsack(
     """
     clusters = keys // vocabulary
     weights = members[clusters]
-    worth = counts - penalty * (weights - counts)
-    candidates = np.flatnonzero(worth > 0)
+    value = counts - penalty * (weights - counts)
+    candidates = np.flatnonzero(value > 0)
     share = counts[candidates] / weights[candidates]
     order = candidates[np.lexsort((keys[candidates], -counts[candidates], -share))]
-    room = budget * members.sum()
+    capacity = budget * members.sum()
     filled = np.cumsum(weights[order])
-    fits = filled <= room
-    kept = order[fits]
-    if skip and not fits.all():
-        left, more = room - (filled[fits][-1] if fits.any() else 0), []
-        for item in order[len(kept) :]:
-            if weights[item] <= left:
-                left -= weights[item]
-                more.append(item)
-        kept = np.concatenate([kept, np.array(more, dtype=np.int64)])
-    return ActiveSets.of_keys(np.sort(keys[kept]), len(members), vocabulary)
+    within_budget = filled <= capacity
+    taken = order[within_budget]
+    if skip and not within_budget.all():
+        remaining, later = capacity - (filled[within_budget][-1] if within_budget.any() else 0), []
+        for item in order[len(taken) :]:
+            if weights[item] <= remaining:
+                remaining -= weights[item]
+                later.append(item)
+        taken = np.concatenate([taken, np.array(later, dtype=np.int64)])
+    return ActiveSets.of_keys(np.sort(keys[taken]), len(members), vocabulary)
 
 
 def learn_points(
@@ -252,7 +244,7 @@ def learn_points(
     random: np.random.Generator,
     progress: bool = False,
 ) -> np.ndarray:
-    """Weights (r, D) after some passes of stochastic gradient descent on eq. 8 over contexts (N, D) and labels (N, K)."""
+    """Weights (r, D) after `Learning.epochs` passes of stochastic gradient descent on eq. 8, over hidden (N, D), labels (N, K)."""
     from tqdm.auto import tqdm
 
     points, active = points.astype(np.float32), _Active(sets)
@@ -272,7 +264,7 @@ def learn_points(
 
 
 class _Active:
-    """Sets as tables: who is active where (r, V), sizes (r,), and how many tokens two clusters share (r, r)."""
+    """Sets as tables: which tokens are active (r, V), sizes (r,), and how many tokens two clusters share (r, r)."""
 
     def __init__(self, sets: ActiveSets):
         self.table = np.zeros((len(sets), sets.vocabulary), dtype=bool)
@@ -292,10 +284,10 @@ def step(
     budget: float,
     learning: Learning,
 ) -> tuple[np.ndarray, float]:
-    """The gradient (r, D) of a batch's loss and the budget's hinge, over the batch's size, and the new average of the mean set.
+    """The gradient (r, D) of a batch's loss and the budget's hinge, divided by the batch's size, and the new average set size.
 
-    The samples are one-hot on the way forward and softmax on the way back, so that the gradient is the softmax's, of what a
-    cluster would cost: no table of contexts and tokens is made. Of the hinge only the batch's own share of the moving
+    The samples are one-hot in the forward pass and softmax in the backward pass. The gradient is therefore that of the softmax
+    over the clusters' costs, and no table of contexts and tokens is needed. In the hinge, only the batch's share of the moving
     average has a gradient.
 
     Parameters
@@ -306,29 +298,29 @@ def step(
     """
     logits = (hidden @ points.T + noise) / np.float32(learning.temperature)
     logits -= logits.max(1, keepdims=True)
-    soft = np.exp(logits)
-    soft /= soft.sum(1, keepdims=True)
-    chosen = soft.argmax(1)
+    probabilities = np.exp(logits)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    chosen = probabilities.argmax(1)
     covered = active.table[:, labels].transpose(1, 0, 2)
     penalty = np.float32(learning.penalty)
     if learning.reading == "linear":
         hits = covered.sum(2)
         cost = labels.shape[1] - hits + penalty * (active.sizes - hits)
     else:
-        own = active.table[chosen[:, None], labels][:, None]
-        cost = -2 * (covered & ~own).sum(2) + 2 * penalty * (active.shared[chosen] - (covered & own).sum(2))
+        in_chosen = active.table[chosen[:, None], labels][:, None]
+        cost = -2 * (covered & ~in_chosen).sum(2) + 2 * penalty * (active.shared[chosen] - (covered & in_chosen).sum(2))
     cost = cost.astype(np.float32)
     batch_mean = float(active.sizes[chosen].mean())
-    own_share = 1.0 if mean_set is None else 1 - learning.momentum
-    average = batch_mean if mean_set is None else learning.momentum * mean_set + own_share * batch_mean
+    batch_share = 1.0 if mean_set is None else 1 - learning.momentum
+    average = batch_mean if mean_set is None else learning.momentum * mean_set + batch_share * batch_mean
     if average > budget:
-        cost += np.float32(learning.pressure * own_share / len(hidden)) * active.sizes
-    cost -= (soft * cost).sum(1, keepdims=True)
-    return (soft * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
+        cost += np.float32(learning.pressure * batch_share / len(hidden)) * active.sizes
+    cost -= (probabilities * cost).sum(1, keepdims=True)
+    return (probabilities * cost).T @ hidden / np.float32(len(hidden) * learning.temperature), average
 
 
 def _count_arrays(screen: Screen, hidden: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys, counts and members of some contexts, for `knapsack`."""
+    """What `count_all` counts, over hidden vectors and labels in memory."""
     assignment, clusters = screen.assign(hidden), len(screen.sets)
     keys, counts = count_labels(assignment, labels, clusters, screen.sets.vocabulary)
     return keys, counts, np.bincount(assignment, minlength=clusters)

@@ -1,8 +1,8 @@
-"""Candidates by maximum inner product search, Chen et al.'s rivals; one file because they differ in how rows are listed only.
+"""Candidates by maximum inner product search, Chen et al.'s rivals; one file because they differ only in how they list rows.
 
-A token's score is the inner product of (weight, bias) with (hidden, 1). Methods made for distances see the rows lengthened by
-one more column, ``sqrt(U^2 - |row|^2)`` with the longest row's U, and queries by 0: then the nearest row is the best. All
-score their candidates exactly, and their probabilities are shares of these.
+A token's score is the inner product of (weight, bias) with (hidden, 1). Methods for distances lengthen each row by one more
+column, ``sqrt(U^2 - |row|^2)`` with the length U of the longest row, and queries by 0: then the nearest row has the highest
+score. All methods score their candidates exactly; probabilities are normalised over the candidates.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ import numpy as np
 from fastdecode_lib.kernels.matrices import Matrix
 from fastdecode_lib.kernels.search import best_greedy, best_hashed, best_in_clusters, best_in_tree
 from fastdecode_lib.projections.kmeans import kmeans
-from fastdecode_lib.projections.queries import known_ids, layer, offsets_checked, plain, within
+from fastdecode_lib.projections.queries import kernel_ids, layer, offsets_checked, plain, within
 from fastdecode_lib.projections.shortlists import Listed
 
 
@@ -27,7 +27,7 @@ class GreedyMips(Listed):
     budget : int
         Candidates.
     entries, members : float32 and int32 arrays (D + 1, V)
-        Each column of (weight, bias) in falling order, and the tokens its entries belong to.
+        Each column of (weight, bias) in descending order, and the tokens of its entries.
     """
 
     budget: int = 512
@@ -38,7 +38,7 @@ class GreedyMips(Listed):
 
     @classmethod
     def fit(cls, weight: Any, bias: Any = None, *, budget: int = 512, fingerprint: str = "") -> Self:
-        """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without this."""
+        """Sort the columns of a weight (V, D); ``dataclasses.replace`` changes the budget without a new fit."""
         weight, bias = layer(weight, bias)
         columns = np.concatenate([weight, bias[:, None]], axis=1).T
         members = np.argsort(-columns, axis=1, kind="stable").astype(np.int32)
@@ -48,37 +48,37 @@ class GreedyMips(Listed):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self.name, "budget", self.budget, 1, self.vocabulary)
-        keep(self, "entries", self.entries, np.float32, (self.width + 1, self.vocabulary))
-        keep(self, "members", tokens(self.members, self.vocabulary), np.int32, self.entries.shape)
+        set_array(self, "entries", self.entries, np.float32, (self.width + 1, self.vocabulary))
+        set_array(self, "members", checked_tokens(self.members, self.vocabulary), np.int32, self.entries.shape)
 
     @property
     def longest(self) -> int:
-        """The budget."""
+        """`budget`."""
         return self.budget
 
     @property
     def search_bytes(self) -> float:
-        """Entry and token of the first product of every column and of one for each candidate: the least."""
+        """Bytes of entry and token of each column's first product and of one product for each candidate: the least possible."""
         return 8 * (self.width + 1 + self.budget)
 
-    def _make_room(self, together: int) -> tuple[Any, ...]:
+    def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         columns = self.width + 1
         heap = np.empty(columns, np.float32), np.empty(columns, np.int64), np.empty(columns, np.int64)
-        return *super()._make_room(together), heap
+        return *super()._make_buffers(batch), heap
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        stored, listed, heap = self._room(len(hidden))
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, heap = self._buffers(len(hidden))
         best_greedy(hidden, self.entries, self.members, self.budget, heap, stored, listed, asked, results)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LshMips(Listed):
-    """LSH-MIPS (Neyshabur & Srebro 2015, simple-LSH): rows that random planes do not part from the hidden vector.
+    """LSH-MIPS (Neyshabur & Srebro 2015, simple-LSH): rows on the same side of random planes as the hidden vector.
 
     Attributes
     ----------
     planes : Matrix (tables * bits, D)
-        Normals, with the bias's part as constant.
+        Normals, with the bias column as constant.
     offsets : int64 array (tables, 2^bits + 1)
         Where the buckets of each table begin.
     members : int32 array (tables, V)
@@ -95,7 +95,7 @@ class LshMips(Listed):
     def fit(
         cls, weight: Any, bias: Any = None, *, tables: int = 16, bits: int = 8, seed: int = 0, fingerprint: str = ""
     ) -> Self:
-        """Hash a weight (V, D) into `tables` with 2^`bits` buckets each; without bits, every token is a candidate."""
+        """Hash a weight (V, D) into `tables` of 2^`bits` buckets each; with 0 bits, every token is a candidate."""
         weight, bias = layer(weight, bias)
         within(cls.name, "tables", tables, 1, 4096)
         within(cls.name, "bits", bits, 0, 20)
@@ -117,48 +117,48 @@ class LshMips(Listed):
         bits = buckets.bit_length() - 1
         if buckets != 2**bits or self.planes.shape != (max(1, tables * bits), self.width):
             raise damaged("hash tables", self.offsets.shape)
-        keep(self, "offsets", offsets_checked("hash tables", self.offsets, self.vocabulary), np.int64)
-        keep(self, "members", tokens(self.members, self.vocabulary), np.int32, (tables, self.vocabulary))
+        set_array(self, "offsets", offsets_checked("hash tables", self.offsets, self.vocabulary), np.int64)
+        set_array(self, "members", checked_tokens(self.members, self.vocabulary), np.int32, (tables, self.vocabulary))
 
     @property
     def longest(self) -> int:
-        """V, or the largest buckets together where these hold fewer."""
+        """The size of the largest buckets of all tables together, V at most."""
         return int(min(self.vocabulary, np.diff(self.offsets).max(1).sum()))
 
     @cached_property
     def candidates(self) -> float:
-        """Mean number, counted on some rows of the weight taken as hidden vectors."""
-        return self._counted()
+        """Mean number of candidates, counted with a sample of the weight's rows as hidden vectors."""
+        return self._mean_active()
 
     @property
     def search_bytes(self) -> float:
-        """All planes, and for each table two offsets and the tokens between them."""
+        """Bytes of all planes, and for each table two offsets and the tokens between them."""
         return self.planes.memory_bytes + 16 * len(self.offsets) + 4 * self.candidates
 
     @property
-    def _first(self) -> Matrix:
+    def _first_stage(self) -> Matrix:
         return self.planes
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        stored, listed, sides = self._room(len(hidden))
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        stored, listed, sides = self._buffers(len(hidden))
         planes = self.planes.record
         best_hashed(hidden, planes, self.offsets, self.members, sides, stored, listed, asked, results)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PcaMips(Listed):
-    """PCA-MIPS (Bachrach et al. 2014): a tree that halves the rows at the median of one principal direction a level.
+    """PCA-MIPS (Bachrach et al. 2014): a tree that halves the rows at the median of one principal direction for each level.
 
-    The rows are stored leaf after leaf. Hidden vectors are brought to the length U of the rows, which changes no order.
+    The rows are stored leaf by leaf. Hidden vectors are scaled to the length U of the rows, which changes no order.
 
     Attributes
     ----------
     detours : bool
-        Whether the leaves count, too, that are reached by turning the other way once.
+        Whether to visit also the leaves that differ from the hidden vector's path in one turn.
     directions : Matrix (depth, D)
-        With the bias's part as constant.
+        Principal directions, with the bias column as constant.
     cuts : float32 array (2^depth - 1,)
-        Medians, level after level.
+        Medians, level by level.
     centre : float32 array (depth,)
         Projections of the rows' mean.
     offsets : int64 array (2^depth + 1,)
@@ -218,55 +218,55 @@ class PcaMips(Listed):
         fits = rows >= len(self.centre) and columns == self.width
         if len(self.cuts) != leaves - 1 or leaves != 2 ** len(self.centre) or not fits:
             raise damaged("tree", self.cuts.shape)
-        keep(self, "cuts", self.cuts, np.float32)
-        keep(self, "centre", self.centre, np.float32)
-        keep(self, "offsets", offsets_checked("tree", self.offsets, self.vocabulary), np.int64)
-        keep(self, "order", tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
+        set_array(self, "cuts", self.cuts, np.float32)
+        set_array(self, "centre", self.centre, np.float32)
+        set_array(self, "offsets", offsets_checked("tree", self.offsets, self.vocabulary), np.int64)
+        set_array(self, "order", checked_tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
 
     @property
     def longest(self) -> int:
-        """The largest leaf, as often as leaves are visited."""
-        return int(min(self.vocabulary, self._visited * np.diff(self.offsets).max()))
+        """The size of the largest leaf times the number of leaves visited, V at most."""
+        return int(min(self.vocabulary, self._leaves_visited * np.diff(self.offsets).max()))
 
     @property
-    def _visited(self) -> int:
+    def _leaves_visited(self) -> int:
         return 1 + self.detours * len(self.centre)
 
     @property
     def search_bytes(self) -> float:
-        """The directions and a cut for each level."""
-        return self.directions.memory_bytes + 4 * len(self.centre) * self._visited
+        """Bytes of the directions and of a cut for each level."""
+        return self.directions.memory_bytes + 4 * len(self.centre) * self._leaves_visited
 
     @property
-    def _order(self) -> np.ndarray:
+    def _row_tokens(self) -> np.ndarray:
         return self.order
 
     @property
-    def _first(self) -> Matrix:
+    def _first_stage(self) -> Matrix:
         return self.directions
 
-    def _make_room(self, together: int) -> tuple[Any, ...]:
+    def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         squares = (self.weight.astype(np.float64) ** 2).sum(1) + self.bias.astype(np.float64) ** 2
-        return float(np.sqrt(squares.max())), *super()._make_room(together)
+        return float(np.sqrt(squares.max())), *super()._make_buffers(batch)
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        radius, stored, listed, projections = self._room(len(hidden))
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        radius, stored, listed, projections = self._buffers(len(hidden))
         tree = self.directions.record, self.cuts, self.centre, radius, self.detours, self.offsets
         best_in_tree(hidden, *tree, projections, stored, listed, asked, results)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowClusters(Listed):
-    """Clusters of the rows themselves, by spherical k-means, of which those with the best mean score are looked into.
+    """Clusters of the rows by spherical k-means; the clusters with the best mean score are searched.
 
-    Large biases would part rows that point the same way, so that the weight alone is clustered; the mean row of a cluster, whose
-    product with a hidden vector is the mean score of its tokens, has its bias. The rows are stored cluster after cluster: a
-    cluster is read as one stretch of memory.
+    Large biases would separate rows with the same direction; therefore the weight is clustered without them. The mean row of a
+    cluster includes the bias: its product with a hidden vector is the mean score of the cluster's tokens. The rows are stored
+    cluster by cluster, so that a cluster is read as one stretch of memory.
 
     Attributes
     ----------
     probes : int
-        Clusters looked into.
+        Clusters that are searched.
     centroids : Matrix (C, D)
         Mean rows, with the mean bias as constant.
     offsets : int64 array (C + 1,)
@@ -294,7 +294,7 @@ class RowClusters(Listed):
         seed: int = 0,
         fingerprint: str = "",
     ) -> Self:
-        """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without this."""
+        """Cluster the rows of a weight (V, D); ``dataclasses.replace`` changes the probes without a new fit."""
         weight, bias = layer(weight, bias)
         within(cls.name, "clusters", clusters, 1, len(weight))
         within(cls.name, "probes", probes, 1, clusters)
@@ -321,33 +321,33 @@ class RowClusters(Listed):
         within(self.name, "probes", self.probes, 1, clusters)
         if self.centroids.shape != (clusters, self.width) or len(self.offsets) != clusters + 1:
             raise damaged("clusters", self.offsets.shape)
-        keep(self, "offsets", offsets_checked("clusters", self.offsets, self.vocabulary), np.int64)
-        keep(self, "order", tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
+        set_array(self, "offsets", offsets_checked("clusters", self.offsets, self.vocabulary), np.int64)
+        set_array(self, "order", checked_tokens(self.order, self.vocabulary), np.int64, (self.vocabulary,))
 
     @property
     def longest(self) -> int:
-        """The largest clusters together."""
+        """The size of the `probes` largest clusters together."""
         return int(np.sort(np.diff(self.offsets))[-self.probes :].sum())
 
     @property
     def search_bytes(self) -> float:
-        """All centroids."""
+        """Bytes of all centroids."""
         return self.centroids.memory_bytes
 
     @property
-    def _order(self) -> np.ndarray:
+    def _row_tokens(self) -> np.ndarray:
         return self.order
 
     @property
-    def _first(self) -> Matrix:
+    def _first_stage(self) -> Matrix:
         return self.centroids
 
-    def _make_room(self, together: int) -> tuple[Any, ...]:
+    def _make_buffers(self, batch: int) -> tuple[Any, ...]:
         probed = np.empty(self.probes, np.int64), np.empty(self.probes, np.float32)
-        return probed, *super()._make_room(together)
+        return probed, *super()._make_buffers(batch)
 
-    def _answer(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        probed, stored, listed, products = self._room(len(hidden))
+    def _run_kernel(self, hidden: np.ndarray, asked: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        probed, stored, listed, products = self._buffers(len(hidden))
         clusters = self.centroids.record, self.probes, self.offsets, probed
         best_in_clusters(hidden, *clusters, products, stored, listed, asked, results)
 
@@ -355,35 +355,35 @@ class RowClusters(Listed):
 def lengthened(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Rows (weight, bias, ``sqrt(U^2 - |weight|^2 - bias^2)``), all of length U; float32 (V, D + 2)."""
     squares = (weight.astype(np.float64) ** 2).sum(1) + bias.astype(np.float64) ** 2
-    rest = np.sqrt(squares.max() - squares)
-    return np.concatenate([weight, bias[:, None], rest[:, None]], axis=1, dtype=np.float32)
+    missing = np.sqrt(squares.max() - squares)
+    return np.concatenate([weight, bias[:, None], missing[:, None]], axis=1, dtype=np.float32)
 
 
-def tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:
-    """Tokens that a kernel looks up, checked."""
-    return known_ids("tokens of the index", ids, 0, vocabulary)
+def checked_tokens(ids: np.ndarray, vocabulary: int) -> np.ndarray:
+    """Tokens of an index as kernels read them, checked."""
+    return kernel_ids("tokens of the index", ids, 0, vocabulary)
 
 
-def keep(made: Any, name: str, values: np.ndarray, kind: Any, shape: tuple[int, ...] | None = None) -> None:
+def set_array(projection: Any, name: str, values: np.ndarray, kind: Any, shape: tuple[int, ...] | None = None) -> None:
     """Set an array of a frozen projection, in the form that kernels read.
 
     Raises
     ------
     ValueError
-        If its shape is not that of the others.
+        If it does not have the shape given.
     """
     if shape is not None and values.shape != shape:
         raise damaged(name, values.shape)
-    object.__setattr__(made, name, plain(values, kind))
+    object.__setattr__(projection, name, plain(values, kind))
 
 
 def damaged(what: str, shape: tuple[int, ...]) -> ValueError:
-    """The error of arrays that do not belong together."""
-    return ValueError(f"The {what} of an index are damaged: got shape {shape} beside the others. Fit it again.")
+    """The error for arrays whose shapes do not fit each other."""
+    return ValueError(f"The {what} of an index are damaged: got shape {shape}, which does not fit. Fit it again.")
 
 
 def _matrix(normals: np.ndarray, width: int) -> Matrix:
-    """Normals (N, D + 1 or more) as a product with hidden vectors, the bias's part as constant; a row of zeros for none."""
+    """Normals (N, D + 1 or more) as a matrix for hidden vectors, column D as its bias; one row of zeros if there are none."""
     if not len(normals):
         return Matrix.of(np.zeros((1, width), dtype=np.float32))
     return Matrix.of(normals[:, :width], normals[:, width])

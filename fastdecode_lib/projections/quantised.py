@@ -1,4 +1,4 @@
-"""A lossless projection: byte scores of the whole vocabulary, and float32 scores of what may be among the best."""
+"""A lossless projection: int8 scores of the whole vocabulary, and float32 scores of the tokens that may be among the best."""
 
 import threading
 from typing import Any
@@ -22,12 +22,12 @@ UNIT = 2.0**-24
 
 
 class Quantised(OfAnySource):
-    """Every token in bytes, in doubt in float32: lossless.
+    """Every token scored in int8, and again in float32 where int8 cannot decide: lossless.
 
-    These are the tokens and scores of the exact projection, ties included, at a fraction of the memory read.
+    Tokens and scores are those of the exact projection, ties included, at a fraction of the memory read.
 
-    Tokens are scored again in the order of their upper bounds, so that none is that did not have to be: those whose bound
-    reaches the k-th best score, and no other. A first guess of the best, such as a screen's, could only add to them.
+    Tokens are scored again in the order of their upper bounds: only those whose bound reaches the k-th best score, which no
+    method could leave out. A first guess of the best tokens, such as a screen's, could only add to them.
 
     Parameters
     ----------
@@ -47,22 +47,21 @@ class Quantised(OfAnySource):
         outputs, columns = whole.shape
         self.whole, self.exact = whole, CompiledExact(whole)
         self.small = Matrix.of(whole.unpacked(), whole.bias[:outputs], "int8", name="the output matrix")
-        found = np.empty((4, whole.outputs))
-        rounding(whole.weight, self.small.weight, self.small.scale, found)
-        true, lengths, lost = np.sqrt(found[:3])
-        steps = 1.01 * (columns + 8) * UNIT
-        self._lengths, self._losses = (
-            np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), lost + steps * (true + lengths))
-        )
-        self._rest = _up(steps * np.abs(whole.bias.astype(np.float64)) + (columns + 8) * 2.0**-149)
-        self._rest[outputs:] = -np.inf
+        sums = np.empty((4, whole.outputs))
+        rounding(whole.weight, self.small.weight, self.small.scale, sums)
+        true_lengths, lengths, losses = np.sqrt(sums[:3])
+        relative_error = 1.01 * (columns + 8) * UNIT
+        losses += relative_error * (true_lengths + lengths)
+        self._lengths, self._losses = (np.nextafter(_up(a), np.inf) for a in (lengths * (1 + 8 * UNIT), losses))
+        self._bias_errors = _up(relative_error * np.abs(whole.bias.astype(np.float64)) + (columns + 8) * 2.0**-149)
+        self._bias_errors[outputs:] = -np.inf
         with np.errstate(divide="ignore"):
-            self._most = 1e38 / found[3].max()
+            self._max_entry = 1e38 / sums[3].max()
         self._bytes = 1 if self.small.format is INT8_FOURS else 2
-        self._rooms = threading.local()
+        self._local = threading.local()
 
     def __reduce__(self) -> Any:
-        """A copy has arrays of its own."""
+        """A copy has its own arrays."""
         return Quantised, (self.whole,)
 
     @classmethod
@@ -72,16 +71,16 @@ class Quantised(OfAnySource):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the output matrix, of its byte form and of the bounds."""
-        bounds = self._lengths.nbytes + self._losses.nbytes + self._rest.nbytes
+        """Bytes of the output matrix, of its int8 form and of the bounds."""
+        bounds = self._lengths.nbytes + self._losses.nbytes + self._bias_errors.nbytes
         return self.whole.memory_bytes + self.small.memory_bytes + bounds
 
     def bounds(self, hidden: np.ndarray) -> bool:
-        """Whether no float32 sum of products with these vectors can overflow: the bounds are of numbers that are finite."""
-        return bool(np.abs(hidden).max(initial=0) <= self._most)
+        """Whether the bounds hold for these vectors: no float32 sum of their products can overflow."""
+        return bool(np.abs(hidden).max(initial=0) <= self._max_entry)
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        """The k best tokens of hidden (N, D), as the exact projection has them; a normaliser costs a product in float32."""
+        """The k best tokens of hidden (N, D), those of the exact projection; a normaliser costs a product in float32."""
         hidden = self.exact.checked_hidden(hidden)
         if normalise or not self.bounds(hidden):
             return self.exact.top_k(hidden, k, banned, normalise)
@@ -90,15 +89,15 @@ class Quantised(OfAnySource):
     def top_k_counted(
         self, hidden: np.ndarray, k: int, banned: np.ndarray | None = None
     ) -> tuple[Candidates, np.ndarray]:
-        """`top_k` of vectors that `bounds` holds of, and how many tokens of each were scored in float32 (N,)."""
+        """`top_k` of vectors for which `bounds` is true, and how many tokens of each were scored in float32 (N,)."""
         rows, vocabulary = len(hidden), self.whole.shape[0]
-        refused = checked_query(k, banned, rows, vocabulary, most=vocabulary)
+        banned_ids = checked_query(k, banned, rows, vocabulary, most=vocabulary)
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         rescored = np.empty(rows, dtype=np.int64)
-        rounded, products, uppers, tops, sixteen = self._room(rows)
+        rounded, products, upper_bounds, span_tops, sixteen = self._buffers(rows)
         best_of_bounded(
-            hidden, self.whole.record, self.small.record, self._bytes, vocabulary, self._lengths, self._losses, self._rest,
-            refused, rounded, products, uppers, tops, sixteen, ids, scores, rescored,
+            hidden, self.whole.record, self.small.record, self._bytes, vocabulary, self._lengths, self._losses, self._bias_errors,
+            banned_ids, rounded, products, upper_bounds, span_tops, sixteen, ids, scores, rescored,
         )  # fmt: skip
         return Candidates(ids, scores, np.full(rows, vocabulary)), rescored
 
@@ -106,23 +105,22 @@ class Quantised(OfAnySource):
         """Log-probabilities (N, M) of ids (N, M): the exact projection's."""
         return self.exact.log_probs(hidden, ids)
 
-    def _room(self, rows: int) -> tuple[np.ndarray, ...]:
-        """Room for up to `ROWS` rows; each thread has its own."""
-        made = getattr(self._rooms, "made", None)
-        together = min(max(rows, 1), ROWS)
-        if made is None or len(made[1]) < together:
-            made = (
-                scratch(together, self.whole.shape[1]),
-                np.empty((together, self.small.outputs), dtype=np.float32),
+    def _buffers(self, rows: int) -> tuple[np.ndarray, ...]:
+        """Buffers for up to `ROWS` rows, one set for each thread."""
+        buffers = getattr(self._local, "buffers", None)
+        batch = min(max(rows, 1), ROWS)
+        if buffers is None or len(buffers[1]) < batch:
+            buffers = self._local.buffers = (
+                scratch(batch, self.whole.shape[1]),
+                np.empty((batch, self.small.outputs), dtype=np.float32),
                 np.empty((1, self.small.outputs), dtype=np.float32),
                 np.empty(-(-self.whole.shape[0] // SPAN), dtype=np.float32),
                 np.empty(16, dtype=np.float32),
             )
-            self._rooms.made = made
-        return made
+        return buffers
 
 
 def _up(values: np.ndarray) -> np.ndarray:
-    """The nearest float32, or the next above it."""
+    """The smallest float32 numbers that are not below the values."""
     near = values.astype(np.float32)
     return np.where(near < values, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)

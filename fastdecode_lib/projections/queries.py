@@ -1,4 +1,4 @@
-"""Arguments of projections checked, and scored candidates banned and ranked on the host: best first, of equals the lowest id."""
+"""Checks of the arguments of projections; banning and ranking of scored candidates on the host, of equal scores the lowest id."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from fastdecode_lib.core import Model
 from fastdecode_lib.kernels.ids import checked
 
 NONE = np.zeros((1, 0), dtype=np.int64)
-"""No ids for all rows."""
+"""No ids, the same for all rows."""
 
 
 def only_output(model: Model) -> Any:
@@ -21,8 +21,8 @@ def only_output(model: Model) -> Any:
     """
     if len(model.outputs) != 1:
         raise ValueError(
-            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use `Average` over one for "
-            "each network."
+            f"This projection scores one output matrix, the model has {len(model.outputs)}. Use `Average` over one projection "
+            "for each network."
         )
     return model.outputs[0]
 
@@ -38,19 +38,19 @@ def ban(scores: np.ndarray, ids: np.ndarray, banned: np.ndarray) -> None:
     if banned.ndim == 1:
         scores[np.isin(ids, banned)] = -np.inf
         return
-    for row, own in enumerate(banned):
-        scores[row, np.isin(ids[row], own[own >= 0])] = -np.inf
+    for row, row_banned in enumerate(banned):
+        scores[row, np.isin(ids[row], row_banned[row_banned >= 0])] = -np.inf
 
 
 def best_first(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best scores and their ids, each (N, k); -inf and -1 where fewer candidates are left.
+    """The k best scores and their ids, each (N, k), padded with -inf and -1 if there are fewer candidates.
 
     Parameters
     ----------
     scores : float array (N, M)
-        -inf for what must not be chosen.
+        -inf for ids that must not be chosen.
     ids : int array (N, M)
-        Ascending within a row, -1 at its end.
+        Ascending within a row, padded with -1.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def best_first(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray,
 
 
 def host(values: Any) -> np.ndarray:
-    """A float32 array of a torch tensor on the CPU, or of anything numpy takes.
+    """A float32 array of a torch tensor on the CPU, or of anything that numpy takes.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def host(values: Any) -> np.ndarray:
 
 
 def check_width(hidden: Any, width: int) -> None:
-    """Refuse hidden vectors that are not (N, width).
+    """Check that hidden vectors are (N, width).
 
     Raises
     ------
@@ -104,12 +104,12 @@ def check_width(hidden: Any, width: int) -> None:
 
 
 def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int, most: int | None = None) -> np.ndarray:
-    """Banned ids as kernels read them, int64 (1, M) or (N, M), once k and they are checked.
+    """Banned ids as kernels read them, int64 (1, M) or (N, M); k and the ids are checked.
 
     Parameters
     ----------
     k : int
-        Candidates asked for, at most `most` of them; any number where it is None.
+        Number of candidates, at most `most`; any number if that is None.
     banned : int array (M,) or (N, M) padded with -1, or None
     rows : int
         N.
@@ -117,75 +117,73 @@ def checked_query(k: int, banned: np.ndarray | None, rows: int, vocabulary: int,
     Raises
     ------
     ValueError
-        If k is out of range, or the ids are unknown or of another number of rows.
+        If k is out of range, or the ids are outside the vocabulary or not as many rows as the hidden vectors.
     """
     if most is None and k < 1:
         raise ValueError(f"top_k needs k from 1, got {k}. Ask for one candidate at least.")
     if most is not None and not 1 <= k <= most:
         raise ValueError(
-            f"top_k needs k from 1 to the vocabulary's size {most}, got {k}. Ask for as many as there are, at most."
+            f"top_k needs k from 1 to the vocabulary's size {most}, got {k}. Ask for {most} candidates at most."
         )
     if banned is None:
         return NONE
-    refused = known_ids("banned tokens", np.atleast_2d(banned), -1, vocabulary)
-    if len(refused) not in (1, rows):
+    banned_ids = kernel_ids("banned tokens", np.atleast_2d(banned), -1, vocabulary)
+    if len(banned_ids) not in (1, rows):
         raise ValueError(
-            f"banned ids are (M,) for all or (N, M): got {refused.shape} for {rows} hidden vectors. Give a row for each."
+            f"banned ids are (M,) for all or (N, M): got {banned_ids.shape} for {rows} hidden vectors. Give a row for each."
         )
-    return refused
+    return banned_ids
 
 
-def check_found(ids: np.ndarray, hidden: np.ndarray) -> None:
-    """Refuse hidden vectors (N, D) that are no numbers, where nothing (-1) was found among ids (N, k).
+def check_finite(ids: np.ndarray, hidden: np.ndarray) -> None:
+    """Check that hidden vectors (N, D) are finite if a row of the best ids (N, k) is empty (-1).
 
     Raises
     ------
     ValueError
-        If there is one.
+        If one of them is not.
     """
-    if len(ids) and ids[:, 0].min() < 0 and (none := ~np.isfinite(hidden).all(1)).any():
+    if len(ids) and ids[:, 0].min() < 0 and (not_finite := ~np.isfinite(hidden).all(1)).any():
         raise ValueError(
-            f"The scores are no numbers: got hidden vectors with NaN or infinity at {none.sum()} of {len(none)} positions. The "
-            "model's numbers grow too large for float32: load another checkpoint."
+            f"Scores must be numbers: got hidden vectors with NaN or infinity at {not_finite.sum()} of {len(not_finite)} "
+            "positions. The model's values overflow float32: load another checkpoint."
         )
 
 
-def checked_wanted(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
-    """Ids (N, M) whose log-probabilities are asked for, as kernels read them.
+def checked_ids(ids: np.ndarray, rows: int, vocabulary: int) -> np.ndarray:
+    """The ids (N, M) of a call of ``log_probs`` as kernels read them, checked.
 
     Raises
     ------
     ValueError
-        If they are unknown, or of another number of rows.
+        If they are outside the vocabulary, or not as many rows as the hidden vectors.
     """
-    wanted = known_ids("tokens to score", ids, 0, vocabulary)
-    if wanted.ndim != 2 or len(wanted) != rows:
-        raise ValueError(
-            f"log_probs needs ids (N, M): got {wanted.shape} for {rows} hidden vectors. Give a row for each."
-        )
-    return wanted
+    ids = kernel_ids("tokens to score", ids, 0, vocabulary)
+    if ids.ndim != 2 or len(ids) != rows:
+        raise ValueError(f"log_probs needs ids (N, M): got {ids.shape} for {rows} hidden vectors. Give a row for each.")
+    return ids
 
 
-def known_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
-    """Checked queries in the one form that kernels are compiled for."""
+def kernel_ids(what: str, ids: np.ndarray, least: int, vocabulary: int) -> np.ndarray:
+    """Checked ids in the only form that kernels are compiled for."""
     return plain(checked(what, ids, least, vocabulary), np.int64)
 
 
 def plain(values: Any, kind: Any) -> np.ndarray:
-    """An array in rows that can be written to, a copy if need be.
+    """A contiguous, writable array, a copy if necessary.
 
-    For arrays that cannot, kernels would be compiled again, and not to the same last bits.
+    For other arrays, kernels would be compiled again, and the last bits of their results could differ.
     """
     return np.require(values, kind, ["C", "A", "W"])
 
 
 def layer(weight: Any, bias: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """An output layer as float32 arrays, weight (V, D) and bias (V,), zero where there is none.
+    """An output layer as float32 arrays, weight (V, D) and bias (V,), zeros if there is no bias.
 
     Raises
     ------
     ValueError
-        If a shape is wrong or an entry is no finite number.
+        If a shape is wrong or an entry is not finite.
     """
     weight = host(weight)
     if weight.ndim != 2 or weight.size == 0:
@@ -193,14 +191,14 @@ def layer(weight: Any, bias: Any = None) -> tuple[np.ndarray, np.ndarray]:
     bias = np.zeros(len(weight), dtype=np.float32) if bias is None else host(bias).reshape(-1)
     if bias.shape != weight.shape[:1]:
         raise ValueError(f"An output bias is (V,): got {len(bias)} for {len(weight)} tokens. Give one number for each.")
-    for what, values in (("weight", weight), ("bias", bias)):
+    for name, values in (("weight", weight), ("bias", bias)):
         if not np.isfinite(values).all():
-            raise ValueError(f"The output {what} must be finite: got NaN or infinity. Load or train the model again.")
+            raise ValueError(f"The output {name} must be finite: got NaN or infinity. Load or train the model again.")
     return weight, bias
 
 
 def within(name: str, knob: str, value: int, least: int, most: int) -> None:
-    """Check a knob.
+    """Check that the value of a knob is in its range.
 
     Raises
     ------
@@ -212,7 +210,7 @@ def within(name: str, knob: str, value: int, least: int, most: int) -> None:
 
 
 def offsets_checked(what: str, offsets: np.ndarray, members: int) -> np.ndarray:
-    """Offsets (..., C + 1) as int64, each row rising from 0 to the number of members.
+    """Offsets (..., C + 1) as int64, checked: each row rises from 0 to the number of members.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A screen on a model's output matrix on the CPU; one file because memory layout and calls are one record."""
+"""A screen on a model's output matrix on the CPU; one file because all calls share one memory layout."""
 
 import threading
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from fastdecode_lib.kernels.packing import Listing
 from fastdecode_lib.kernels.tiles import LANES
 from fastdecode_lib.kernels.top_k import SPAN
 from fastdecode_lib.projections.active_sets import ActiveSets
-from fastdecode_lib.projections.queries import check_width, checked_query, checked_wanted
+from fastdecode_lib.projections.queries import check_width, checked_ids, checked_query
 from fastdecode_lib.projections.screens import ROWS, SHARING_ROWS, Screen
 
 _NO_NORMALISER = np.zeros(0)
@@ -37,7 +37,7 @@ _NO_NORMALISER = np.zeros(0)
 
 @dataclass(frozen=True)
 class _SetMatrix:
-    """The rows of all sets one after another, each set from a block of its own; see `kernels.gathered`.
+    """The rows of all sets one after another; each set begins at a block boundary. See `kernels.gathered`.
 
     Attributes
     ----------
@@ -56,18 +56,18 @@ class _SetMatrix:
     @classmethod
     def of(cls, sets: ActiveSets, whole: Matrix) -> "_SetMatrix":
         stored = np.diff(sets.offsets)
-        room_of = np.where(stored > 0, -(-stored // (4 * LANES)) * (4 * LANES), 0)
-        starts = np.concatenate([[0], np.cumsum(room_of)])
+        padded_sizes = np.where(stored > 0, -(-stored // (4 * LANES)) * (4 * LANES), 0)
+        starts = np.concatenate([[0], np.cumsum(padded_sizes)])
         rows = np.zeros(int(starts[-1]), dtype=np.int64)
-        owners = np.repeat(np.arange(len(sets)), stored)
-        rows[starts[owners] + np.arange(len(sets.ids)) - sets.offsets[owners]] = sets.ids
-        matrix = whole.rows(rows) if len(rows) else whole.rows(np.zeros(1, dtype=np.int64))
+        clusters = np.repeat(np.arange(len(sets)), stored)
+        rows[starts[clusters] + np.arange(len(sets.ids)) - sets.offsets[clusters]] = sets.ids
+        matrix = whole.rows(rows if len(rows) else np.zeros(1, dtype=np.int64))
         table = np.tile(matrix.record, (len(sets), 1))
         block_bytes = matrix.weight[0].nbytes
         table[:, WEIGHT] += starts[:-1] // LANES * block_bytes
         for column in (SCALE, BIAS, START):
             table[:, column] += 4 * starts[:-1]
-        table[:, BLOCKS] = room_of // LANES
+        table[:, BLOCKS] = padded_sizes // LANES
         empty = stored == 0
         table[empty] = whole.record
         members, firsts = sets.ids, sets.offsets[:-1]
@@ -76,16 +76,12 @@ class _SetMatrix:
             firsts = np.where(empty, len(sets.ids), firsts)
         return cls(matrix, table, firsts.astype(np.int64), sets.sizes, np.ascontiguousarray(members))
 
-    def record_beside(self, router: Matrix, clusters: int) -> np.ndarray:
-        """Addresses of all arrays, as `kernels.gathered.best_of_nearest` reads them."""
+    def record_with(self, router: Matrix, clusters: int) -> np.ndarray:
+        """Addresses of the router and of all arrays, as `kernels.gathered.best_of_nearest` reads them."""
         record = np.zeros(SCREEN, dtype=np.int64)
         record[CLUSTERS], record[ROUTER] = clusters, router.record.ctypes.data
-        for place, array in (
-            (TABLE, self.table),
-            (FIRSTS, self.firsts),
-            (COUNTS, self.counts),
-            (MEMBERS, self.members),
-        ):
+        arrays = {TABLE: self.table, FIRSTS: self.firsts, COUNTS: self.counts, MEMBERS: self.members}
+        for place, array in arrays.items():
             assert array.dtype == np.int64 and array.flags.c_contiguous
             record[place] = array.ctypes.data
         return record
@@ -94,7 +90,7 @@ class _SetMatrix:
 class ScreenScorer(OfAnySource):
     """A screen on the rows of a model's output matrix, on the CPU; satisfies `core.Projection` and `core.Scorer`.
 
-    By default each hidden vector has the set of its own cluster, so that no row depends on the rows beside it. With
+    By default each hidden vector has the set of its own cluster, so that no row depends on the other rows of a call. With
     `shared`, all rows of a call score the union of their sets, as Amer et al. (2022) do for a batch (section 3, step 2).
 
     Parameters
@@ -103,10 +99,11 @@ class ScreenScorer(OfAnySource):
     whole : Matrix
         The output matrix (V, D) with its bias.
     shared : bool
-        It keeps the rows of the matrix one by one beside the copies of all sets, which serve calls that fall into one cluster.
+        Whether all rows of a call share one set. The rows of the matrix are then stored one by one, in addition to the copies of
+        all sets, which serve calls whose rows are all in one cluster.
     scatter : bool
-        With `shared`: each row's best tokens and normaliser are read off an array of the vocabulary's width, in which all
-        others score minus infinity (step 4). Nothing but the time differs, and the last digits of the normaliser.
+        With `shared`: each row's best tokens and normaliser are read from an array of the vocabulary's width, in which all other
+        tokens score minus infinity (step 4). Only the time and the last digits of the normaliser differ.
 
     Raises
     ------
@@ -124,12 +121,12 @@ class ScreenScorer(OfAnySource):
         self._sets = _SetMatrix.of(screen.sets, whole)
         self._listing = Listing(whole) if shared else None
         self._widest = padded(whole.shape[0] if shared else int(screen.sets.sizes.max()))
-        self._rooms = threading.local()
-        self._record = self._sets.record_beside(self._router, len(screen.sets))
+        self._local = threading.local()
+        self._record = self._sets.record_with(self._router, len(screen.sets))
 
     def __reduce__(self) -> Any:
-        """A copy has arrays of its own."""
-        return _made, (type(self), self.screen, self.whole, self.shared, self.scatter)
+        """A copy has its own arrays."""
+        return _rebuilt, (type(self), self.screen, self.whole, self.shared, self.scatter)
 
     @property
     def fingerprint(self) -> str:
@@ -138,7 +135,7 @@ class ScreenScorer(OfAnySource):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the centroids and of what is copied: the rows of each set, and all of them once where sets are shared.
+        """Bytes of the centroids and of all copies: the rows of each set, and, if sets are shared, all rows once.
 
         The output matrix is the model's own.
         """
@@ -148,35 +145,35 @@ class ScreenScorer(OfAnySource):
         return self._router.memory_bytes + sets.matrix.memory_bytes + others + listed
 
     def bytes_for(self, tokens: float) -> float:
-        """Bytes of the centroids and of the rows of so many tokens: what one hidden vector is compared with."""
+        """Bytes that one hidden vector is multiplied with: the centroids and the rows of a number of tokens."""
         return self._router.memory_bytes + tokens * self.whole.memory_bytes / self.whole.outputs
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
         """The k best active tokens of hidden (N, D); the normaliser runs over the active ones, banned ones included."""
         hidden = self._checked(hidden)
         rows = len(hidden)
-        refused = checked_query(k, banned, rows, self.whole.shape[0])
+        banned_ids = checked_query(k, banned, rows, self.whole.shape[0])
         ids, scores = np.empty((rows, k), dtype=np.int64), np.empty((rows, k), dtype=np.float32)
         log_normaliser = np.empty(rows) if normalise else _NO_NORMALISER
         if rows == 1 and not self.scatter:
-            told = np.empty(2, dtype=np.int64)
-            best_of_nearest(hidden, self._record, refused, *self._single(), ids, scores, log_normaliser, told)
-            return Candidates(ids, scores, told[1:], log_normaliser if normalise else None, "active", told[:1])
+            routing = np.empty(2, dtype=np.int64)  # the cluster and the size of its set
+            best_of_nearest(hidden, self._record, banned_ids, *self._single(), ids, scores, log_normaliser, routing)
+            return Candidates(ids, scores, routing[1:], log_normaliser if normalise else None, "active", routing[:1])
         clusters, sets = self._nearest(hidden), self._sets
         if not rows:
             counts = np.zeros(0, dtype=np.int64)
         elif self._listing is not None:
             active, count = self._union(clusters)
-            _, _, _, rounded, made, tops = self._room(rows)
-            packed, wide = self._rooms.sharing[3:]
+            _, _, _, rounded, products, tops = self._buffers(rows)
+            packed, wide = self._local.sharing[3:]
             best_of_union(
-                hidden, clusters, sets.table, self._listing.record, active, count, refused, packed, rounded, made, wide,
+                hidden, clusters, sets.table, self._listing.record, active, count, banned_ids, packed, rounded, products, wide,
                 tops, ids, scores, log_normaliser,
             )  # fmt: skip
             counts = np.full(rows, count)
         else:
             best_active(
-                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, refused, *self._room(rows),
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, banned_ids, *self._buffers(rows),
                 ids, scores, log_normaliser,
             )  # fmt: skip
             counts = sets.counts[clusters]
@@ -185,26 +182,26 @@ class ScreenScorer(OfAnySource):
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) among the active tokens; minus infinity for others."""
         hidden = self._checked(hidden)
-        ids = checked_wanted(ids, len(hidden), self.whole.shape[0])
-        clusters, found = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
+        ids = checked_ids(ids, len(hidden), self.whole.shape[0])
+        clusters, log_probs = self._nearest(hidden), np.empty(ids.shape, dtype=np.float32)
         if not len(hidden):
-            return found
+            return log_probs
         sets = self._sets
-        _, _, _, rounded, scores, _ = self._room(len(hidden))
+        _, _, _, rounded, scores, _ = self._buffers(len(hidden))
         if self._listing is not None:
             active, count = self._union(clusters)
-            packed = self._rooms.sharing[3]
+            packed = self._local.sharing[3]
             union_log_probabilities(
-                hidden, clusters, sets.table, self._listing.record, active, count, ids, packed, rounded, scores, found
-            )
+                hidden, clusters, sets.table, self._listing.record, active, count, ids, packed, rounded, scores, log_probs
+            )  # fmt: skip
         else:
             active_log_probabilities(
-                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, found
+                hidden, clusters, sets.table, sets.firsts, sets.counts, sets.members, ids, rounded, scores, log_probs
             )
-        return found
+        return log_probs
 
     def active_scores(self, hidden: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ascending ids (N, M) that are scored for each hidden vector, and their scores; -1 and -inf at the end."""
+        """The ascending ids (N, M) that are scored for each hidden vector, and their scores; padded with -1 and -inf."""
         hidden, sets = self._checked(hidden), self._sets
         clusters = self._nearest(hidden)
         if self._listing is not None and len(hidden):
@@ -212,77 +209,72 @@ class ScreenScorer(OfAnySource):
             return np.tile(active[:count], (len(hidden), 1)), self._listing(hidden, active[:count])
         counts = sets.counts[clusters]
         ids = np.full((len(hidden), int(counts.max(initial=0))), -1, dtype=np.int64)
-        found = np.empty(ids.shape, dtype=np.float32)
+        active_scores = np.empty(ids.shape, dtype=np.float32)
         for row, (first, count) in enumerate(zip(sets.firsts[clusters], counts, strict=True)):
             ids[row, :count] = sets.members[first : first + count]
-        _, _, _, rounded, scores, _ = self._room(len(hidden))
-        active_products(hidden, clusters, sets.table, sets.counts, rounded, scores, found)
-        return ids, found
+        _, _, _, rounded, scores, _ = self._buffers(len(hidden))
+        active_products(hidden, clusters, sets.table, sets.counts, rounded, scores, active_scores)
+        return ids, active_scores
 
     def describe(self, cluster: int, most: int) -> dict[str, Any]:
-        """Size of a cluster's set and its tokens, those first that score highest at the centroid, as `trace.Trace` has them."""
+        """Size of a cluster's set and its `most` best tokens at the centroid, in the form of `trace.Trace`."""
         tokens = self.screen.sets[cluster]
         scores = self.whole.rows(tokens)(self.screen.points[cluster][None])[0]
         return {"size": len(tokens), "tokens": tokens[np.argsort(-scores, kind="stable")[:most]].tolist()}
 
     def _union(self, clusters: np.ndarray) -> tuple[np.ndarray, int]:
-        """All tokens active in some clusters (from one), ascending, and their number; they stand until this thread asks again."""
+        """All tokens active in one or more clusters, ascending, and their number; this thread's next call overwrites them."""
         assert self._listing is not None
-        if not hasattr(self._rooms, "sharing"):
+        if not hasattr(self._local, "sharing"):
             vocabulary = self.whole.shape[0]
-            self._rooms.sharing = (
+            self._local.sharing = (
                 np.empty(len(self.screen.sets), dtype=bool),
                 np.empty(vocabulary, dtype=bool),
                 np.empty(padded(vocabulary) + 1, dtype=np.int64),
                 self._listing.room(),
                 np.empty((1, vocabulary if self.scatter else 0), dtype=np.float32),
             )
-        met, seen, active, _, _ = self._rooms.sharing
+        met_clusters, is_active, active, _, _ = self._local.sharing
         sets = self._sets
-        return active, int(union(clusters, sets.firsts, sets.counts, sets.members, met, seen, active))
+        return active, int(union(clusters, sets.firsts, sets.counts, sets.members, met_clusters, is_active, active))
 
     def _nearest(self, hidden: np.ndarray) -> np.ndarray:
-        found = np.empty(len(hidden), dtype=np.int64)
-        _, _, _, rounded, scores, _ = self._room(len(hidden))
-        nearest(hidden, self._router.record, len(self.screen.sets), rounded, scores, found)
-        return found
+        clusters = np.empty(len(hidden), dtype=np.int64)
+        _, _, _, rounded, scores, _ = self._buffers(len(hidden))
+        nearest(hidden, self._router.record, len(self.screen.sets), rounded, scores, clusters)
+        return clusters
 
     def _checked(self, hidden: Any) -> np.ndarray:
         check_width(hidden, self.whole.shape[1])
         return np.ascontiguousarray(hidden, dtype=np.float32)
 
     def _single(self) -> tuple[np.ndarray, ...]:
-        """Room for scoring one row; each thread has its own."""
+        """Buffers for scoring one row, one set for each thread."""
         try:
-            made: tuple[np.ndarray, ...] = self._rooms.single
+            buffers: tuple[np.ndarray, ...] = self._local.single
         except AttributeError:
-            made = self._rooms.single = self._room(1)[3:]
-        return made
+            buffers = self._local.single = self._buffers(1)[3:]
+        return buffers
 
-    def _room(self, rows: int) -> tuple[np.ndarray, ...]:
-        """Room for sorting so many rows and for scoring many of them together; each thread has its own."""
-        made, together = getattr(self._rooms, "made", None), min(max(rows, 1), SHARING_ROWS if self.shared else ROWS)
-        if made is None or len(made[1]) != rows or len(made[4]) < together:
-            width = self.whole.shape[1]
-            widest = max(self._widest, self._router.outputs)
-            kept = made[2:] if made is not None and len(made[4]) >= together else None
-            made = (
-                np.empty(len(self.screen.sets) + 1, dtype=np.int64),
-                np.empty(rows, dtype=np.int64),
-                *(
-                    kept
-                    or (
-                        np.empty((together, width), dtype=np.float32),
-                        scratch(together, width),
-                        np.empty((together, widest), dtype=np.float32),
-                        np.empty(-(-widest // SPAN), dtype=np.float32),
-                    )
-                ),
-            )
-            self._rooms.made = made
-        return made
+    def _buffers(self, rows: int) -> tuple[np.ndarray, ...]:
+        """Buffers for sorting `rows` rows and for scoring a batch of them together, one set for each thread."""
+        buffers, batch = getattr(self._local, "buffers", None), min(max(rows, 1), SHARING_ROWS if self.shared else ROWS)
+        if buffers is None or len(buffers[1]) != rows or len(buffers[4]) < batch:
+            if buffers is not None and len(buffers[4]) >= batch:
+                scoring = buffers[2:]
+            else:
+                width, widest = self.whole.shape[1], max(self._widest, self._router.outputs)
+                scoring = (
+                    np.empty((batch, width), dtype=np.float32),
+                    scratch(batch, width),
+                    np.empty((batch, widest), dtype=np.float32),
+                    np.empty(-(-widest // SPAN), dtype=np.float32),
+                )
+            sorting = np.empty(len(self.screen.sets) + 1, dtype=np.int64), np.empty(rows, dtype=np.int64)
+            buffers = self._local.buffers = (*sorting, *scoring)
+        return buffers
 
 
-def _made(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
-    made: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
-    return made
+def _rebuilt(kind: type, screen: Screen, whole: Matrix, shared: bool, scatter: bool) -> ScreenScorer:
+    scorer: ScreenScorer = kind(screen, whole, shared=shared, scatter=scatter)
+    return scorer

@@ -1,8 +1,8 @@
-"""A screen: clusters of hidden vectors, each with its active tokens, and the files screens are kept in.
+"""A screen: clusters of hidden vectors, each with its active tokens, and the files of screens.
 
-Amer et al. and Chen et al. share all of decoding: find the cluster of a hidden vector, score the tokens of its set with the rows of
-the output matrix that belong to them, and take the best. They differ in how a vector finds its cluster (Euclidean distance
-or inner product) and in how clusters and sets are fitted: `clustered` and `screened`.
+Amer et al. and Chen et al. decode in the same way: find the cluster of a hidden vector, score the tokens of its set with their
+rows of the output matrix, and take the best. They differ in how a vector finds its cluster (Euclidean distance or inner
+product) and in how clusters and sets are fitted: `clustered` and `screened`.
 """
 
 import json
@@ -21,7 +21,7 @@ from fastdecode_lib.store import ModelFiles, atomic_folder, check_replaceable, r
 
 Method = Literal["clustered", "screened"]
 ROWS, SHARING_ROWS = 32, 64
-"""Hidden vectors scored together, with sets of their own or with one for all."""
+"""Hidden vectors scored together, each with the set of its cluster or all with one set."""
 FORMAT, VERSION = "fastdecode-screens", 1
 SCREENS = "screens.json"
 
@@ -36,10 +36,10 @@ class Screen:
         ``clustered`` (Amer et al.): the nearest centroid by Euclidean distance. ``screened`` (Chen et al.): the highest inner
         product, without bias and norms.
     points : float32 array (r, D)
-        A centroid, or the weight of a cluster, in each row.
+        Each row is the centroid or the weight vector of a cluster.
     sets : ActiveSets
     about : dict
-        How it was made: contexts, knobs, and the ``fingerprint`` of the model they were recorded from.
+        How it was made: contexts, knobs, and the ``fingerprint`` of the model that the contexts were recorded with.
     """
 
     method: Method
@@ -67,16 +67,16 @@ class Screen:
 
     @property
     def router(self) -> Matrix:
-        """Matrix and bias that score clusters, the highest being chosen.
+        """Matrix and bias whose product with a hidden vector scores the clusters; the highest score is chosen.
 
-        For Euclidean distance that is ``C h - |C|^2 / 2``, half of what eq. 2 of Amer et al. (2022) is the negative of. Its norm
-        bars, read as an absolute value, would choose wrongly: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.
+        For Euclidean distance the score is ``C h - |C|^2 / 2``, minus half of eq. 2 of Amer et al. (2022). The bars in eq. 2,
+        read as an absolute value, would choose the wrong cluster: ``|C|^2 - 2 C h`` is lowest, and negative, at the nearest.
         """
-        halves = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
-        return Matrix.of(self.points, halves, name="the centroids")
+        constants = -(self.points.astype(np.float64) ** 2).sum(1) / 2 if self.method == "clustered" else None
+        return Matrix.of(self.points, constants, name="the centroids")
 
     def check_fits(self, vocabulary: int, width: int) -> None:
-        """Refuse an output matrix of another model."""
+        """Check that the screen has the vocabulary and the width of an output matrix."""
         if self.points.shape[1] != width or self.sets.vocabulary != vocabulary:
             raise ValueError(
                 f"The screen is another model's: got one of width {self.points.shape[1]} and vocabulary "
@@ -84,26 +84,30 @@ class Screen:
             )
 
     def assign(self, hidden: np.ndarray) -> np.ndarray:
-        """The cluster of each hidden vector (N, D), int64 (N,); as in decoding, bit for bit."""
-        return _assign(self.router, len(self.sets), np.ascontiguousarray(hidden, dtype=np.float32))
+        """The cluster of each hidden vector (N, D), int64 (N,), bitwise the same as in decoding."""
+        router, hidden = self.router, np.ascontiguousarray(hidden, dtype=np.float32)
+        clusters, batch = np.empty(len(hidden), dtype=np.int64), max(1, min(ROWS, len(hidden)))
+        scores = np.empty((batch, router.outputs), dtype=np.float32)
+        nearest(hidden, router.record, len(self.sets), scratch(batch, router.shape[1]), scores, clusters)
+        return clusters
 
     def save(self, folder: str | Path) -> None:
-        """Write it, as the screen of all directions, into a folder of its own."""
+        """Write it into a folder of its own, as the screen for all directions."""
         save_screens({"all": self}, folder)
 
 
 def save_screens(screens: Mapping[str, Screen], folder: str | Path) -> None:
-    """Write the screens of some directions (``"en-de"``, ``"de"`` or ``"all"``) into a folder, which takes the old one's place."""
+    """Write the screens by direction (``"en-de"``, ``"de"`` or ``"all"``) into a folder; an older folder is replaced."""
     from safetensors.numpy import save_file
 
     with atomic_folder(check_replaceable(folder, SCREENS)) as temporary:
         parts = {}
         for name, screen in screens.items():
-            small = screen.sets.vocabulary <= 65_536
+            short_ids = screen.sets.vocabulary <= 65_536
             arrays = {
                 "points": screen.points,
                 "counts": np.diff(screen.sets.offsets).astype(np.uint32),
-                "ids": screen.sets.ids.astype(np.uint16 if small else np.uint32),
+                "ids": screen.sets.ids.astype(np.uint16 if short_ids else np.uint32),
             }
             save_file(arrays, temporary / f"{name}.safetensors")
             parts[name] = {"method": screen.method, "vocabulary": screen.sets.vocabulary, "about": screen.about}
@@ -156,18 +160,18 @@ class Clustered:
         shared: bool = False,
         precision: StorageFormat | None = None,
     ) -> Projection:
-        """The screen of a direction, else of its target language, else of all, on the model's output matrix.
+        """The screen for the direction, else for its target language, else for all, on the model's output matrix.
 
         Parameters
         ----------
         file : str, optional
-            Folder of the screens; looked for beside the model otherwise.
+            Folder of the screens; by default the one in the model's folder.
         shared : bool
             All rows of a call score the union of their sets.
         precision : str, optional
-            Of the output matrix; the model's own otherwise.
+            Precision of the output matrix; by default the model's own.
         """
-        screen = _chosen(cls.name, screens_folder(cls.name, files, file), files)
+        screen = _screen_for(cls.name, screens_folder(cls.name, files, file), files)
         weight = model.outputs[0].weight
         device = getattr(getattr(weight, "device", None), "type", None)
         if len(model.outputs) == 1 and device is not None and (device != "cpu" or weight.element_size() == 8):
@@ -191,7 +195,7 @@ class Screened(Clustered):
 
 
 def screens_folder(method: str, files: ModelFiles, file: str | None = None) -> Path:
-    """Folder of a model's screens: the one named, or that beside the checkpoint.
+    """Folder of a model's screens: `file`, or the one in the checkpoint's folder.
 
     Raises
     ------
@@ -218,8 +222,8 @@ def screens_path(folder: Path, method: str) -> Path:
     return Path(folder) / "projections" / method
 
 
-def _chosen(method: str, folder: Path, files: ModelFiles) -> Screen:
-    """The screen for a direction, once it is certain that it is this model's and made by the method."""
+def _screen_for(method: str, folder: Path, files: ModelFiles) -> Screen:
+    """The screen for a direction, checked to be this model's and made by the method."""
     screens = load_screens(folder)
     fingerprints = {screen.fingerprint for screen in screens.values()}
     if files.fingerprint is not None and fingerprints != {files.fingerprint}:
@@ -239,11 +243,3 @@ def _chosen(method: str, folder: Path, files: ModelFiles) -> Screen:
             f"The screens in {folder} are {screen.method}, not {method}. Use {screen.method}:file={folder}."
         )
     return screen
-
-
-def _assign(router: Matrix, clusters: int, hidden: np.ndarray) -> np.ndarray:
-    found = np.empty(len(hidden), dtype=np.int64)
-    together = max(1, min(ROWS, len(hidden)))
-    scores = np.empty((together, router.outputs), dtype=np.float32)
-    nearest(hidden, router.record, clusters, scratch(together, router.shape[1]), scores, found)
-    return found

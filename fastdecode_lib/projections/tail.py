@@ -1,4 +1,4 @@
-"""Full probabilities from a few exact scores: the rest of the vocabulary is scored by a low-rank matrix (Chen et al., sec. 7.3)."""
+"""Full probabilities from few exact scores: a low-rank matrix scores the rest of the vocabulary (Chen et al., sec. 7.3)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,9 @@ ROWS = 32
 
 @dataclass(frozen=True)
 class WithTail(OfAnySource):
-    """A projection's own tokens with their exact scores, and all others with scores of low rank, as one distribution.
+    """One distribution over the vocabulary: active tokens with their exact scores, all others with low-rank scores.
 
-    The paper does not say what bias the others have; here it is the exact one.
+    The paper does not say which bias the other tokens have; here it is the exact one.
 
     Attributes
     ----------
@@ -35,11 +35,13 @@ class WithTail(OfAnySource):
 
     def __post_init__(self) -> None:
         if not hasattr(self.inner, "active_scores"):
-            raise ValueError(f"A tail needs a projection that tells which tokens it scores: got {self.inner.name}.")
+            raise ValueError(
+                f"A tail needs a projection with active_scores: got {self.inner.name}. Use a fitted one, such as screened."
+            )
 
     @property
     def name(self) -> str:
-        """The projection's."""
+        """The name of the projection, "with a tail"."""
         return f"{self.inner.name} with a tail"
 
     @property
@@ -48,32 +50,32 @@ class WithTail(OfAnySource):
         return int(self.inner.memory_bytes) + self.down.memory_bytes + self.up.memory_bytes
 
     def top_k(self, hidden: Any, k: int, banned: np.ndarray | None = None, normalise: bool = False) -> Candidates:
-        """The projection's own best; the normaliser runs over the vocabulary."""
-        found: Candidates = self.inner.top_k(hidden, k, banned)
-        nothing = np.empty((len(found.ids), 0), dtype=np.int64)
-        total = self._mixed(hidden, nothing)[1] if normalise else None
-        return Candidates(found.ids, found.scores, found.num_active, total, "vocabulary", found.cluster)
+        """The best tokens of the projection; the normaliser runs over the vocabulary."""
+        candidates: Candidates = self.inner.top_k(hidden, k, banned)
+        no_ids = np.empty((len(candidates.ids), 0), dtype=np.int64)
+        log_normaliser = self._mixed(hidden, no_ids)[1] if normalise else None
+        return candidates._replace(log_normaliser=log_normaliser, support="vocabulary")
 
     def log_probs(self, hidden: Any, ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (N, M) of ids (N, M) over the vocabulary."""
         return self._mixed(hidden, checked("tokens to score", ids, 0, self.up.shape[0]))[0]
 
-    def _mixed(self, hidden: Any, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities of some tokens, and the normalisers (N,)."""
+    def _mixed(self, hidden: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities (N, M) of ids (N, M), and the log-normalisers (N,)."""
         hidden = np.ascontiguousarray(hidden, dtype=np.float32)
-        ids, exact = self.inner.active_scores(hidden)
-        low = np.ascontiguousarray(self.down(hidden))
-        rows = max(1, min(ROWS, len(low)))
-        found, total = np.empty(wanted.shape, dtype=np.float32), np.empty(len(low))
+        active, exact_scores = self.inner.active_scores(hidden)
+        projected = np.ascontiguousarray(self.down(hidden))
+        batch = max(1, min(ROWS, len(projected)))
+        log_probs, log_normalisers = np.empty(ids.shape, dtype=np.float32), np.empty(len(projected))
         mixed_log_probabilities(
-            low, self.up.record, self.up.shape[0], ids, exact, wanted, scratch(rows, low.shape[1]),
-            np.empty((rows, self.up.outputs), np.float32), total, found,
+            projected, self.up.record, self.up.shape[0], active, exact_scores, ids, scratch(batch, projected.shape[1]),
+            np.empty((batch, self.up.outputs), np.float32), log_normalisers, log_probs,
         )  # fmt: skip
-        return found, total
+        return log_probs, log_normalisers
 
 
 def low_rank(weight: np.ndarray, bias: np.ndarray | None, rank: int) -> tuple[Matrix, Matrix]:
-    """`WithTail.down` and `WithTail.up`: the best approximation of a weight (V, D) by a matrix of some rank.
+    """`WithTail.down` and `WithTail.up`: the best approximation of a weight (V, D) by a matrix of a given rank.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""The text models are trained and measured on: reading its splits and joining its sentences.
+"""The text that models are trained and measured on: reading its splits and joining its sentences.
 
-The corpus is a folder named by ``--data`` or ``FASTDECODE_DATA`` and is never needed to use the product. Its layout is
+The corpus is a folder named by ``--data`` or ``FASTDECODE_DATA``; using the library never needs it. Its layout is
 ``tatoeba/{train,dev,test}.en-{de,fr,es}.tsv.gz``, one pair a line, English first, and ``novels/{train,valid,test}.txt.gz``,
 one sentence a line.
 """
@@ -37,20 +37,20 @@ def corpus_folder(data: str | Path | None = None) -> Path:
     CorpusNotFound
         If neither names an existing folder.
     """
-    named = data or os.environ.get("FASTDECODE_DATA")
-    if not named:
+    name = data or os.environ.get("FASTDECODE_DATA")
+    if not name:
         raise CorpusNotFound(
             "This needs the corpus, and no folder was named. Pass --data DIR or set FASTDECODE_DATA=DIR; DIR holds "
             "tatoeba/train.en-de.tsv.gz and its siblings."
         )
-    folder = Path(named).expanduser()
+    folder = Path(name).expanduser()
     if not folder.is_dir():
         raise CorpusNotFound(f"The corpus folder does not exist: got {str(folder)!r}. Pass an existing --data DIR.")
     return folder
 
 
 def corpus_fingerprint(data: str | Path | None = None) -> str:
-    """Fingerprint of a corpus: 16 hex digits of its files' names and bytes, wherever the folder lies.
+    """Fingerprint of a corpus: 16 hex digits that depend on the names and contents of its files, not on the folder.
 
     Raises
     ------
@@ -94,8 +94,8 @@ class Tatoeba:
         if split not in SPLITS:
             raise ValueError(f"Unknown split: got {split!r}. Use one of {', '.join(SPLITS)}.")
         if (source, target) not in DIRECTIONS:
-            known = ", ".join(f"{a}-{b}" for a, b in DIRECTIONS)
-            raise ValueError(f"The corpus has no direction {source}-{target}. Use one of {known}.")
+            directions = ", ".join(f"{a}-{b}" for a, b in DIRECTIONS)
+            raise ValueError(f"The corpus has no direction {source}-{target}. Use one of {directions}.")
         foreign = target if source == "en" else source
         path = self.folder / "tatoeba" / f"{split}.en-{foreign}.tsv.gz"
         if not path.is_file():
@@ -136,8 +136,8 @@ class Novels:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as opened:
-            lines = opened.read().split("\n")
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            lines = file.read().split("\n")
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not readable: {error}. It may be cut short; copy it again.") from error
     return lines[:-1] if lines[-1] == "" else lines
@@ -164,12 +164,12 @@ def join_pairs(
     ----------
     pairs : sequence of (source, target)
     seed : int
-        Decides the order of the pairs and the sizes of the groups.
+        Determines the order of the pairs and the sizes of the groups.
     count : int, optional
-        How many joined pairs to make, going through the pairs in a new order as often as needed. Without it every pair
-        is used once, so that a joined test set holds the same sentences as the single one.
+        Number of joined pairs; the pairs are repeated in new orders as often as needed. By default every pair is used once, so
+        that a joined test set has the same sentences as the single one.
     sizes : (int, int)
-        Fewest and most pairs that are joined; the last group has what is left.
+        Fewest and most pairs that are joined; the last group has the remaining pairs.
     """
     joined: list[Pair] = []
     for group in _groups(len(pairs), np.random.default_rng(seed), sizes, endless=count is not None):
@@ -180,7 +180,7 @@ def join_pairs(
 
 
 def spread_over(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of some items, evenly from first to last, the middle one if it is one: the splits are sorted by length."""
+    """At most `most` of the items, evenly from first to last, since splits are sorted by length; the middle one if `most` is 1."""
     if len(items) <= most:
         return list(items)
     if most == 1:

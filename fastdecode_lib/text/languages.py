@@ -1,4 +1,4 @@
-"""Languages and directions: codes of two and three letters, English names, and what a model translates."""
+"""Languages and directions: codes of two and three letters, English names, and the directions of a model."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 Direction = tuple[str, str]
 
-# Marian's tags carry three letters where people type two.
+# Marian's tags have three letters, users type two.
 THREE_LETTERS = {
     "ar": "ara", "bg": "bul", "ca": "cat", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa",
     "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita",
@@ -23,7 +23,7 @@ th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese
 """
 _CODES = {name.lower(): code for code, name in (pair.split() for pair in NAMES.split(","))}
 USUAL_TARGETS = ("de", "fr", "es", "zh")
-"""Of these, the first that a model of many languages knows is what English is translated into unless another is chosen."""
+"""Default targets of English for models with many languages: the first of these that the model has."""
 
 
 class UnknownLanguage(ValueError):
@@ -33,7 +33,7 @@ class UnknownLanguage(ValueError):
 def check_direction(
     directions: Sequence[Direction], source: str | None, target: str | None, *, ordered: bool = True
 ) -> Direction:
-    """Complete and check a direction; a language left out is filled in where only one choice remains.
+    """Complete and check a direction; a missing language is filled in if only one choice remains.
 
     Parameters
     ----------
@@ -41,59 +41,59 @@ def check_direction(
     source, target : str, optional
         Codes or English names, in upper or lower case: ``de``, ``DE``, ``deu``, ``de-DE``, ``German``.
     ordered : bool
-        Whether the first choice is taken where there are several, instead of being refused.
+        Whether the first of several choices is taken; if not, several choices raise an error.
 
     Raises
     ------
     UnknownLanguage
-        If the model does not translate in that direction, or several remain.
+        If the model does not translate in that direction, or several choices remain.
     """
     directions = [(short_code(source) if source else a, b) if a == "any" else (a, b) for a, b in directions]
     source = known_as(source, "source", list(dict.fromkeys(a for a, _ in directions)))
     target = known_as(target, "target", list(dict.fromkeys(b for _, b in directions)))
-    fitting = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
-    if not fitting:
+    matching = [d for d in directions if source in (None, d[0]) and target in (None, d[1])]
+    if not matching:
         known_pairs = [f"{a}-{b}" for a, b in directions]
         raise UnknownLanguage(f"This model does not translate {source}-{target}. It knows {listed(known_pairs)}.")
     if not ordered:
-        for which, given, languages in (
-            ("target", target, list(dict.fromkeys(b for _, b in fitting))),
-            ("source", source, list(dict.fromkeys(a for a, _ in fitting))),
+        for side, chosen, languages in (
+            ("target", target, list(dict.fromkeys(b for _, b in matching))),
+            ("source", source, list(dict.fromkeys(a for a, _ in matching))),
         ):
-            if given is None and len(languages) > 1:
+            if chosen is None and len(languages) > 1:
                 raise UnknownLanguage(
-                    f"This model has several {which} languages: got none. Pass one of {listed(languages)}."
+                    f"This model has several {side} languages: got none. Pass one of {listed(languages)}."
                 )
-    return fitting[0]
+    return matching[0]
 
 
 def short_code(language: str) -> str:
-    """Two letters where there are two: ``de`` for ``DE``, ``de_DE``, ``de-AT``, ``deu_Latn``, ``deu`` and ``German``."""
+    """The code with two letters if there is one: ``de`` for ``DE``, ``de_DE``, ``de-AT``, ``deu_Latn``, ``deu``, ``German``."""
     lower = language.strip().lower()
     head = re.split("[_-]", lower)[0]
     return TWO_LETTERS.get(head, _CODES.get(lower, head))
 
 
 def known_as(code: str | None, which: str, known: Sequence[str]) -> str | None:
-    """A language as `known` spells it.
+    """The language's code among the `known` ones.
 
     Raises
     ------
     UnknownLanguage
-        If none of them is meant, or several scripts of one language are.
+        If none of them fits, or several scripts of the language do.
     """
     if code is None or code in known:
         return code
-    same = [language for language in known if language.lower() == code.strip().lower().replace("-", "_")]
-    if matching := same or [language for language in known if language == short_code(code)]:
+    exact = [language for language in known if language.lower() == code.strip().lower().replace("-", "_")]
+    if matching := exact or [language for language in known if language == short_code(code)]:
         return matching[0]
-    several = [language for language in known if short_code(code) == short_code(language)]
-    if len(several) == 1 and variant(code) is None:
-        return several[0]
-    if several:
-        raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {listed(several)}.")
-    near = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    candidates = [language for language in known if short_code(code) == short_code(language)]
+    if len(candidates) == 1 and variant(code) is None:
+        return candidates[0]
+    if candidates:
+        raise UnknownLanguage(f"Several {which} languages of this model are {code!r}. Say which: {listed(candidates)}.")
+    similar = difflib.get_close_matches(code, known, n=1, cutoff=0.3)
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
     raise UnknownLanguage(f"Unknown {which} language: got {code!r}.{hint} This model knows {listed(known)}.")
 
 
@@ -104,7 +104,7 @@ def variant(code: str) -> str | None:
 
 
 def from_english(directions: Sequence[Direction]) -> list[Direction]:
-    """Directions of a model that puts none first, those that a reader of English expects before the others."""
+    """The directions of a model without an order of its own, those from and to English first."""
 
     def rank(direction: Direction) -> tuple[bool, bool, int]:
         source, target = direction
@@ -115,5 +115,5 @@ def from_english(directions: Sequence[Direction]) -> list[Direction]:
 
 
 def listed(names: Sequence[str], most: int = 120) -> str:
-    """Names for a message; what are too many are counted."""
+    """Names for a message; names beyond the first `most` are only counted."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -40,7 +40,7 @@ TECHNICAL = (
     "Clean the lens with a dry cloth and never with alcohol or other solvents.",
     "The encoder turns the sentence into a sequence of vectors that the decoder reads at every step.",
 )
-"""English, twenty sentences as in manuals and textbooks: another kind than the bundled model knows."""
+"""English, twenty sentences as in manuals and textbooks, unlike the bundled model's training text."""
 
 EXAMPLES = (
     ("en", "de", "My sister has been learning to play the piano for two years.",

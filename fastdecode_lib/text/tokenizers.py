@@ -1,4 +1,4 @@
-"""Text to ids and back, for Marian and all others; one file because both kinds meet the same protocol."""
+"""Tokenizers of Marian models and of all others; one file because both follow the same protocol."""
 
 import re
 import threading
@@ -29,7 +29,7 @@ from fastdecode_lib.text.languages import (
 )
 
 NOTE = "fastdecode.json"
-"""The file in which a model of ours lists its directions and tags."""
+"""The file in which fastdecode's own models list their directions and tags."""
 
 
 class Tokenizer(Protocol):
@@ -37,41 +37,41 @@ class Tokenizer(Protocol):
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """The (source, target) pairs the model translates; empty if it does not say."""
+        """The (source, target) pairs that the model translates; empty if they are unknown."""
         ...
 
     @property
     def ordered(self) -> bool:
-        """Whether the first of the directions that fit is meant where a caller leaves a language out."""
+        """Whether a missing language means the first matching direction."""
         ...
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
-        """Ids of some texts, with the language tags the model wants; rows padded on the right."""
+        """Ids of texts with the language tags that the model needs, padded on the right."""
         ...
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts of the target language as the ids that a model puts out, without the end."""
+        """Ids of texts of the target language, as in a model's outputs without the end."""
         ...
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of target ids; end, padding and other special ids leave no trace."""
+        """Text of target ids, without end, padding and other special ids."""
         ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The token of each id, as the vocabulary spells it (``▁`` starts a word)."""
+        """The token of each id in the vocabulary's spelling (``▁`` starts a word)."""
         ...
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces of source ids."""
+        """The token of each source id."""
         ...
 
     @property
     def language_ids(self) -> frozenset[int]:
-        """Ids of all languages the tokenizer names."""
+        """Ids of all languages of the tokenizer."""
         ...
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Ids fed after the start symbol to name the target language; empty for most models."""
+        """Ids of the target language that are fed after the start symbol; empty for most models."""
         ...
 
 
@@ -85,7 +85,7 @@ def padded(rows: Sequence[Sequence[int]], padding: int, languages: Direction | N
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Refuse what no tokenizer can read: something else than text, or half a character from badly decoded bytes."""
+    """Check that texts are strings of valid Unicode; badly decoded bytes can leave half a character."""
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise ValueError(f"Sentence {number} is no text: got {type(text).__name__}. Give a string.")
@@ -99,44 +99,46 @@ _TAG = re.compile(r"\s*(>>[^<>\s]+<<|<2[^<>\s]+>)\s*")
 
 
 def split_tag(tags: Mapping[str, str], text: str) -> tuple[str, str]:
-    """A tag that was typed in front of a source, "" without one, and the text behind it."""
-    found = _TAG.match(text)
-    return (found[1], text[found.end() :]) if found and found[1] in tags.values() else ("", text)
+    """The tag at the beginning of a source ("" if there is none) and the text after it."""
+    match = _TAG.match(text)
+    return (match[1], text[match.end() :]) if match and match[1] in tags.values() else ("", text)
 
 
-def _typed_target(tags: Mapping[str, str], text: str) -> str | None:
-    """The language whose tag stands at the beginning of a source."""
+def _tag_language(tags: Mapping[str, str], text: str) -> str | None:
+    """The language of the tag at the beginning of a source."""
     tag, _ = split_tag(tags, text)
-    return next((code for code, known in tags.items() if known == tag), None)
+    return next((code for code, language_tag in tags.items() if language_tag == tag), None)
 
 
-def _tag_of(
-    tags: Mapping[str, str], texts: Sequence[str], source: str | None, target: str | None, known: "Tokenizer"
+def _direction_and_tag(
+    tags: Mapping[str, str], texts: Sequence[str], source: str | None, target: str | None, tokenizer: "Tokenizer"
 ) -> tuple[Direction | None, str, list[str]]:
-    """The direction that is meant, the tag of its target ("" where the model has none), and the texts without tags.
+    """The direction, the tag of its target ("" if the model has none), and the texts without their tags.
 
     Raises
     ------
     UnknownLanguage
-        If no target is said and several are known, or a text begins with the tag of another one.
+        If no target is given and there are several, or a text begins with the tag of another language.
     """
-    split = [split_tag(tags, text) for text in texts]
-    typed = {tag for tag, _ in split if tag}
-    if target is None and len(typed) == 1 and all(tag for tag, _ in split):
-        target = next(code for code, tag in tags.items() if tag in typed)
-    languages = check_direction(known.directions, source, target, ordered=known.ordered) if known.directions else None
+    tagged_texts = [split_tag(tags, text) for text in texts]
+    typed_tags = {tag for tag, _ in tagged_texts if tag}
+    if target is None and len(typed_tags) == 1 and all(tag for tag, _ in tagged_texts):
+        target = next(code for code, tag in tags.items() if tag in typed_tags)
+    languages = None
+    if tokenizer.directions:
+        languages = check_direction(tokenizer.directions, source, target, ordered=tokenizer.ordered)
     tag = tags[languages[1]] if languages and tags else ""
-    if others := sorted(typed - {tag}):
+    if other_tags := sorted(typed_tags - {tag}):
         raise UnknownLanguage(
-            f"A source begins with the tag of another language: got {others[0]}, the target is {languages and languages[1]}. "
+            f"A source begins with the tag of another language: got {other_tags[0]}, the target is {languages and languages[1]}. "
             "Leave out the tag, or translate texts of one target at a time."
         )
-    return languages, tag, [text for _, text in split]
+    return languages, tag, [text for _, text in tagged_texts]
 
 
 @dataclass(frozen=True)
 class InTransformers:
-    """How transformers is told a direction: the tokenizer's class, its source language, the text in front, the first token."""
+    """A direction's settings in transformers: the tokenizer's class and source language, text before a source, first token."""
 
     kind: str
     source: str | None = None
@@ -148,9 +150,9 @@ class InTransformers:
 class MarianText:
     """A Marian vocabulary over two SentencePiece models, read without transformers.
 
-    Ids equal `transformers.MarianTokenizer`'s without sacremoses, with one deliberate difference: text that looks like
-    a special token (``</s>``) is text, and does not become that token. A tag of the vocabulary at the beginning of a source, as in
-    ``>>deu<< Good morning.``, names its target.
+    Ids equal those of `transformers.MarianTokenizer` without sacremoses, with one deliberate difference: text that looks like a
+    special token (``</s>``) stays text. A tag of the vocabulary at the beginning of a source (``>>deu<< Good morning.``) names
+    the target language.
     """
 
     source_pieces: Any
@@ -159,17 +161,17 @@ class MarianText:
     target_vocabulary: dict[str, int]
     directions: tuple[Direction, ...]
     tags: dict[str, str]
-    """Target language -> tag in front of the source; empty for models of one target."""
+    """Target language -> tag before the source; empty for models with one target."""
     ordered: bool = True
-    """Whether the model's own note lists its directions, the first of them being the usual one."""
+    """Whether the model's note lists its directions, the default one first."""
     backwards: bool = False
-    """Whether a model's output ids are the sentence's last first, as those of models that go from right to left."""
+    """Whether output ids begin with the end of the sentence, as those of models that generate from right to left."""
 
     @classmethod
     def load(cls, checkpoint: Checkpoint) -> "MarianText":
-        """Read ``source.spm``, ``target.spm``, ``vocab.json`` and, where present, ``fastdecode.json``.
+        """Read ``source.spm``, ``target.spm``, ``vocab.json`` and, if present, ``fastdecode.json``.
 
-        Models of our own have one SentencePiece model for both sides, ``source.spm``, whose ids are theirs.
+        fastdecode's own models have one SentencePiece model for both sides, ``source.spm``, with the ids of the model.
 
         Raises
         ------
@@ -192,9 +194,9 @@ class MarianText:
             ("source", vocabulary, checkpoint.architecture.source_vocabulary),
             ("target", target_vocabulary, checkpoint.architecture.vocabulary),
         ):
-            if lacking := [token for token in ("</s>", "<unk>") if token not in token_ids]:
+            if missing := [token for token in ("</s>", "<unk>") if token not in token_ids]:
                 raise CheckpointError(
-                    f"The {side} vocabulary lacks {' and '.join(lacking)}: got {len(token_ids)} tokens. Use the tokenizer saved "
+                    f"The {side} vocabulary lacks {' and '.join(missing)}: got {len(token_ids)} tokens. Use the tokenizer saved "
                     "with the model."
                 )
             if wrong := [i for i in token_ids.values() if type(i) is not int or not 0 <= i < expected]:
@@ -204,26 +206,26 @@ class MarianText:
                 )
         if added := sorted(_added_tokens(folder) - vocabulary.keys() - target_vocabulary.keys()):
             raise CheckpointError(
-                f"The tokenizer in {folder} has tokens that were added to its vocabulary, which would be spelt out here: got "
+                f"The tokenizer in {folder} has tokens that were added to its vocabulary, which would be split into pieces: got "
                 f"{listed(added, 5)}. Train without added tokens, or add pieces to the SentencePiece models and to vocab.json."
             )
         tags, directions = _languages(folder, vocabulary)
         backwards = checkpoint.architecture.order == "right_to_left"
-        noted = (folder / NOTE).is_file()
-        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, noted, backwards)
+        has_note = (folder / NOTE).is_file()
+        return cls(source_pieces, target_pieces, vocabulary, target_vocabulary, directions, tags, has_note, backwards)
 
     @cached_property
-    def _texts(self) -> dict[int, str]:
+    def _target_pieces_by_id(self) -> dict[int, str]:
         return {i: token for token, i in self.target_vocabulary.items()}
 
     @cached_property
-    def _source_texts(self) -> dict[int, str]:
+    def _source_pieces_by_id(self) -> dict[int, str]:
         return {i: token for token, i in self.vocabulary.items()}
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
-        """Tag, pieces and end of each text."""
+        """Ids of the tag, the pieces and the end of each text."""
         check_texts(texts)
-        languages, tag, texts = _tag_of(self.tags, texts, source, target, self)
+        languages, tag, texts = _direction_and_tag(self.tags, texts, source, target, self)
         unknown, end = self.vocabulary["<unk>"], self.vocabulary["</s>"]
         first = [self.vocabulary[tag]] if tag else []
         rows = [
@@ -233,47 +235,47 @@ class MarianText:
         return padded(rows, self.vocabulary.get("<pad>", end), languages)
 
     def typed_target(self, text: str) -> str | None:
-        """The language whose tag stands at the beginning of a source."""
-        return _typed_target(self.tags, text)
+        """The language of the tag at the beginning of a source."""
+        return _tag_language(self.tags, text)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Tokenizer.output_ids`."""
-        known, pieces = self.target_vocabulary, _split(self.target_pieces, texts)
-        rows = [[known.get(piece, known["<unk>"]) for piece in row] for row in pieces]
+        vocabulary, pieces = self.target_vocabulary, _split(self.target_pieces, texts)
+        rows = [[vocabulary.get(piece, vocabulary["<unk>"]) for piece in row] for row in pieces]
         return [row[::-1] for row in rows] if self.backwards else rows
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of target ids, special ones and tags left out."""
-        hidden = {"</s>", "<unk>", "<pad>", *self.tags.values()}
-        pieces = [piece for piece in self.pieces(ids) if piece not in hidden]
+        """Text of target ids, without special ids and tags."""
+        special = {"</s>", "<unk>", "<pad>", *self.tags.values()}
+        pieces = [piece for piece in self.pieces(ids) if piece not in special]
         pieces = pieces[::-1] if self.backwards else pieces
         return str(self.target_pieces.decode_pieces(pieces)).replace("▁", " ").strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The vocabulary's spelling of each id."""
-        return [self._texts.get(int(i), "<unk>") for i in ids]
+        return [self._target_pieces_by_id.get(int(i), "<unk>") for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces in the source's vocabulary."""
-        return [self._source_texts.get(int(i), "<unk>") for i in ids]
+        """The source vocabulary's spelling of each id."""
+        return [self._source_pieces_by_id.get(int(i), "<unk>") for i in ids]
 
     @property
     def language_ids(self) -> frozenset[int]:
-        """None: a tag stands on the source side."""
+        """None: the target's tag is in the source."""
         return frozenset()
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Empty: Marian names the target on the source side."""
+        """Empty: the target's tag is in the source."""
         return ()
 
     def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
-        """How transformers is told a direction."""
+        """The settings of a direction in transformers."""
         tag = self.tags.get(target or "")
         return InTransformers("MarianTokenizer", front=f"{tag} " if tag else "")
 
 
 def _added_tokens(folder: Path) -> set[str]:
-    """Tokens that transformers keeps beside a vocabulary."""
+    """Tokens that transformers stores outside of the vocabulary."""
     added: set[str] = set()
     for name in ("added_tokens.json", "tokenizer_config.json"):
         content = read_json(folder / name, error=CheckpointError) if (folder / name).is_file() else {}
@@ -285,7 +287,7 @@ def _added_tokens(folder: Path) -> set[str]:
 
 
 def _split(pieces: Any, texts: Sequence[str]) -> list[list[str]]:
-    """Pieces of each text, one after another: for a list sentencepiece starts a thread a core, 70 times a sentence's own time."""
+    """Pieces of each text, one text at a time: for a list, sentencepiece starts threads, which take 70 times as long."""
     return [pieces.encode(text, out_type=str) for text in texts]
 
 
@@ -299,10 +301,10 @@ def _pieces(file: Path) -> Any:
 
 
 def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
-    """Tags and directions of a Marian model: its own note, else its tags, else its tokenizer's settings."""
+    """Tags and directions of a Marian model, from its note, else from its tags, else from its tokenizer's settings."""
     note = folder / NOTE
     if note.is_file():
-        return _noted_languages(note, vocabulary)
+        return _languages_of_note(note, vocabulary)
     settings = _settings(folder)
     source, target = settings.get("source_lang"), settings.get("target_lang")
     tagged = [token for token in vocabulary if token.startswith(">>") and token.endswith("<<")]
@@ -312,7 +314,7 @@ def _languages(folder: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str]
     return tags, tuple((source or "any", code) for code in tags)
 
 
-def _noted_languages(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
+def _languages_of_note(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, str], tuple[Direction, ...]]:
     note = read_json(file, error=CheckpointError)
     try:
         tags, directions = dict(note["tags"]), tuple((str(a), str(b)) for a, b in note["directions"])
@@ -328,31 +330,31 @@ def _noted_languages(file: Path, vocabulary: dict[str, int]) -> tuple[dict[str, 
 
 
 _SOURCE_LANGUAGE = threading.Lock()
-"""Held while a tokenizer of transformers, which keeps the source language, is told another and used."""
+"""Lock for setting the source language of a transformers tokenizer, which stores it, and using the tokenizer."""
 
 
 class HuggingFaceText:
     """A tokenizer of transformers, for mBART, M2M-100, NLLB, T5 and every other model.
 
-    Languages are given as two letters or as the tokenizer spells them (``de``, ``de_DE``, ``deu_Latn``). Where the vocabulary has
-    tags for target languages (MADLAD-400's ``<2de>``), the target's stands in front of the source, typed or not.
+    Languages have two letters or the tokenizer's spelling (``de``, ``de_DE``, ``deu_Latn``). If the vocabulary has tags for target
+    languages (MADLAD-400's ``<2de>``), the target's tag is put before the source unless it is there already.
     """
 
     ordered = False
 
     def __init__(self, checkpoint: Checkpoint):
         settings = _settings(checkpoint.folder)
-        named = str(settings.get("tokenizer_class") or checkpoint.config.get("tokenizer_class"))
+        class_name = str(settings.get("tokenizer_class") or checkpoint.config.get("tokenizer_class"))
         _check_vocabulary_file(checkpoint.folder, settings)
         try:
-            self.tokenizer = private.tokenizer_in(checkpoint.folder, named)
-        except Exception as error:  # whatever its reader meets in a damaged file
+            self.tokenizer = private.tokenizer_in(checkpoint.folder, class_name)
+        except Exception as error:  # a damaged file can raise any error in transformers
             raise CheckpointError(
                 f"The tokenizer in {checkpoint.folder} could not be loaded: {error}. Save tokenizer and model together."
             ) from error
         self.codes = _language_tokens(self.tokenizer)
-        self.ids_of_languages = {token: _id(self.tokenizer, token) for token in self.codes.values()}
-        largest = max(len(self.tokenizer) - 1, *self.ids_of_languages.values(), 0)
+        self.id_by_language = {token: _id(self.tokenizer, token) for token in self.codes.values()}
+        largest = max(len(self.tokenizer) - 1, *self.id_by_language.values(), 0)
         size = checkpoint.config.get("vocab_size")
         if size is not None and largest >= size:
             raise CheckpointError(
@@ -363,43 +365,43 @@ class HuggingFaceText:
         self.instructions = {} if self.tags else _instructions(checkpoint.config)
         forced = checkpoint.rules.get("forced_bos_token_id")
         self.own_target = next(
-            (code for code, token in self.codes.items() if self.ids_of_languages[token] == forced), None
+            (code for code, token in self.codes.items() if self.id_by_language[token] == forced), None
         )
-        """The target language that the checkpoint itself forces, if it does."""
+        """The target language that the checkpoint forces, if any."""
 
     @cached_property
     def language_ids(self) -> frozenset[int]:
-        """Ids of all languages the tokenizer names."""
-        return frozenset(self.ids_of_languages.values())
+        """Ids of all languages of the tokenizer."""
+        return frozenset(self.id_by_language.values())
 
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
-        """Every pair of the tokenizer's languages, or those the model has tags or instructions for; empty if it names none."""
+        """Every pair of the tokenizer's languages, or those with tags or instructions; empty if there are none."""
         if self.tags:
             return tuple(("any", code) for code in self.tags)
         return tuple((a, b) for a in self.codes for b in self.codes if a != b) or tuple(self.instructions)
 
     def typed_target(self, text: str) -> str | None:
-        """The language whose tag stands at the beginning of a source."""
-        return _typed_target(self.tags, text)
+        """The language of the tag at the beginning of a source."""
+        return _tag_language(self.tags, text)
 
     def check_variant(self, code: str, which: str) -> None:
-        """Refuse a script, or a region of Chinese, that is not the one this model has of the language.
+        """Check that the model has the script, or the region of Chinese, of a language code.
 
         Raises
         ------
         UnknownLanguage
         """
-        known = self.codes or ({tag: tag for tag in self.tags} if which == "target" else {})
-        token = known.get(str(known_as(code, which, list(known)))) if known else None
-        spelt = token and variant(_code_in(token) or "")
-        if spelt and variant(code) not in (None, spelt):
+        tokens = self.codes or ({tag: tag for tag in self.tags} if which == "target" else {})
+        token = tokens.get(str(known_as(code, which, list(tokens)))) if tokens else None
+        token_variant = token and variant(_code_in(token) or "")
+        if token_variant and variant(code) not in (None, token_variant):
             raise UnknownLanguage(
                 f"This model's {which} language {short_code(code)!r} is {token}: got {code!r}. Give {token}, or another language."
             )
 
     def _token(self, code: str | None, which: str) -> str | None:
-        """The tokenizer's own token for a language."""
+        """The tokenizer's token for a language."""
         if not self.codes:
             return None
         if code is None:
@@ -409,7 +411,7 @@ class HuggingFaceText:
         return self.codes[str(known_as(code, which, list(self.codes)))]
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
-        """Ids as the tokenizer makes them; a tag of the target (MADLAD-400) or an instruction to translate (T5) comes first."""
+        """Ids of the tokenizer; a tag of the target (MADLAD-400) or an instruction to translate (T5) comes first."""
         check_texts(texts)
         token, tag = self._token(source, "source"), ""
         languages = (source, target) if source and target else None
@@ -417,7 +419,7 @@ class HuggingFaceText:
             languages = check_direction(self.directions, source, target, ordered=False)
             texts = [self.instructions[languages] + text for text in texts]
         if self.tags:
-            languages, tag, texts = _tag_of(self.tags, texts, source, target, self)
+            languages, tag, texts = _direction_and_tag(self.tags, texts, source, target, self)
             texts = [f"{tag} {text}" for text in texts]
         with _SOURCE_LANGUAGE:
             if token is not None:
@@ -437,7 +439,7 @@ class HuggingFaceText:
         return rows
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of target ids, special ones and languages left out."""
+        """Text of target ids, without special ids and languages."""
         text_ids = [int(i) for i in ids if int(i) not in self.language_ids]
         return str(self.tokenizer.decode(text_ids, skip_special_tokens=True)).strip()
 
@@ -448,12 +450,12 @@ class HuggingFaceText:
     source_tokens = pieces
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """The target language's id, for models that start with it."""
+        """The id of the target language, for models whose outputs start with it."""
         token = self._token(target, "target")
-        return () if token is None else (self.ids_of_languages[token],)
+        return () if token is None else (self.id_by_language[token],)
 
     def in_transformers(self, source: str | None, target: str | None) -> InTransformers:
-        """How transformers is told a direction."""
+        """The settings of a direction in transformers."""
         kind, tag = type(self.tokenizer).__name__, self.tags.get(target or "")
         front = f"{tag} " if tag else self.instructions.get((source or "", target or ""), "")
         if not self.codes:
@@ -461,19 +463,19 @@ class HuggingFaceText:
         return InTransformers(kind, self._source_name(source), front, self._token(target, "target"))
 
     def _source_name(self, source: str | None) -> str | None:
-        """A source language as the tokenizer is told it."""
+        """The tokenizer's name of a source language."""
         token = self._token(source, "source")
         return _code_in(token) if token is not None and token.startswith("__") else token
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """What ``tokenizer_config.json`` says; nothing where there is none."""
+    """Content of ``tokenizer_config.json``; empty if the file is missing."""
     file = folder / "tokenizer_config.json"
     return read_json(file, error=CheckpointError) if file.is_file() else {}
 
 
 def _check_vocabulary_file(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Without one, transformers makes an empty tokenizer instead of failing."""
+    """Check that there is a vocabulary file: without one, transformers makes an empty tokenizer."""
     bytes_only = str(settings.get("tokenizer_class")).startswith("ByT5")
     names = ("tokenizer.json", "vocab.json", "vocab.txt")
     if not bytes_only and not any(p.name in names or p.suffix in (".model", ".spm") for p in folder.iterdir()):
@@ -488,15 +490,16 @@ def _id(tokenizer: Any, token: str) -> int:
 
 
 def _language_tokens(tokenizer: Any) -> dict[str, str]:
-    """The tokenizer's language tokens by short code, or by the whole code where a language has several scripts."""
+    """The tokenizer's language tokens by short code, or by the whole code if a language has several scripts."""
     extra = getattr(tokenizer, "extra_special_tokens", None) or []
-    named = getattr(tokenizer, "lang_code_to_token", None) or {}  # M2M-100 does not list its own as special
-    names = [*tokenizer.all_special_tokens, *(extra.values() if isinstance(extra, dict) else extra), *named.values()]
-    if private.knows_languages(tokenizer):  # some put among added tokens, or there alone since others took their place
+    listed_tokens = getattr(tokenizer, "lang_code_to_token", None) or {}  # M2M-100's languages are not special tokens
+    extra = extra.values() if isinstance(extra, dict) else extra
+    names = [*tokenizer.all_special_tokens, *extra, *listed_tokens.values()]
+    if private.knows_languages(tokenizer):  # some have languages among the added tokens, or only there
         names += filter(re.compile(r"[a-z]{2,3}_([A-Z][a-z]{3}|[A-Z]{2})").fullmatch, tokenizer.get_added_vocab())
     tokens = {code: token for token in dict.fromkeys(map(str, names)) if (code := _code_in(token))}
-    short = Counter(short_code(code) for code in tokens)
-    return {short_code(code) if short[short_code(code)] == 1 else code: token for code, token in tokens.items()}
+    uses = Counter(short_code(code) for code in tokens)
+    return {short_code(code) if uses[short_code(code)] == 1 else code: token for code, token in tokens.items()}
 
 
 def _target_tags(tokenizer: Any) -> dict[str, str]:
@@ -506,7 +509,7 @@ def _target_tags(tokenizer: Any) -> dict[str, str]:
 
 
 def _instructions(config: Mapping[str, Any]) -> dict[Direction, str]:
-    """Instructions in front of the source, by direction: T5's ``translate English to German: ``."""
+    """Instructions before the source by direction, such as T5's ``translate English to German: ``."""
     instructions = {}
     tasks = config.get("task_specific_params")
     for task, settings in (tasks if isinstance(tasks, dict) else {}).items():

@@ -1,7 +1,7 @@
-"""Text as whole words; one file because a vocabulary is counted by the tokenizer that reads with it.
+"""Text as whole words; one file because a vocabulary is counted with the same tokenizer that reads text.
 
-Word-based models (Devlin, 2017, sec. 2) know only so many words of each language; the others are ``<unk>``, which
-`replace_unknown` replaces in the output by what the attention points at.
+Word-based models (Devlin, 2017, sec. 2) have a limited vocabulary of each language; all other words are ``<unk>``, which
+`replace_unknown` replaces in the output by means of the attention.
 """
 
 import json
@@ -27,31 +27,31 @@ END, UNKNOWN, START = range(3)
 SPECIAL = ("</s>", "<unk>", "<s>")
 
 GENERATION = {"decoder_start_token_id": START, "eos_token_id": END, "pad_token_id": END, "bad_words_ids": [[START]]}
-"""The ids' part of a checkpoint's settings."""
+"""The settings of a checkpoint that name ids."""
 
 JOINED, SPACED = "￭", "▁"
-"""In front of a token that stands without, or with, a space where the language's rules would have it otherwise."""
+"""Marks before a token without, or with, a space before it, contrary to the rules of the language."""
 
 CLOSING = {".", ",", ")", "]", "}", "..."}
 OPENING = {"(", "[", "{", "¿", "¡"}
 HIGH = {"?", "!", ":", ";", "»"}
-"""French sets a space before these, and after «."""
+"""French has a space before these, and after «."""
 
 _LETTERS = r"[^\W\d_]+"
 _REST = rf"(?<=\w)-{_LETTERS}|\d+(?:[.,:]\d+)*|{_LETTERS}|\.\.\.|."
-_TOKENS = {  # an apostrophe belongs to what follows in English, to what stands before it in French
+_TOKENS = {  # French: the apostrophe belongs to the word before it; English: to the word after it
     True: re.compile(rf"{_LETTERS}'(?=\w)|{_REST}"),
     False: re.compile(rf"{_LETTERS}?(?=n't\b)|n't\b|(?<=\w)'{_LETTERS}|{_REST}"),
 }
 
 
 def normalised(text: str) -> str:
-    """Text in composed characters, with straight apostrophes and single spaces: what the tokenizer gives back."""
+    """Text in composed characters, with straight apostrophes and single spaces, as the tokenizer returns it."""
     return " ".join(unicodedata.normalize("NFC", text).replace("’", "'").split())
 
 
 def split_words(text: str, language: str) -> list[str]:
-    """The words and punctuation marks of a text; `join_words` undoes it, but for what `normalised` changes.
+    """The words and punctuation marks of a text; `join_words` gives the `normalised` text back.
 
     >>> split_words("Don't you see it?", "en")
     ['Do', "n't", 'you', 'see', 'it', '?']
@@ -60,66 +60,66 @@ def split_words(text: str, language: str) -> list[str]:
     """
     rules, tokens = _Spacing(language), []
     for number, chunk in enumerate(normalised(text).split(" ")):
-        for place, piece in enumerate(_TOKENS[rules.french].findall(chunk)):
-            if number == place == 0:
+        for position, piece in enumerate(_TOKENS[rules.french].findall(chunk)):
+            if number == position == 0:
                 mark = ""
             else:
-                mark = {(True, False): SPACED, (False, True): JOINED}.get((rules.joined(piece), place > 0), "")
+                mark = {(True, False): SPACED, (False, True): JOINED}.get((rules.joined(piece), position > 0), "")
             tokens.append(mark + piece)
-            rules.seen(piece)
+            rules.advance(piece)
     return tokens
 
 
 def join_words(tokens: Iterable[str], language: str) -> str:
-    """The text of tokens, with spaces where the language sets them."""
+    """The text of tokens, with the spaces of the language."""
     rules, text = _Spacing(language), ""
     for marked in tokens:
         token = _unmarked(marked)
         mark = marked[: len(marked) - len(token)]
         joined = mark == JOINED or (mark != SPACED and rules.joined(token))
         text += token if joined or not text else f" {token}"
-        rules.seen(token)
+        rules.advance(token)
     return text
 
 
 class _Spacing:
-    """Where a language sets no space, going through the tokens of one text."""
+    """The rules of a language for spaces, applied to the tokens of a text one after another."""
 
     def __init__(self, language: str):
         self.french = language == "fr"
-        self.before = ""
+        self.previous = ""
         self.quotes = 0
 
     def joined(self, token: str) -> bool:
-        """Whether no space stands before a token."""
-        before = self.before
-        if before in OPENING or (before == '"' and self.quotes % 2 == 1):
+        """Whether there is no space before a token."""
+        previous = self.previous
+        if previous in OPENING or (previous == '"' and self.quotes % 2 == 1):
             return True
         if token in CLOSING or (token == '"' and self.quotes % 2 == 1):
             return True
         if self.french:
-            return (len(before) > 1 and before[-1] == "'") or _hangs(token, "-")
-        return token in HIGH or token == "n't" or before == "«" or _hangs(token, "-") or _hangs(token, "'")
+            return (len(previous) > 1 and previous[-1] == "'") or _begins(token, "-")
+        return token in HIGH or token == "n't" or previous == "«" or _begins(token, "-") or _begins(token, "'")
 
-    def seen(self, token: str) -> None:
+    def advance(self, token: str) -> None:
         self.quotes += token == '"'
-        self.before = token
+        self.previous = token
 
 
-def _hangs(token: str, mark: str) -> bool:
+def _begins(token: str, mark: str) -> bool:
     return len(token) > 1 and token[0] == mark
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words a model knows in one language, most frequent first, behind the special tokens.
+    """The words of a model in one language: the special tokens, then words, most frequent first.
 
     Attributes
     ----------
     tokens : tuple of str
-        By id: ``</s>``, ``<unk>``, ``<s>``, then words by falling count.
+        By id: ``</s>``, ``<unk>``, ``<s>``, then words in descending order of counts.
     counts : tuple of int
-        How often each stood in the training text; for ``<unk>``, all the words that are left out.
+        Number of occurrences in the training text; for ``<unk>``, that of all words left out.
     """
 
     tokens: tuple[str, ...]
@@ -127,22 +127,21 @@ class Vocabulary:
 
     @classmethod
     def count(cls, sentences: Iterable[Sequence[str]], size: int) -> "Vocabulary":
-        """The `size` most frequent words, special tokens included; of equal counts, the first in order of characters."""
-        seen: Counter[str] = Counter()
-        number = 0
+        """The most frequent words and the special tokens, `size` in all; equal counts are in the order of characters."""
+        counts: Counter[str] = Counter()
+        sentence_count = 0
         for sentence in sentences:
-            seen.update(sentence)
-            number += 1
-        if size <= len(SPECIAL) or not seen:
+            counts.update(sentence)
+            sentence_count += 1
+        if size <= len(SPECIAL) or not counts:
             raise ValueError(
-                f"A vocabulary needs words and room for them: got {len(seen)} words and size={size}. Give sentences, and a "
+                f"A vocabulary needs words and a size for them: got {len(counts)} words and size={size}. Give sentences, and a "
                 f"size above {len(SPECIAL)}."
             )
-        frequent = sorted(seen.items(), key=lambda entry: (-entry[1], entry[0]))[: size - len(SPECIAL)]
-        left_out = seen.total() - sum(count for _, count in frequent)
-        return cls(
-            (*SPECIAL, *(word for word, _ in frequent)), (number, left_out, number, *(count for _, count in frequent))
-        )
+        frequent = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[: size - len(SPECIAL)]
+        words, word_counts = zip(*frequent, strict=True)
+        left_out = counts.total() - sum(word_counts)
+        return cls((*SPECIAL, *words), (sentence_count, left_out, sentence_count, *word_counts))
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -156,13 +155,13 @@ class Vocabulary:
         return words / max(1, words + self.counts[UNKNOWN])
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """Ids of words and the end; a token with a mark that is unknown is looked up without it."""
+        """Ids of words and the end."""
         return [*map(self.id_of, words), END]
 
     def id_of(self, word: str) -> int:
-        """The id of a word; one with a mark that is unknown is looked up without it."""
-        number = self.ids.get(word)
-        return self.ids.get(_unmarked(word), UNKNOWN) if number is None else number
+        """The id of a word; a marked word that the vocabulary lacks is looked up without its mark."""
+        word_id = self.ids.get(word)
+        return self.ids.get(_unmarked(word), UNKNOWN) if word_id is None else word_id
 
 
 @dataclass(frozen=True)
@@ -184,25 +183,25 @@ class WordText:
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """The one direction."""
+        """The only direction."""
         return (self.direction,)
 
     @property
     def ordered(self) -> bool:
-        """There is one direction."""
+        """True: there is only one direction."""
         return True
 
     @property
     def language_ids(self) -> frozenset[int]:
-        """None: there is one language on each side."""
+        """None: there is only one language on each side."""
         return frozenset()
 
     def forced_language(self, target: str | None) -> tuple[int, ...]:
-        """Empty: the model has one target language."""
+        """Empty: the model has only one target language."""
         return ()
 
     def words(self, text: str) -> list[str]:
-        """The source's words as they stand in the text, one for each id that `encode` gives but the end."""
+        """The words of a source, one for each id of `encode` except the end."""
         return split_words(text, self.direction[0])
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
@@ -212,30 +211,30 @@ class WordText:
         return padded([self.source.encode(self.words(text)) for text in texts], END, languages)
 
     def output_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts of the target language as ids, without the end."""
+        """Ids of texts of the target language, without the end."""
         return [[*map(self.target.id_of, split_words(text, self.direction[1]))] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of target ids; unknown words and special ids leave no trace."""
+        """Text of target ids, without unknown words and special ids."""
         return join_words((self._word(self.target, i) for i in ids if int(i) >= len(SPECIAL)), self.direction[1])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The target's word of each id, with ``▁`` before it where it begins a word of the text."""
-        return [_spelled(self._word(self.target, i), self.direction[1]) for i in ids]
+        """The target's word of each id, with ``▁`` before it if it begins a word of the text."""
+        return [_piece(self._word(self.target, i), self.direction[1]) for i in ids]
 
     def source_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces in the source's vocabulary."""
-        return [_spelled(self._word(self.source, i), self.direction[0]) for i in ids]
+        """The source's word of each id, in the form of `pieces`."""
+        return [_piece(self._word(self.source, i), self.direction[0]) for i in ids]
 
     @staticmethod
     def _word(side: Vocabulary, i: int) -> str:
         return side.tokens[int(i)] if 0 <= int(i) < len(side.tokens) else SPECIAL[UNKNOWN]
 
     def replace_unknown(self, ids: Sequence[int], text: str, alignment: np.ndarray) -> str:
-        """Text of target ids in which each ``<unk>`` is what it is aligned to, as in Jean et al. (2015), sec. 3.3.
+        """Text of target ids in which each ``<unk>`` is replaced by means of the alignment (Jean et al., 2015, sec. 3.3).
 
-        That is the best translation in the lexicon of the source word with the highest attention, or that word itself
-        where the lexicon does not have it.
+        The replacement is the lexicon's best translation of the source word with the highest attention, or that word itself if
+        the lexicon lacks it.
 
         Parameters
         ----------
@@ -243,7 +242,7 @@ class WordText:
         text : str
             The source.
         alignment : float array (T, S)
-            Attention over the source's ids, the end being the last; its column is not looked at.
+            Attention over the source's ids; the last column, the end's, is ignored.
 
         Raises
         ------
@@ -254,7 +253,7 @@ class WordText:
         if np.shape(alignment) != (len(ids), len(words) + 1):
             raise ValueError(
                 f"The alignment does not fit: got {np.shape(alignment)} for {len(ids)} target ids and {len(words)} source words "
-                "with their end. Give the attention of this very translation."
+                "with their end. Give the attention of the same translation."
             )
         tokens = []
         for i, weights in zip(ids, alignment, strict=True):
@@ -265,7 +264,7 @@ class WordText:
         return join_words(tokens, self.direction[1])
 
     def texts(self, network: Any, texts: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
-        """Text of the outputs for some sources, with unknown words replaced by way of the network's own attention.
+        """Text of the outputs for sources, with unknown words replaced by means of the network's attention.
 
         Parameters
         ----------
@@ -284,9 +283,9 @@ class WordText:
         return translations
 
     def _translation(self, word: str) -> str:
-        known = self.source.id_of(word)
-        if self.lexicon is not None and known != UNKNOWN:
-            first, end = self.lexicon.offsets[known : known + 2]
+        word_id = self.source.id_of(word)
+        if self.lexicon is not None and word_id != UNKNOWN:
+            first, end = self.lexicon.offsets[word_id : word_id + 2]
             best = [int(i) for i in self.lexicon.ids[first:end] if i >= len(SPECIAL)][:1]
             if best:
                 return self.target.tokens[best[0]]
@@ -295,7 +294,7 @@ class WordText:
     # -- on disk
 
     def save(self, folder: Path) -> None:
-        """Write ``vocabulary.json`` and, where there is one, ``lexicon.safetensors``."""
+        """Write ``vocabulary.json`` and, if there is a lexicon, ``lexicon.safetensors``."""
         content = {
             "direction": list(self.direction),
             "source": [list(entry) for entry in zip(self.source.tokens, self.source.counts, strict=True)],
@@ -334,12 +333,12 @@ class WordText:
                 f"{file} is damaged: {error!r}. It needs a direction, and the words of both sides with their counts. "
                 "Copy it again."
             ) from error
-        for side, read, expected in zip(
+        for side, words, expected in zip(
             ("source", "target"), sides, (source_vocabulary or 0, vocabulary or 0), strict=True
         ):
-            if expected and len(read.tokens) != expected:
+            if expected and len(words.tokens) != expected:
                 raise CheckpointError(
-                    f"The {side} vocabulary does not fit the weights: got {len(read.tokens)} words, the model has {expected}. "
+                    f"The {side} vocabulary does not fit the weights: got {len(words.tokens)} words, the model has {expected}. "
                     "Use the vocabulary saved with the model."
                 )
         lexicon = _lexicon(folder / "lexicon.safetensors", *sides)
@@ -347,12 +346,12 @@ class WordText:
 
 
 def _unmarked(word: str) -> str:
-    """A word as it is written, without a mark in front of it."""
+    """A word without the mark before it."""
     return word[1:] if len(word) > 1 and word[0] in (JOINED, SPACED) else word
 
 
-def _spelled(token: str, language: str) -> str:
-    """A token as a piece: ``▁`` begins a word, and nothing stands before what a language joins to the word before."""
+def _piece(token: str, language: str) -> str:
+    """A token as a piece: ``▁`` comes before a token that the language does not join to the one before."""
     if token in SPECIAL or (len(token) > 1 and token[0] == SPACED):
         return token
     if len(token) > 1 and token[0] == JOINED:
@@ -390,7 +389,7 @@ def _lexicon(file: Path, source: Vocabulary, target: Vocabulary) -> Lexicon | No
 
 @dataclass(frozen=True)
 class LanguageText:
-    """Words of one language as ids: what a word-based language model reads.
+    """Words of one language as ids, for a word-based language model.
 
     Attributes
     ----------
@@ -405,7 +404,7 @@ class LanguageText:
     vocabulary: Vocabulary
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, as the vocabulary has them."""
+        """The words of a text, in the vocabulary's case."""
         return split_words(text.lower() if self.lower else text, self.language)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -414,14 +413,14 @@ class LanguageText:
         return [np.array(self.vocabulary.encode(self.words(text)), dtype=np.int64) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; special ids leave no trace, but for unknown words."""
+        """Text of ids with unknown words, without the other special ids."""
         return join_words(
             (WordText._word(self.vocabulary, i) for i in ids if int(i) not in (END, START)), self.language
         )
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The word of each id, with ``▁`` before it where it begins a word of the text."""
-        return [_spelled(WordText._word(self.vocabulary, i), self.language) for i in ids]
+        """The word of each id, with ``▁`` before it if it begins a word of the text."""
+        return [_piece(WordText._word(self.vocabulary, i), self.language) for i in ids]
 
     def save(self, folder: Path) -> None:
         """Write ``vocabulary.json``."""

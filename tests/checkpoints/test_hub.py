@@ -266,7 +266,7 @@ def test_shards_are_put_together(
     assert load_file(converted(pickled) / "model.safetensors").keys() == dict(tensors).keys()
     (pickled / "pytorch_model-00002-of-00002.bin").unlink()
     with pytest.raises(
-        CheckpointError, match="names files that are not beside it: got pytorch_model-00001.*Copy them too"
+        CheckpointError, match="names files that its folder lacks: got pytorch_model-00001.*Copy them too"
     ):
         converted(pickled)
 

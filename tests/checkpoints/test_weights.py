@@ -142,7 +142,7 @@ def test_what_cannot_be_fetched(remote: Path, folder: Path, capsys: pytest.Captu
         weights.fetch("huge", folder)
     (record,) = read_manifest(folder)
     weights.write_manifest([replace(record, address="http://example.org/tiny")], folder)
-    with pytest.raises(CheckpointError, match="by https alone: got 'http://example"):
+    with pytest.raises(CheckpointError, match="only by https: got 'http://example"):
         weights.fetch("tiny", folder)
     weights.write_manifest([replace(record, address="")], folder)
     with pytest.raises(

@@ -14,7 +14,7 @@ import pytest
 
 from fastdecode_lib import cli, load, registry, translate
 from fastdecode_lib.contexts.feeding import Translations
-from fastdecode_lib.contexts.fitting import Precision, fit_screens, groups, screens_beside
+from fastdecode_lib.contexts.fitting import Precision, fit_screens, groups, screens_to_keep
 from fastdecode_lib.contexts.recording import record
 from fastdecode_lib.contexts.shards import Contexts
 from fastdecode_lib.language_model import load_language
@@ -324,10 +324,10 @@ def test_what_is_fitted_anew_takes_the_place_of_what_it_covers(screens: Path, mo
         (["all"], set()),
         (["es-en"], {"en-de", "de-en", "en-fr"}),
     ):
-        assert set(screens_beside(folder, "clustered", fingerprint, names)) == kept
+        assert set(screens_to_keep(folder, "clustered", fingerprint, names)) == kept
     with pytest.raises(ValueError, match="has screens of another kind or model"):
-        screens_beside(folder, "screened", fingerprint, ["en-de"])
-    assert screens_beside(screens / "none", "clustered", fingerprint, ["en-de"]) == {}
+        screens_to_keep(folder, "screened", fingerprint, ["en-de"])
+    assert screens_to_keep(screens / "none", "clustered", fingerprint, ["en-de"]) == {}
 
 
 def test_bad_input(model: TranslationModel, screens: Path, tmp_path: Path, marian_folder: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_damaged_shard_is_named_when_opened(
     written: Written, name: str, damage: Callable[[Path], Any], message: str
 ) -> None:
     damage(written.folder / "shard-00003" / name)
-    with pytest.raises(ContextsError, match=rf"damaged: shard-00003: {message}.*only this shard is made anew"):
+    with pytest.raises(ContextsError, match=rf"damaged: shard-00003: {message}.*only this shard is made again"):
         Contexts.open(written.folder)
 
 
@@ -318,7 +318,7 @@ def test_a_note_that_counts_more_rows_than_there_are(written: Written) -> None:
 BAD: list[tuple[Callable[[Contexts], Any], str]] = [
     (lambda c: c.where(direction="en-es"), "Unknown direction: got 'en-es'. Recorded are en-de, de-en, en-fr."),
     (lambda c: c.where(direction=["en-de", "xx"]), "Unknown direction: got 'xx'"),
-    (lambda c: c.sample(0, seed=1), "sample draws from 1 to .* rows, those there are: got 0. Ask for fewer."),
+    (lambda c: c.sample(0, seed=1), "sample draws from 1 to .* rows: got 0. Ask for fewer."),
     (lambda c: c.sample(10_000, seed=1), "got 10000"),
     (lambda c: c.split(0.0, seed=1), "split cannot hold out a share of 0.0 of .* sentences"),
     (lambda c: c.split(1.0, seed=1), "share of 1.0"),

@@ -99,7 +99,7 @@ def test_what_is_no_number_is_refused_as_by_the_exact_projection() -> None:
     assert np.array_equal(found.ids, wanted.ids) and np.array_equal(found.scores, wanted.scores)
     hidden[0, 1] = np.nan
     for projection in (Quantised(matrix), CompiledExact(matrix)):
-        with pytest.raises(ValueError, match="The scores are no numbers: got hidden vectors .* at 2 of 3 positions"):
+        with pytest.raises(ValueError, match="Scores must be numbers: got hidden vectors .* at 2 of 3 positions"):
             projection.top_k(hidden, 2)
 
 

@@ -294,7 +294,7 @@ def test_a_tail_makes_one_distribution_of_exact_and_low_rank_scores(seed: int) -
     assert tail.log_probs(hidden, wanted) == pytest.approx(CompiledExact(matrix).log_probs(hidden, wanted), abs=2e-4)
     with pytest.raises(ValueError, match="rank must be from 1 to 20, got 21"):
         low_rank(weight, bias, 21)
-    with pytest.raises(ValueError, match="tells which tokens it scores: got exact"):
+    with pytest.raises(ValueError, match="needs a projection with active_scores: got exact"):
         WithTail(CompiledExact(matrix), *low_rank(weight, bias, 3))
 
 

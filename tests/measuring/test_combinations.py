@@ -19,7 +19,7 @@ TEXTS = ["The train is late.", "Where did you put my keys?", "It is raining agai
 
 
 def test_a_sentence_costs_its_passes_at_their_width() -> None:
-    prices = Costs(encoder=2.0, passes=np.array(WIDTHS, dtype=float), beside=0.5)
+    prices = Costs(encoder=2.0, passes=np.array(WIDTHS, dtype=float), overhead=0.5)
     assert prices.seconds(10, 10) == 2 + 10 * 1.5 and prices.seconds(10, 40) == 2 + 10 * 4.5
     assert prices.seconds(1, 100) == 2 + 100.5, "wider than any that was measured"
 

@@ -406,7 +406,7 @@ def test_bad_input_is_refused(marian: TranslationModel) -> None:
     with pytest.raises(ValueError, match=r"nothing to measure: got no sentence with content. Give at least one"):
         statistics(session, ["", " "])
     other = dataclasses.replace(marian, network=RowByRow(marian.network), engine="huggingface")
-    with pytest.raises(ValueError, match=r"engine of ours: got .* on the engine huggingface. Load a Marian"):
+    with pytest.raises(ValueError, match=r"engines: got .* on the engine huggingface. Load a Marian"):
         random_model(other)
 
 

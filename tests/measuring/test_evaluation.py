@@ -135,7 +135,7 @@ def test_another_setting_is_another_file(whole: Any, tmp_path: Path) -> None:
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs sentences, and a reference for each or none: got 0 and none"):
         evaluate("tatoeba-small", [], folder=tmp_path)
-    with pytest.raises(ValueError, match="got 2 and 1. Mend the files"):
+    with pytest.raises(ValueError, match="got 2 and 1. Correct the files"):
         evaluate("tatoeba-small", ["a", "b"], references=["c"], folder=tmp_path)
     with pytest.raises(ValueError, match="Unknown decoder"):
         evaluate("tatoeba-small", ["a"], decoders=("greedi",), folder=tmp_path)
@@ -163,12 +163,12 @@ def test_what_is_fitted_anew_is_decoded_anew(tmp_path: Path) -> None:
     sets = tmp_path / "sets"
     sets.mkdir()
     (sets / "one").write_bytes(b"1")
-    first = evaluation._parts(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),))
+    first = evaluation._files_hash(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),))
     (sets / "one").write_bytes(b"2")
-    assert evaluation._parts(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
-    plain = evaluation._parts(tmp_path, "none", (None, "exact"))
+    assert evaluation._files_hash(tmp_path, "none", ("clustered:clusters=5,file=" + str(sets),)) != first
+    plain = evaluation._files_hash(tmp_path, "none", (None, "exact"))
     (tmp_path / DRAFT_HEAD).write_bytes(b"a head")
-    assert evaluation._parts(tmp_path, "none", (None, "exact")) != plain
+    assert evaluation._files_hash(tmp_path, "none", (None, "exact")) != plain
 
 
 def test_screens_fitted_anew_are_used_in_the_same_process(tmp_path: Path) -> None:

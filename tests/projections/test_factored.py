@@ -317,7 +317,7 @@ def test_knobs_of_svd_out_of_range_are_refused(knobs: dict[str, int], message: s
         ({"factor": 0.5}, r"needs factor >= 1, epochs >= 1.*: got 0\.5, 5, 512"),
         ({"epochs": 0}, r"epochs >= 1.*: got 4, 0"),
         ({"epochs": -1, "weight": np.ones((80, 16))}, r"epochs >= 0.*: got 4, -1"),
-        ({"bias": np.ones(80)}, "got its bias alone. Give weight"),
+        ({"bias": np.ones(80)}, "got only its bias. Give weight"),
         ({"counts": np.ones(79, int)}, r"counts 80 tokens: got counts \(79,\)"),
         ({"weight": np.ones((79, 16))}, r"output layer of \(80, 16\): got \(79, 16\)\. Give the one"),
         ({"tails": 3}, "narrows 16 columns by 4 for each tail: got 3 tails, the last without a column. Use fewer"),

@@ -140,15 +140,15 @@ def test_what_does_not_fit_is_refused() -> None:
         scorer.top_k(hidden[:2], 0)
 
 
-def test_lists_are_remembered_while_they_are_bound() -> None:
+def test_lists_are_kept_while_they_are_bound() -> None:
     model: Any = Outputs(arrays(4)[0])
     lexical = Lexical.of(model, random_lexicon(4))
     several = Source(np.array([[number] for number in range(3, VOCABULARY)]), np.ones(VOCABULARY - 3, int))
     scorer = lexical.bind(several)
-    assert all(a is b for a, b in zip(lexical.bind(several).sentences, scorer.sentences, strict=True))
-    assert len(lexical.remembered) == len(several)
+    assert all(a is b for a, b in zip(lexical.bind(several).shortlists, scorer.shortlists, strict=True))
+    assert len(lexical.bound_lists) == len(several)
     del scorer
-    assert len(lexical.remembered) == 0
+    assert len(lexical.bound_lists) == 0
     assert lexical.memory_bytes > 0
 
 

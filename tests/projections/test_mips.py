@@ -456,7 +456,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     broken = {
         "order": (whole["order"] + 1, "Unknown id among the tokens of the index: got 40"),
         "offsets": (whole["offsets"][::-1].copy(), "tree are damaged: got offsets that do not rise from 0 to 40"),
-        "cuts": (whole["cuts"][1:], r"tree of an index are damaged: got shape \(2,\) beside"),
+        "cuts": (whole["cuts"][1:], r"tree of an index are damaged: got shape \(2,\), which does not fit"),
     }
     for name, (values, message) in broken.items():
         save_file(whole | {name: values}, file)

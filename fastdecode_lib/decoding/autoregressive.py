@@ -41,12 +41,12 @@ class Greedy:
         check_fits(self, model, source)
         outputs: list[list[int]] = [[] for _ in range(len(source))]
         call = 0
-        for first, batch in row_batches(model, source):
+        for first_row, batch in row_batches(model, source):
             clock = perf_counter()
             prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
             state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit)
             chooser = constrained(projection, batch, constraints, observe)
-            single = Single(outputs[first : first + len(batch)], model, chooser, constraints, first)
+            single = Single(outputs[first_row : first_row + len(batch)], model, chooser, constraints, first_row)
             call = yield from single(range(len(batch)), state, call, clock)
         return tuple(
             Hypothesis(tuple(output), None, "end" if output[-1] in constraints.end else "length") for output in outputs
@@ -62,17 +62,17 @@ class Beam:
     size : int
         Hypotheses kept.
     length_penalty : float, optional
-        Scores are divided by the length to this power; the length counts the end and a forced language. What the checkpoint's
-        settings of generation say otherwise, or else 1.0.
+        Scores are divided by the length to this power; the length counts the end and a forced language. By default the value
+        in the checkpoint's settings of generation, or else 1.0.
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
         (Devlin, 2017, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     early_stopping : bool, optional
         Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without
-        waiting for an open one that could be better. What the checkpoint's settings say otherwise, or else False.
+        waiting for an open one that could be better. By default the value in the checkpoint's settings, or else False.
     renormalised : bool, optional
-        Log-probabilities run over the tokens that may be chosen, as with Hugging Face's ``renormalize_logits``. What the
-        checkpoint's settings say otherwise, or else False.
+        Log-probabilities run over the tokens that may be chosen, as with Hugging Face's ``renormalize_logits``. By default the
+        value in the checkpoint's settings, or else False.
     """
 
     size: int = 5
@@ -96,15 +96,15 @@ class Beam:
             raise ValueError(f"beam needs delta >= 0, got {self.delta}. The paper has 3.0; leave it out to search on.")
 
     def completed(self, rules: Mapping[str, Any]) -> "Beam":
-        """With what a checkpoint's settings of generation say where nothing was said.
+        """The same, with options that are None taken from a checkpoint's settings of generation.
 
         Raises
         ------
         ValueError
-            If they say something that this search does not do.
+            If the settings need what this search does not do.
         """
         penalty, stopping, renormalised = (
-            rules.get(rule, usual) if (given := getattr(self, name)) is None else given
+            rules.get(rule, usual) if (value := getattr(self, name)) is None else value
             for name, rule, usual in (
                 ("length_penalty", "length_penalty", 1.0),
                 ("early_stopping", "early_stopping", False),
@@ -129,9 +129,9 @@ class Beam:
         check_fits(self, model, source)
         hypotheses: list[Hypothesis] = []
         calls = 0
-        for first, batch in row_batches(model, source):
-            done, calls = yield from self._batch(model, projection, batch, constraints, first, calls)
-            hypotheses += done
+        for first_row, batch in row_batches(model, source):
+            outputs, calls = yield from self._batch(model, projection, batch, constraints, first_row, calls)
+            hypotheses += outputs
         return tuple(hypotheses)
 
     def check(self, model: Model) -> None:
@@ -160,10 +160,10 @@ class Beam:
         searches = [_Search(completed, constraints) for _ in range(len(source))]
         rows = np.arange(len(source))
         """The source row of each live lane."""
-        last = prefix[:, -1:]
+        tokens = prefix[:, -1:]
         scorer = projection.bind(source)
         for slot in range(constraints.limit):
-            hidden = model.step(state, last)[:, 0]
+            hidden = model.step(state, tokens)[:, 0]
             keep = min((1 + len(constraints.end)) * self.size, model.outputs[0].vocabulary)
             slots = np.full(len(rows), slot)
             banned = constraints.forbidden(slots)
@@ -171,48 +171,46 @@ class Beam:
             if completed.renormalised and banned is not None:
                 candidates = _over_the_allowed(candidates, scorer, hidden, banned, model.outputs[0].vocabulary)
             forced = int(constraints.forced(slots[:1])[0])
-            going: list[tuple[int, Lane]] = []
-            # Rows of the next state: lane by lane of each sentence, numbered as in this one.
+            survivors: list[tuple[int, Lane]] = []
+            # The rows of the next state are those of this one's lanes that survive, sentence by sentence.
             offset = 0
             seconds = (perf_counter() - clock) / len(np.unique(rows))
             for row in np.unique(rows):
                 search, lanes = searches[row], int((rows == row).sum())
                 search.advance(candidates, offset, forced, slot)
                 if not search.finished:
-                    going += [(offset + lane.parent, lane) for lane in search.live]
+                    survivors += [(offset + lane.parent, lane) for lane in search.live]
                 offset += lanes
                 yield search.iteration(first_row + int(row), call, slot, lanes, seconds)
             clock = perf_counter()
             call += 1
-            if not going:
+            if not survivors:
                 break
-            parents = np.array([parent for parent, _ in going])
+            parents = np.array([parent for parent, _ in survivors])
             rows, state = rows[parents], state.select(parents)
-            last = np.array([[lane.tokens[-1]] for _, lane in going])
+            tokens = np.array([[lane.tokens[-1]] for _, lane in survivors])
             scorer = projection.bind(source.rows(rows))
         return [search.best() for search in searches], call
 
 
 LITTLE = 1e-3
-"""Share of the allowed tokens below which it is summed up, not what is left of 1: little would be left but rounding."""
+"""Probability of the allowed tokens below which it is summed directly: 1 minus the others' would be mostly rounding."""
 
 
 def _over_the_allowed(
     candidates: Candidates, scorer: Scorer, hidden: Any, banned: np.ndarray, vocabulary: int
 ) -> Candidates:
-    """Candidates of hidden (N, D) with the normaliser of the tokens that may be chosen: all but those `banned` (M,)."""
+    """Candidates of hidden (N, D), normalised over the tokens that may be chosen: all but those `banned` (M,)."""
     assert candidates.log_normaliser is not None
 
     def share(rows: Any, ids: np.ndarray) -> np.ndarray:
-        every: np.ndarray = np.tile(ids, (len(rows), 1))
-        found: np.ndarray = np.exp(scorer.log_probs(rows, every), dtype=np.float64).sum(1)
-        return found
+        return np.exp(scorer.log_probs(rows, np.tile(ids, (len(rows), 1))), dtype=np.float64).sum(1)
 
-    left = 1 - share(hidden, np.unique(banned))
-    if (little := left < LITTLE).any():
-        left[little] = share(hidden[little], np.setdiff1d(np.arange(vocabulary), banned))
+    allowed_share = 1 - share(hidden, np.unique(banned))
+    if (small := allowed_share < LITTLE).any():
+        allowed_share[small] = share(hidden[small], np.setdiff1d(np.arange(vocabulary), banned))
     with np.errstate(divide="ignore"):
-        normaliser = candidates.log_normaliser + np.log(left)
+        normaliser = candidates.log_normaliser + np.log(allowed_share)
     return Candidates(candidates.ids, candidates.scores, candidates.num_active, normaliser)
 
 
@@ -230,7 +228,7 @@ class _Search:
         self.previous: tuple[int, ...] = ()
 
     def advance(self, candidates: Candidates, offset: int, forced: int, slot: int) -> None:
-        """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
+        """Extend this sentence's lanes by their candidates, whose rows begin at `offset`."""
         size = self.settings.size
         grown = [] if forced >= 0 else self._grown(candidates, offset)
         if not grown:  # forced, or no token allowed, which ends a sentence
@@ -238,11 +236,11 @@ class _Search:
         grown = sorted(grown, key=lambda lane: -lane.score)[: (1 + len(self.constraints.end)) * size]
         last = slot + 1 == self.constraints.limit
         ended = [last or lane.tokens[-1] in self.constraints.end for lane in grown]
-        for lane in (lane for lane, over in zip(grown[:size], ended, strict=False) if over):
+        for lane in (lane for lane, has_ended in zip(grown[:size], ended, strict=False) if has_ended):
             self.best_done = max(self.best_done, lane.score)
             self.done.append(replace(lane, score=lane.score / self._length(slot + 1), finished=True))
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
-        self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
+        self.live = [lane for lane, has_ended in zip(grown, ended, strict=True) if not has_ended][:size]
         self.finished = not self.live or (
             len(self.done) == size
             and (self.settings.early_stopping or self.live[0].score / self._length(slot + 1) <= self.done[-1].score)
@@ -251,11 +249,10 @@ class _Search:
             self.finished = self.best_done - self.live[0].score > self.settings.delta
 
     def _length(self, tokens: int) -> float:
-        penalty: float = self.settings.length_penalty or 0.0
-        return float(tokens + len(self.constraints.prefix) - 1) ** penalty
+        return float(tokens + len(self.constraints.prefix) - 1) ** (self.settings.length_penalty or 0.0)
 
     def _grown(self, candidates: Candidates, offset: int) -> list[Lane]:
-        """The best continuations of all lanes, best first; of equals, the earlier lane's and the better token's."""
+        """The best continuations of all lanes, best first; ties go to the earlier lane, then to the better token."""
         assert candidates.log_normaliser is not None
         rows = slice(offset, offset + len(self.live))
         sums = np.array([lane.score for lane in self.live])[:, None] + (
@@ -274,17 +271,17 @@ class _Search:
         ]
 
     def _forced(self, token: int) -> list[Lane]:
-        """A forced token costs nothing, the model having had no say."""
+        """All lanes with a forced token, which does not change their scores."""
         return [Lane(number, (*lane.tokens, token), lane.score) for number, lane in enumerate(self.live)]
 
     def iteration(self, row: int, call: int, slot: int, positions: int, seconds: float) -> Iteration:
-        """The best hypothesis after this pass, compared with the one shown before."""
-        over = self.finished or slot + 1 == self.constraints.limit
-        tokens = self.best().tokens if over else self.live[0].tokens
-        before = self.previous
-        drafts = np.array([before[i] if i < len(before) else -1 for i in range(len(tokens))])
+        """The best hypothesis after this pass, with the tokens of the one before it as drafts."""
+        complete = self.finished or slot + 1 == self.constraints.limit
+        tokens = self.best().tokens if complete else self.live[0].tokens
+        previous = self.previous
+        drafts = np.array([previous[i] if i < len(previous) else -1 for i in range(len(tokens))])
         status: list[Status] = ["draft" if a == b else "changed" for a, b in zip(drafts, tokens, strict=True)]
-        if over:
+        if complete:
             status = ["settled"] * len(tokens)
         self.previous = tokens
         return Iteration(

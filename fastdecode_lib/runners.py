@@ -66,11 +66,6 @@ def _width(decoder: str) -> tuple[str, Any]:
     return option, NARROW.get(decoder) or defaults.get(option)
 
 
-def _decoders(model: TranslationModel) -> list[str]:
-    names = registry.fitting(model.network)
-    return sorted(names, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
-
-
 DECODERS = tuple(spec(name) for name in USUAL)
 """Each usual decoder at its usual width."""
 
@@ -94,7 +89,9 @@ class Runner:
         """
         tokenizer = self.model.tokenizer
         directions = self.model.directions if tokenizer.ordered else from_english(self.model.directions)
-        widths = {name: _width(name) for name in _decoders(self.model)}
+        names = registry.fitting(self.model.network)
+        names.sort(key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+        widths = {name: _width(name) for name in names}
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),
             "to": list(dict.fromkeys(b for _, b in directions)),

@@ -232,19 +232,14 @@ def _abandoned(path: Path) -> Iterator[bool]:
     except OSError as error:  # deleted, or another user's
         yield isinstance(error, FileNotFoundError)
         return
+    locked = False
     try:
-        yield _takes_lock(handle)
+        with suppress(OSError):  # a living process holds the lock, or there are no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        yield locked
     finally:
         os.close(handle)
-
-
-def _takes_lock(handle: int) -> bool:
-    """Whether the lock could be taken; False where there are no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _flush_to_disk(file: Path) -> None:

@@ -182,20 +182,16 @@ def decode_rows(
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
         encoded = model.encode(batch)
-        batch_sentences = sentences[first : first + len(batch)]
-        slots = len(constraints.prefix) + constraints.limit + max(sentence.spare for sentence in batch_sentences)
+        members = sentences[first : first + len(batch)]
+        slots = len(constraints.prefix) + constraints.limit + max(sentence.spare for sentence in members)
         state = model.start(encoded, prefix, slots)
         chooser = constrained(projection, batch, constraints, observe)
-        batch_watchers = watchers[first : first + len(batch)] if watchers else ()
-        encoder_model: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
-        for watcher, vectors in zip(
-            batch_watchers, encoder_model.source_vectors(encoded) if batch_watchers else (), strict=True
-        ):
+        observers = watchers[first : first + len(batch)] if watchers else ()
+        viewed: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
+        for watcher, vectors in zip(observers, viewed.source_vectors(encoded) if observers else (), strict=True):
             watcher.begin(vectors)
-        single = None if pace is None else Single(pace.outputs(batch_sentences), model, chooser, constraints, first)
-        call = yield from passes(
-            batch_sentences, model, state, chooser, first, call, clock, batch_watchers, pace, single
-        )
+        single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first)
+        call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
     return tuple(_finished(sentence) for sentence in sentences)
 
 
@@ -222,8 +218,8 @@ def passes(
             end = yield from single(rows, state, call, clock)
             pace.rested([sentences[row] for row in rows], end - call)
             return end
-        active_sentences = [sentences[row] for row in rows]
-        feeds = [sentence.feed() for sentence in active_sentences] if pace is None else pace.feeds(active_sentences)
+        active = [sentences[row] for row in rows]
+        feeds = [sentence.feed() for sentence in active] if pace is None else pace.feeds(active)
         tokens, visible = _stack(feeds)
         hidden = model.step(state, tokens, visible)
         if len(rows) == 1:
@@ -234,22 +230,24 @@ def passes(
             starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
             slots = np.concatenate([feed.slots for feed in feeds])
             choice = chooser(hidden[row_of, position], slots, np.array(rows)[row_of], feeds)
-        accepted_by_row = [
+        outcomes = [
             sentences[row].take(choice.tokens[start : start + len(feed.tokens)])
             for row, feed, start in zip(rows, feeds, starts[:-1], strict=True)
         ]
         survivors = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
         for i in survivors if watchers else ():
-            watchers[rows[i]].see(_host(hidden[i, int(accepted_by_row[i].keep[-1])]))
+            vector = hidden[i, int(outcomes[i].keep[-1])]
+            vector = vector.float().cpu() if hasattr(vector, "cpu") else vector
+            watchers[rows[i]].see(np.ascontiguousarray(vector, dtype=np.float32))
         if survivors:
-            if tokens.shape[1] > 1 or any(len(accepted.keep) != 1 for accepted in accepted_by_row):
-                state.keep(_padded([accepted.keep for accepted in accepted_by_row]))
+            if tokens.shape[1] > 1 or any(len(accepted.keep) != 1 for accepted in outcomes):
+                state.keep(_padded([accepted.keep for accepted in outcomes]))
             if len(survivors) < len(rows):
                 state = state.select(np.array(survivors))
         if pace is not None:
-            pace.end(accepted_by_row)
+            pace.end(outcomes)
         seconds = (perf_counter() - clock) / len(rows)
-        for row, feed, start, accepted in zip(rows, feeds, starts[:-1], accepted_by_row, strict=True):
+        for row, feed, start, accepted in zip(rows, feeds, starts[:-1], outcomes, strict=True):
             yield Iteration(
                 row=first_row + row,
                 call=call,
@@ -266,11 +264,6 @@ def passes(
         call += 1
         rows = [rows[i] for i in survivors]
     return call
-
-
-def _host(hidden: Any) -> np.ndarray:
-    """A hidden vector of any engine in float32 on the host."""
-    return np.ascontiguousarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
 
 
 def _finished(sentence: Sentence) -> Hypothesis:

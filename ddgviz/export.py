@@ -69,7 +69,9 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
-        return _html(trace).encode()
+        if hasattr(trace, "race"):
+            return race_html(trace.race).encode()
+        return (tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)).encode()
     if suffix in (".graphml", ".gexf"):
         return _graph(trace, suffix).encode()
     if suffix == ".tex":
@@ -87,13 +89,6 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
 
     kind = suffix.removeprefix(".")
     return convert(drawing, (kind,))[kind]
-
-
-def _html(trace: Any) -> str:
-    """The page of a trace, a comparison, a race or a tour."""
-    if hasattr(trace, "race"):
-        return race_html(trace.race)
-    return tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)
 
 
 def _graph(trace: Any, suffix: str) -> str:
@@ -124,14 +119,10 @@ def write(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chmod(name, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -345,7 +345,8 @@ class Session:
             if places:
                 iteration = replace(iteration, sources=places[iteration.row].find(iteration))
             trace.iterations.append(iteration)
-            self._name_pieces(trace, iteration)
+            lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
+            self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
             yield iteration
             if stop():
                 passes.close()
@@ -495,12 +496,8 @@ class Session:
             trace.clusters = {cluster: scorer.describe(cluster, SHOWN) for cluster in sorted(clusters)}
             self._add_pieces(trace, {token for described in trace.clusters.values() for token in described["tokens"]})
 
-    def _name_pieces(self, trace: Trace, iteration: Iteration) -> None:
-        """Add the texts of an iteration's ids to its trace."""
-        lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
-        self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
-
     def _add_pieces(self, trace: Trace, tokens: set[int]) -> None:
+        """Add the texts of these ids to a trace."""
         missing = sorted(tokens - trace.pieces.keys())
         trace.pieces |= dict(zip(missing, self.model.tokenizer.pieces(missing), strict=True))
 

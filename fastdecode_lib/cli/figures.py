@@ -57,8 +57,8 @@ def _draw(e: Any, frame: Any, stem: Path, browser: bool) -> list[Path]:
     from ddgviz.figures import frontier
 
     figures: dict[Path, Any] = {}
-    if e.chart and (curves := _curves(frame, e.chart)) is not None:
-        figures[stem] = curves
+    if e.chart and len(rows := e.chart.rows(frame)):  # without rows, all are gaps
+        figures[stem] = ddgviz.curves(rows, **e.chart.settings)
     if e.compares:
         figures[stem] = ddgviz.speed_accuracy(frame)
         if frame.get("bleu") is not None and frame["bleu"].notna().any():
@@ -145,14 +145,6 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
     if not e.live:
         print(f"fastdecode: making {e.name} at scale {scale}, which has not been made before", file=sys.stderr)
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
-
-
-def _curves(frame: Any, chart: Any) -> Any:
-    """The curves of a table as its experiment declares them; None if all its rows are gaps."""
-    import ddgviz
-
-    rows = chart.rows(frame)
-    return ddgviz.curves(rows, **chart.settings) if len(rows) else None
 
 
 def _pages() -> int:

@@ -244,7 +244,9 @@ class DraftTable:
                 raise ValueError(f"{name} of one dimension is needed, got the shape {values.shape}")
         ids = {name: tensors[f"{name}.ids"].astype(np.int64) for name in ("lexicon", "bigram", "context", "trigram")}
         offsets = {name: _offsets(tensors[f"{name}.numbers"], len(ids[name])) for name in ids}
-        decoded = {name: _decode(codes) for name, codes in tensors.items() if name.endswith("codes")}
+        decoded = {
+            name: np.exp2(codes.astype(np.float32) / CODES) for name, codes in tensors.items() if name.endswith("codes")
+        }
         ngrams = NGrams(
             unigrams=1 / decoded["unigram.codes"],
             bigram_offsets=offsets["bigram"],
@@ -263,10 +265,6 @@ class DraftTable:
 
 def _encode(values: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(CODES * np.log2(values)), 0, 255).astype(np.uint8)
-
-
-def _decode(codes: np.ndarray) -> np.ndarray:
-    return np.exp2(codes.astype(np.float32) / CODES)
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:

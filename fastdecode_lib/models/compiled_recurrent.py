@@ -394,13 +394,7 @@ class CompiledRecurrent:
         return hidden, weights
 
     def _layer(
-        self,
-        from_input: Any,
-        from_last: Any,
-        states: np.ndarray,
-        parents: np.ndarray,
-        first: int,
-        hidden: np.ndarray,
+        self, from_input: Any, from_last: Any, states: np.ndarray, parents: np.ndarray, first: int, hidden: np.ndarray
     ) -> np.ndarray:
         """A recurrent layer above the bottom one, for n rows of hidden (n, ...)."""
         width = self.architecture.width

@@ -105,19 +105,14 @@ class Ensemble:
 
     def step(self, state: EnsembleState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Hidden:
         """Feed tokens (B, W) to every network; return the concatenated hidden vectors (B, W, sum of D)."""
-        return _concatenated(
-            [model.step(part, tokens, visible) for model, part in zip(self.parts, state.parts, strict=True)]
-        )
+        hidden = [model.step(part, tokens, visible) for model, part in zip(self.parts, state.parts, strict=True)]
+        if isinstance(hidden[0], np.ndarray):
+            return np.concatenate(hidden, -1)
+        import torch
+
+        return torch.cat(hidden, -1)
 
     def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
         """The mean attention (B, T, S) of the networks."""
         networks: tuple[Any, ...] = self.parts
         return np.mean([network.align(source, tokens, prefix) for network in networks], 0)
-
-
-def _concatenated(hidden: list[Any]) -> Any:
-    if isinstance(hidden[0], np.ndarray):
-        return np.concatenate(hidden, -1)
-    import torch
-
-    return torch.cat(hidden, -1)

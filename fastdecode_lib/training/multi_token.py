@@ -124,12 +124,8 @@ class GroupLearner(TranslationLearner):
                 rows, drain(decoder.iterate(model, projection, padded(ids, PADDING), rules)), strict=True
             ):
                 tokens = [token for token in hypothesis.tokens if token > PADDING]
-                outputs[i] = self.pieces.decode(tokens[::-1] if self._backwards else tokens)
+                outputs[i] = self.pieces.decode(tokens[::-1] if self.preset.order == "right_to_left" else tokens)
         return outputs
-
-    @property
-    def _backwards(self) -> bool:
-        return self.preset.order == "right_to_left"
 
     @property
     def _longest(self) -> int:

@@ -20,12 +20,7 @@ from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
 from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, GroupPreset, Recipe, place_of
 from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
-VOCABULARY_PLACE = {
-    "marian": "tokenizer",
-    "group": ".",
-    "recurrent": "words",
-    "language": "words",
-}
+VOCABULARY_PLACE = {"marian": "tokenizer", "group": ".", "recurrent": "words", "language": "words"}
 """Place of the vocabulary in the folder of a run, by kind of preset."""
 
 

@@ -186,9 +186,7 @@ class Runner:
         seconds = np.array(rounds[1:]).T
         return [
             choice
-            | {"settings": choice}
-            | {"width": choice.get("width", 1)}
-            | {"passes": system.count(batch).passes}
+            | {"settings": choice, "width": choice.get("width", 1), "passes": system.count(batch).passes}
             | _speedup(session, sessions[0], batch, times, seconds[0])
             for choice, system, session, times in zip(settings, systems_with_counts, sessions, seconds, strict=True)
             if system.count is not None

@@ -1,4 +1,4 @@
-"""A trace in an address: what a page draws, packed into the address's fragment, which no server ever sees."""
+"""A trace in an address: the content of a page, packed into the fragment, which browsers do not send to servers."""
 
 import base64
 import json
@@ -11,16 +11,16 @@ from ddgviz.trace import TraceModel, read
 from ddgviz.verdict import judge, pair_of
 
 MIME = "application/vnd.ddgviz+json"
-"""Type of what a notebook keeps of a picture, so that a page can play it: ``packed``, the content of a page as text."""
+"""MIME type under which a notebook saves a picture for a page to play: ``packed``, the content of a page as text."""
 LONGEST = 32_000
-"""Characters of a packed trace beyond which an address is no good place for it."""
+"""Characters of a packed trace in an address, at most."""
 
 
 def link(trace: Any, page: str) -> str:
-    """The address that shows a trace on a page of `ddgviz.save`, whatever that page itself holds.
+    """The address that shows a trace on a page of `ddgviz.save`, in place of the page's own trace.
 
-    The trace travels in the fragment, after ``#``, which browsers do not send. Probabilities are rounded to two digits, as they
-    are drawn; margins and times stay behind.
+    The trace is in the fragment, after ``#``, which browsers do not send. Probabilities are rounded to two digits, as they are
+    drawn; margins and times are left out.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def contents(trace: Any) -> dict[str, Any]:
         return {"pictures": [_picture(read(trace), [])], "verdict": ""}
     verdict = judge(*pair)
     return {
-        "pictures": [_picture(*given) for given in zip(pair, verdict.matches, strict=True)],
+        "pictures": [_picture(*traced) for traced in zip(pair, verdict.matches, strict=True)],
         "verdict": verdict.text,
     }
 
@@ -68,18 +68,17 @@ def pack_text(data: dict[str, Any]) -> str:
 def unpack_text(packed: str) -> dict[str, Any]:
     """The content of a page that `pack_text` has packed."""
     text = zlib.decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), -15)
-    data: dict[str, Any] = json.loads(text)
-    return data
+    return json.loads(text)
 
 
 def representation(trace: Any) -> dict[str, Any]:
-    """What a notebook keeps of a trace or a comparison beside its picture, by MIME type; nothing if it is too long."""
+    """The data that a notebook saves beside the picture of a trace or a comparison, by MIME type; empty if it is too long."""
     packed = pack_text(contents(trace))
     return {MIME: {"packed": packed}} if len(packed) <= LONGEST else {}
 
 
 def _slim(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace without what is not drawn; texts of tokens are among the words."""
+    """A trace without what is not drawn, and without the texts of tokens, which are among the words."""
     rows = [
         {key: value for key, value in row.items() if key not in ("margins", "seconds", "positions")}
         | {"margins": None, "probabilities": _rounded(row.get("probabilities"))}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SECONDS = 1.0
-"""Seconds for which a pass is shown; the last stays for `HOLD`, then the animation begins again."""
+"""Seconds for which a pass is shown; the last one is shown for `HOLD`, then the animation begins again."""
 HOLD = 3.0
 MAX_BYTES = 8_000_000
 
@@ -25,7 +25,7 @@ _SIZE = re.compile(r' width="([0-9.]+)" height="([0-9.]+)" viewBox="[^"]*"')
 
 
 def animated_svg(trace: Any, *, theme: str = "light", window: Window | None = None) -> str:
-    """An SVG that plays by itself, again and again; where its reader wants no motion, the last pass stands still.
+    """An SVG that plays by itself in a loop; for readers who want no motion it is a still of the last pass.
 
     Parameters
     ----------
@@ -39,18 +39,18 @@ def animated_svg(trace: Any, *, theme: str = "light", window: Window | None = No
         As from `ddgviz.svg`, and if all frames together are larger than 8 MB.
     """
     head, bodies = _frames(trace, theme, window)
-    *before, last = bodies
-    total = SECONDS * len(before) + HOLD
-    parts = [head, f"<style>{_styles(len(before), total)}</style>"]
-    for number, body in enumerate(before):
+    *earlier, last = bodies
+    total = SECONDS * len(earlier) + HOLD
+    lines = [head, f"<style>{_styles(len(earlier), total)}</style>"]
+    for number, body in enumerate(earlier):
         delay = f"animation-delay:{number * SECONDS:g}s"
-        parts.append(f'<g class="ddg-pass" style="{delay}" visibility="hidden">\n{body}</g>')
-    parts.append(f'<g class="ddg-last">\n{last}</g>')
-    return "\n".join([*parts, "</svg>", ""])
+        lines.append(f'<g class="ddg-pass" style="{delay}" visibility="hidden">\n{body}</g>')
+    lines.append(f'<g class="ddg-last">\n{last}</g>')
+    return "\n".join([*lines, "</svg>", ""])
 
 
 def gif(trace: Any, *, theme: str = "light", window: Window | None = None) -> bytes:
-    """A GIF that plays again and again; needs Chromium and Pillow.
+    """A GIF that plays in a loop; needs Chromium and Pillow.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def gif(trace: Any, *, theme: str = "light", window: Window | None = None) -> by
         remedy = "Install it: pip install pillow; or save an .svg with animate=True, which needs nothing."
         raise fail("A GIF needs Pillow", "no module PIL", remedy) from error
     head, bodies = _frames(trace, theme, window)
-    drawn = pngs([f"{head}\n{body}</svg>" for body in bodies], _SCALE)
-    images = [Image.open(io.BytesIO(file)).convert("RGB") for file in drawn]
+    files = pngs([f"{head}\n{body}</svg>" for body in bodies], _SCALE)
+    images = [Image.open(io.BytesIO(file)).convert("RGB") for file in files]
     palette = _palette(images, theme_named(theme))
     first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     milliseconds = [int(1000 * SECONDS)] * len(others) + [int(1000 * HOLD)]
@@ -89,40 +89,40 @@ def _palette(images: list["Image.Image"], theme: Theme) -> "Image.Image":
         strip.paste(image, (0, top))
         top += image.height
     exact = [bytes.fromhex(color[1:]) for color in (theme.paper, theme.ink, theme.muted, theme.settled, theme.accent)]
-    found = strip.quantize(_COLORS - len(exact), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
-    mixed = [bytes(found[at : at + 3]) for at in range(0, len(found), 3)]
-    # Pillow takes one near a colour for the colour itself: none may stand beside those that are to be exact
-    apart = [one for one in mixed if all(max(map(abs, map(int.__sub__, one, known))) > _NEAR for known in exact)]
+    colors = strip.quantize(_COLORS - len(exact), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    mixed = [bytes(colors[at : at + 3]) for at in range(0, len(colors), 3)]
+    # Pillow may use a nearby colour in place of an exact one, so nearby colours are dropped
+    distinct = [new for new in mixed if all(max(map(abs, map(int.__sub__, new, other))) > _NEAR for other in exact)]
     palette = Image.new("P", (1, 1))
-    palette.putpalette(b"".join([*exact, *apart]))
+    palette.putpalette(b"".join([*exact, *distinct]))
     return palette
 
 
 def _styles(count: int, total: float) -> str:
-    """Each pass is seen for its seconds of every `total`; without motion all but the last are hidden."""
-    shown, waiting = (f"{100 * seconds / total:.4f}%" for seconds in (SECONDS, SECONDS * count))
+    """Styles that show each pass for its seconds of every `total`; without motion, only the last is shown."""
+    end, start = (f"{100 * seconds / total:.4f}%" for seconds in (SECONDS, SECONDS * count))
     return (
         "@media (prefers-reduced-motion:no-preference){"
         f".ddg-pass{{animation:ddg-pass {total:g}s step-end infinite}}"
         f".ddg-last{{animation:ddg-last {total:g}s step-end infinite}}"
         "}"
-        f"@keyframes ddg-pass{{0%{{visibility:visible}}{shown}{{visibility:hidden}}}}"
-        f"@keyframes ddg-last{{0%{{visibility:hidden}}{waiting}{{visibility:visible}}}}"
+        f"@keyframes ddg-pass{{0%{{visibility:visible}}{end}{{visibility:hidden}}}}"
+        f"@keyframes ddg-last{{0%{{visibility:hidden}}{start}{{visibility:visible}}}}"
     )
 
 
 def _frames(trace: Any, theme: str, window: Window | None) -> tuple[str, list[str]]:
-    """The start tag and ground of a drawing that holds every frame, and what each frame draws on it."""
+    """The start tag and background of a drawing large enough for every frame, and the content of each frame."""
     model = read(trace)
     first, last = (window[0][0] + 1, min(window[0][1], model.rows)) if window else (0, model.rows)
     counts = range(first, last + 1) or [model.rows]
-    # from the last, which is the largest: what is too large for a picture says so at once
-    drawn = [draw(model, theme, upto, window, steady=True) for upto in reversed(counts)][::-1]
-    if (size := sum(map(len, drawn))) > MAX_BYTES:
+    # the last one first: it is the largest, so that an error of size comes at once
+    frames = [draw(model, theme, upto, window, steady=True) for upto in reversed(counts)][::-1]
+    if (size := sum(map(len, frames))) > MAX_BYTES:
         remedy = "Choose a smaller part, for example window=((0, 20), (0, 20))."
         raise fail(f"An animation holds at most {MAX_BYTES / 1e6:g} MB of frames", f"{size / 1e6:.1f} MB", remedy)
-    parts = [re.fullmatch(r"(<svg [^>]*>)\n(.*)</svg>\n", frame, re.DOTALL) for frame in drawn]
-    heads, bodies = zip(*(part.groups() for part in parts if part), strict=True)
+    matches = [re.fullmatch(r"(<svg [^>]*>)\n(.*)</svg>\n", frame, re.DOTALL) for frame in frames]
+    heads, bodies = zip(*(part.groups() for part in matches if part), strict=True)
     sizes = [match.groups() for match in map(_SIZE.search, heads) if match]
     wide, high = (max(side, key=float) for side in zip(*sizes, strict=True))
     head = _SIZE.sub(f' width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"', heads[-1])

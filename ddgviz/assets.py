@@ -26,21 +26,21 @@ def script(name: str = "widget") -> str:
     Parameters
     ----------
     name : {"widget", "page", "plain", "race", "tour"}
-        The picture as anywidget asks for it, as its default export; the page that stands alone; text in a panel; two decoders
-        against the clock; a guided walk.
+        ``widget`` is the picture with a default export for anywidget, ``page`` a page of its own, ``plain`` the text in a
+        panel, ``race`` two decoders against the clock, ``tour`` a guided walk.
     """
-    parts = [(_WEB / f"{part}.js").read_text(encoding="utf-8") for part in _PARTS[name]]
-    joined = "\n".join(re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", part, flags=re.MULTILINE) for part in parts)
+    codes = [(_WEB / f"{code}.js").read_text(encoding="utf-8") for code in _PARTS[name]]
+    joined = "\n".join(re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", code, flags=re.MULTILINE) for code in codes)
     plain = _tight(re.sub(r"^export (?!default)", "", joined, flags=re.MULTILINE))
     return plain if name == "plain" else f"const SHAPES={json.dumps(SHAPES, separators=(',', ':'))};{plain}"
 
 
 def _tight(code: str) -> str:
     """The program minified: no comments, and only the spaces, semicolons and parentheses that it needs."""
-    parts = _LITERAL.split(re.sub(r"^ *//.*\n", "", code, flags=re.MULTILINE))
-    for pattern, short in _SHORTER:
-        parts[::2] = [re.sub(pattern, short, part) for part in parts[::2]]
-    return "".join(parts).strip()
+    pieces = _LITERAL.split(re.sub(r"^ *//.*\n", "", code, flags=re.MULTILINE))
+    for pattern, replacement in _SHORTER:
+        pieces[::2] = [re.sub(pattern, replacement, piece) for piece in pieces[::2]]
+    return "".join(pieces).strip()
 
 
 _SHORTER = (

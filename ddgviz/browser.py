@@ -1,4 +1,4 @@
-"""Turns SVG into PDF and pixels with a Chromium that is already there."""
+"""Turns SVG into PDF and PNG with an installed Chromium."""
 
 import asyncio
 import base64
@@ -29,16 +29,16 @@ def find_browser() -> str:
     ValueError
         If there is none.
     """
-    named = os.environ.get("BROWSER_PATH")
-    if named:
-        if not Path(named).is_file():
-            raise ValueError(f"BROWSER_PATH must name a Chromium program, got {named!r}, which is no file. {_INSTALL}")
-        return named
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
+    path = os.environ.get("BROWSER_PATH")
+    if path:
+        if not Path(path).is_file():
+            raise ValueError(f"BROWSER_PATH must name a Chromium program, got {path!r}, which is no file. {_INSTALL}")
+        return path
+    browser = next(filter(None, map(shutil.which, _NAMES)), None)
+    if browser is None:
         names = ", ".join(_NAMES)
         raise ValueError(f"PDF, PNG and GIF need Chromium, got no BROWSER_PATH and none of {names} on PATH. {_INSTALL}")
-    return found
+    return browser
 
 
 def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
@@ -58,39 +58,38 @@ def convert(svg: str, kinds: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def png(svg: str) -> bytes:
-    """The drawing as pixels, two for each of its own in both directions."""
+    """The drawing as a PNG with two pixels for each of its own in both directions."""
     return convert(svg, ("png",))["png"]
 
 
 def pngs(svgs: Sequence[str], scale: float) -> list[bytes]:
-    """Several drawings as pixels, from one start of the browser."""
+    """Several drawings as PNG, from one start of the browser."""
     return _draw([(svg, "png", scale) for svg in svgs])
 
 
 _Job = tuple[str, str, float]
-"""A drawing, the kind of file wanted, and pixels for each of the drawing's."""
+"""A drawing, the kind of file, and the number of pixels for each pixel of the drawing."""
 
 
 def _draw(jobs: Sequence[_Job]) -> list[bytes]:
     browser = find_browser()
     _warn_of_missing_fonts("".join(svg for svg, _, _ in jobs))
-    done: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
 
     def work() -> None:
         try:
-            done["files"] = asyncio.run(asyncio.wait_for(_convert(browser, jobs), _TIMEOUT + len(jobs)))
-        except BaseException as error:  # handed to the caller's thread
-            done["error"] = error
+            outcome["files"] = asyncio.run(asyncio.wait_for(_convert(browser, jobs), _TIMEOUT + len(jobs)))
+        except BaseException as error:  # raised again in the caller's thread
+            outcome["error"] = error
 
     # a thread of its own: notebooks already run an event loop in theirs
     thread = threading.Thread(target=work, name="ddgviz-browser")
     thread.start()
     thread.join()
-    if "error" in done:
-        error = done["error"]
+    if "error" in outcome:
+        error = outcome["error"]
         raise RuntimeError(f"Chromium at {browser} did not draw the picture, got {error!r}. {_INSTALL}") from error
-    files: list[bytes] = done["files"]
-    return files
+    return outcome["files"]
 
 
 async def _convert(path: str, jobs: Sequence[_Job]) -> list[bytes]:
@@ -130,11 +129,11 @@ def _size(svg: str) -> tuple[float, float]:
 
 
 def _warn_of_missing_fonts(svg: str) -> None:
-    """Say which characters no installed font can draw; where fontconfig is absent, nothing is known."""
+    """Warn of characters that no installed font can draw; without fontconfig, nothing is checked."""
     if shutil.which("fc-list") is None:
         return
     samples = {ord(character) >> 8: character for character in sorted(set(svg)) if ord(character) > 0x2FF}
-    missing = [sample for sample in samples.values() if not _drawn(sample)]
+    missing = [sample for sample in samples.values() if not _has_font(sample)]
     if missing:
         warnings.warn(
             f"No installed font draws {', '.join(f'U+{ord(sample):04X}' for sample in missing[:5])}: "
@@ -144,6 +143,6 @@ def _warn_of_missing_fonts(svg: str) -> None:
         )
 
 
-def _drawn(character: str) -> bool:
-    asked = ["fc-list", f":charset={ord(character):x}", "family"]
-    return bool(subprocess.run(asked, capture_output=True, check=False, timeout=10).stdout.strip())
+def _has_font(character: str) -> bool:
+    command = ["fc-list", f":charset={ord(character):x}", "family"]
+    return bool(subprocess.run(command, capture_output=True, check=False, timeout=10).stdout.strip())

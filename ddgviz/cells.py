@@ -1,4 +1,4 @@
-"""Draws single cells: a box for what kind it is, the token, its probability, and marks in the corners."""
+"""Draws single cells: a box by the kind of cell, the token, its probability, and marks in the corners."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from ddgviz.text import ELLIPSIS, fit
 from ddgviz.trace import Cell
 
 MARKED = 46.0
-"""Narrower cells have no room for a mark."""
+"""Least width of a cell that has room for a mark."""
 
 SHAPES = {
     "source": "M0 0l7 3.5l-7 3.5z",
@@ -21,19 +21,19 @@ SHAPES = {
     "pool": "M2.5 0h2v2.5h2.5v2h-2.5v2.5h-2v-2.5h-2.5v-2h2.5z",
     "other": "M0 3.5a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
 }
-"""A mark seven pixels wide for where a draft came from."""
+"""Marks, seven pixels wide, by the source of a draft."""
 
 
 def draw_token(page: Page, cell: Cell, y: float, size: float, fill: str, bold: bool, **attributes: object) -> None:
-    """A token in the middle of its column, cut where it is wider, with a tick where it continues a word."""
+    """A token in the middle of its column, cut if it is wider, with a tick if it continues a word."""
     place = page.placed[cell.column]
     text = fit(cell.label.text, place.width - 8, size, bold)
     weight = {"font_weight": 600} if bold else {}
     content = escape(text)
     if text.endswith(ELLIPSIS) and text != cell.label.text:
         content = f"<title>{escape(cell.label.text)}</title>{content}"
-    where = {"x": place.middle, "y": y, "font_size": size, "fill": fill, "text_anchor": "middle"}
-    page.element("text", content, **where, **weight, **attributes)
+    place_of_text = {"x": place.middle, "y": y, "font_size": size, "fill": fill, "text_anchor": "middle"}
+    page.element("text", content, **place_of_text, **weight, **attributes)
     if cell.label.continues:
         x = place.x + 2.5
         page.element("path", d=f"M{number(x)} {number(y - 4)}h4", stroke=page.theme.muted, stroke_width=1.4)
@@ -53,9 +53,9 @@ def draw_cell(page: Page, cell: Cell, y: float) -> None:
     settled = cell.kind in ("settled", "new")
     baseline = y + (high / 2 + 4.5 if cell.probability is None else 18)
     style = {} if settled else {"font_style": "italic"}
-    shown = cell if cell.token >= 0 else replace(cell, label=replace(cell.label, text="·"))
+    drawn = cell if cell.token >= 0 else replace(cell, label=replace(cell.label, text="·"))
     draw_token(
-        page, shown, baseline, layout.TOKEN_SIZE, theme.ink if settled else theme.muted, cell.kind == "new", **style
+        page, drawn, baseline, layout.TOKEN_SIZE, theme.ink if settled else theme.muted, cell.kind == "new", **style
     )
     if cell.probability is not None:
         ink = theme.ink if cell.kind == "new" else theme.muted

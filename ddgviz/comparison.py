@@ -19,7 +19,7 @@ class Comparison(ipywidgets.VBox):
     a, b : Picture
         The pictures; the same positions of their outputs are joined by `Picture.match`.
     agreement : float or None
-        Share of positions matched, of those of the longer output; None while a run is not at its end.
+        Number of matched positions over the length of the longer output; None until both runs have ended.
     """
 
     def __init__(self, a: Any = None, b: Any = None) -> None:
@@ -27,7 +27,7 @@ class Comparison(ipywidgets.VBox):
         self.agreement: float | None = None
         self._verdict = Plain("verdict")
         self._names = Plain("name", "A"), Plain("name", "B")
-        self._names[1].layout = self.b.layout  # they come and go together
+        self._names[1].layout = self.b.layout  # shown and hidden together
         super().__init__([self._verdict, self._names[0], self.a, self._names[1], self.b])
         self._join(two=True)
         self.match()
@@ -38,13 +38,13 @@ class Comparison(ipywidgets.VBox):
         return str(self._verdict.value)
 
     def match(self) -> None:
-        """Compare the outputs as they are now drawn."""
+        """Compare the outputs that are drawn now."""
         verdict = judge(self.a.model, self.b.model)
         self.a.match, self.b.match = verdict.matches
         self.agreement, self._verdict.value = verdict.agreement, verdict.text
 
     def reset(self, two: bool) -> None:
-        """Get ready for new runs: of two decoders, the second out of sight until it begins, or of one, drawn alone."""
+        """Prepare for new runs: of two decoders, the second hidden until it begins, or of one alone."""
         self.a.match = self.b.match = []
         self.agreement, self._verdict.value = None, ""
         for name in self._names:
@@ -53,7 +53,7 @@ class Comparison(ipywidgets.VBox):
         self._join(two)
 
     def _join(self, two: bool) -> None:
-        """Two pictures share a player and a legend, and stand lower, so that both are in view; one is drawn as usual."""
+        """Let two pictures share a player and a legend, in less height, so that both are in view; draw one as usual."""
         self.a.group = self.b.group = f"ddgviz-{self.a.model_id}" if two else ""
         for picture, name in ((self.a, "ddg-upper"), (self.b, "ddg-lower")):
             picture.add_class(name) if two else picture.remove_class(name)
@@ -67,7 +67,7 @@ class Comparison(ipywidgets.VBox):
 
 
 def with_pictures(data: dict[str, Any] | None, comparison: Comparison) -> dict[str, Any] | None:
-    """A widget's representations, with its decodings as pictures for pages on which no widget can run."""
+    """A widget's representations, with its decodings as still pictures for pages without widgets."""
     models = [picture.model for picture in (comparison.a, comparison.b) if picture.model.rows and picture.model.columns]
     if not data or not models:
         return data

@@ -1,4 +1,4 @@
-"""The panel's controls: the choices, and their dependence on each other."""
+"""The panel's controls: menus whose options depend on each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,22 +31,23 @@ class Controls(ipywidgets.HBox):
         self._choices = choices
         self.choice = {key: menu(key.capitalize(), key) for key in KEYS}
         for key in KEYS:
-            said = {"from": words.language, "to": words.language, "decoder": _decoder}.get(key, str)
+            spell = {"from": words.language, "to": words.language, "decoder": _decoder}.get(key, str)
             if key != "width":
-                _offer(self.choice[key], [(said(value), value) for value in choices.get(key, [])])
+                _offer(self.choice[key], [(spell(value), value) for value in choices.get(key, [])])
         self.choice["against"] = menu("Compare with", "decoder")
         self.choice["against_width"] = menu("Its width", "width")
-        others = [(_decoder(value), value) for value in choices.get("decoder", [])]
-        _offer(self.choice["against"], [("None", NONE), *others])
+        decoders = [(_decoder(value), value) for value in choices.get("decoder", [])]
+        _offer(self.choice["against"], [("None", NONE), *decoders])
         super().__init__(list(self.choice.values()))
         self.add_class("ddg-controls")
         for key in ("from", "decoder", "against"):
             self.adjust(self.choice[key])
 
     def adjust(self, owner: ipywidgets.Dropdown) -> None:
-        """Offer what fits the choice just made in `owner`."""
+        """Offer the options that fit the choice just made in `owner`."""
         if owner is self.choice["from"]:
-            targets = [target for source, target in self._directions() if source == owner.value]
+            pairs = (direction.split("-", 1) for direction in self._choices.get("directions", []))
+            targets = [target for source, target in pairs if source == owner.value]
             if targets:
                 _offer(self.choice["to"], [(words.language(code), code) for code in targets], self.choice["to"].value)
         elif owner is self.choice["decoder"]:
@@ -56,25 +57,22 @@ class Controls(ipywidgets.HBox):
 
     def settings(self) -> list[dict[str, Any]]:
         """The chosen settings; those of the other decoder too if two are compared."""
-        chosen = {key: self.choice[key].value for key in KEYS}
-        against = self.choice["against"].value
-        both = [chosen]
-        if against != NONE:
-            both.append(chosen | {"decoder": against, "width": self.choice["against_width"].value})
-        return [{key: value for key, value in one.items() if value not in (None, NONE)} for one in both]
+        first = {key: self.choice[key].value for key in KEYS}
+        second = self.choice["against"].value
+        chosen = [first]
+        if second != NONE:
+            chosen.append(first | {"decoder": second, "width": self.choice["against_width"].value})
+        return [{key: value for key, value in setting.items() if value not in (None, NONE)} for setting in chosen]
 
     def restore(self, settings: Sequence[Mapping[str, Any]]) -> None:
-        """Choose what `settings` gave before."""
+        """Choose the values of earlier `settings`."""
         second = settings[1] if len(settings) > 1 else {}
-        wanted = {**settings[0], "against": second.get("decoder", NONE)}
-        wanted["against_width"] = second.get("width", NONE)
+        values = {**settings[0], "against": second.get("decoder", NONE)}
+        values["against_width"] = second.get("width", NONE)
         for key, menu in self.choice.items():
             offered = [value for _, value in menu.options]
-            menu.value = wanted.get(key) if wanted.get(key) in offered else NONE if NONE in offered else None
+            menu.value = values.get(key) if values.get(key) in offered else NONE if NONE in offered else None
             self.adjust(menu)
-
-    def _directions(self) -> list[list[str]]:
-        return [direction.split("-", 1) for direction in self._choices.get("directions", [])]
 
     def _offer_widths(self, menu: ipywidgets.Dropdown, decoder: str | None) -> None:
         usual = self._choices.get("width", {}).get(decoder)
@@ -87,20 +85,20 @@ class Controls(ipywidgets.HBox):
 
 
 def _decoder(name: str) -> str:
-    said = words.decoder(name)
-    return said[:1].upper() + said[1:]
+    name_of = words.decoder(name)
+    return name_of[:1].upper() + name_of[1:]
 
 
 def menu(label: str, kind: str) -> ipywidgets.Dropdown:
     """An empty menu under its label."""
-    made = ipywidgets.Dropdown(description=label)
-    made.add_class("ddg-menu")
-    made.add_class(f"ddg-{kind}")
-    return made
+    dropdown = ipywidgets.Dropdown(description=label)
+    dropdown.add_class("ddg-menu")
+    dropdown.add_class(f"ddg-{kind}")
+    return dropdown
 
 
 def _offer(menu: ipywidgets.Dropdown, options: Sequence[tuple[str, Any]], value: Any = None) -> None:
-    """Offer some options, `value` chosen where it is among them, else the first."""
+    """Offer options, and choose `value` if it is among them, else the first."""
     values = [option for _, option in options]
     menu.options = options
     menu.value = value if value in values else next(iter(values), None)

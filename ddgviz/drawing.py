@@ -1,4 +1,4 @@
-"""A drawing in the making: its measures, and elements escaped as XML wants them."""
+"""A drawing being written: its measures, and elements escaped for XML."""
 
 from dataclasses import dataclass
 
@@ -55,8 +55,8 @@ class Page:
 
     def element(self, tag: str, content: str | None = None, /, **attributes: object) -> None:
         """Write an element; underscores in names stand for hyphens, numbers are rounded."""
-        shown = "".join(f' {key.replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
-        self.out.append(f"<{tag}{shown}/>" if content is None else f"<{tag}{shown}>{content}</{tag}>")
+        written = "".join(f' {key.replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
+        self.out.append(f"<{tag}{written}/>" if content is None else f"<{tag}{written}>{content}</{tag}>")
 
     def text(self, x: float, y: float, text: str, size: float, fill: str, **attributes: object) -> None:
         """Write a line of text."""

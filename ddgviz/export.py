@@ -1,4 +1,4 @@
-"""Saves a picture, its graph or its trace to a file, the format being the suffix."""
+"""Saves a picture, its graph or its trace to a file, whose suffix chooses the format."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from ddgviz.trace import read
 from ddgviz.verdict import judge, pair_of
 
 PICTURES = (".svg", ".pdf", ".png", ".gif", ".tex")
-"""Still or moving pictures, in one theme and of a part where that is asked for; the others hold all."""
+"""Formats of pictures, which have one theme and may show a part of a trace; the others show all."""
 SUFFIXES = (*PICTURES, ".html", ".json", ".graphml", ".gexf")
 
 
@@ -44,7 +44,7 @@ def save(
     Returns
     -------
     Path
-        The file written. It appears whole or not at all.
+        The file written, whole or not at all.
 
     Raises
     ------
@@ -69,7 +69,9 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
     if suffix == ".json":
         return (read(trace).to_json() + "\n").encode()
     if suffix == ".html":
-        return _html(trace).encode()
+        if hasattr(trace, "race"):
+            return race_html(trace.race).encode()
+        return (tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)).encode()
     if suffix in (".graphml", ".gexf"):
         return _graph(trace, suffix).encode()
     if suffix == ".tex":
@@ -80,20 +82,13 @@ def _content(trace: Any, suffix: str, theme: str, window: Window | None, animate
         if suffix == ".gif":
             return gif(trace, theme=theme, window=window)
         return animated_svg(trace, theme=theme, window=window).encode()
-    drawn = svg(trace, theme=theme, window=window) if two is None else pair(two, judge(*two).text, theme, window)
+    drawing = svg(trace, theme=theme, window=window) if two is None else pair(two, judge(*two).text, theme, window)
     if suffix == ".svg":
-        return drawn.encode()
+        return drawing.encode()
     from ddgviz.browser import convert
 
     kind = suffix.removeprefix(".")
-    return convert(drawn, (kind,))[kind]
-
-
-def _html(trace: Any) -> str:
-    """The page of a trace, a comparison, a race or a tour."""
-    if hasattr(trace, "race"):
-        return race_html(trace.race)
-    return tour_html(trace.tour) if hasattr(trace, "tour") else html(trace)
+    return convert(drawing, (kind,))[kind]
 
 
 def _graph(trace: Any, suffix: str) -> str:
@@ -111,7 +106,7 @@ def _graph(trace: Any, suffix: str) -> str:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees part of it; a link stays, a pipe or a device is written to and never replaced."""
+    """Write a file so that no reader sees a part of it; links stay, pipes and devices are written to but not replaced."""
     if path.is_fifo() or path.is_char_device():
         path.write_bytes(content)
         return
@@ -124,14 +119,10 @@ def write(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chmod(name, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

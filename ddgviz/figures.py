@@ -26,7 +26,7 @@ _KINDS = {
 }
 """Style of each kind of row: line, suffix of its mark, and the legend's addition."""
 _EXPLAINED = {"measured": "measured", "model": "calculated", "paper": "the paper's"}
-"""What a legend of kinds says."""
+"""Text of a legend for each kind of row."""
 _MARKS = ("circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon", "star")
 """Marks of groups, so that colour is never alone; the diamond is the paper's."""
 _MOST_TICKS = 12
@@ -37,8 +37,8 @@ _SPELLED = {"bleu": "BLEU", "chrf": "chrF"}
 
 def esc(text: object) -> str:
     """`text` for plotly, which reads tags, dollar signs and ``%{...}`` as markup."""
-    shown = html.escape(visible(str(text)), quote=False)
-    return shown.replace("$", "&#36;").replace("%{", "&#37;{")
+    escaped = html.escape(visible(str(text)), quote=False)
+    return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
 
 
 def _shown(value: Any) -> Any:
@@ -59,8 +59,8 @@ def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        One line per row: a filled disc if every output equals greedy's, an open diamond if not; a bar mark where fewer
-        passes alone would put it.
+        One line for each row: a filled disc if every output equals greedy's, else an open diamond; a bar marks the speedup
+        that fewer passes alone would give.
 
     Raises
     ------
@@ -73,13 +73,13 @@ def speed_accuracy(frame: Any, theme: str = "auto") -> go.Figure:
     figure = go.Figure()
     _passes(figure, rows, names, colors)
     exact = [row["agreement"] is not None and row["agreement"] >= 1 for row in rows]
-    for wanted, said, symbol in (
+    for lossless, label, symbol in (
         (True, "same output as greedy", "circle"),
         (False, "output may differ", "diamond-open"),
     ):
-        chosen = [index for index, value in enumerate(exact) if value is wanted]
-        if chosen:
-            _marks(figure, [rows[i] for i in chosen], [names[i] for i in chosen], said, symbol, colors)
+        indices = [index for index, value in enumerate(exact) if value is lossless]
+        if indices:
+            _marks(figure, [rows[i] for i in indices], [names[i] for i in indices], label, symbol, colors)
     _style(figure, names, colors)
     return figure
 
@@ -105,8 +105,8 @@ def curves(
     Parameters
     ----------
     frame : pandas.DataFrame
-        Where there are columns ``{y}_low`` and ``{y}_high``, they are drawn as error bars. Rows of kind *paper* may have
-        their height in ``paper_{y}``.
+        Columns ``{y}_low`` and ``{y}_high``, if any, are drawn as error bars. Rows of kind *paper* may have their height in
+        ``paper_{y}``.
     x, y, group : str
         Columns.
     reference : float, optional
@@ -114,7 +114,7 @@ def curves(
     log_x : bool
         Whether x is drawn on a logarithmic scale.
     from_zero : bool
-        Whether heights begin at zero, or where the data does.
+        Whether the axis of heights begins at zero instead of at the least value.
     x_title, y_title : str, optional
         The columns' names otherwise.
     theme : str
@@ -127,22 +127,22 @@ def curves(
     """
     colors = _theme(theme)
     rows = _points(frame, x, y, group, "A chart of curves", numbers=(y,))
-    named = any(isinstance(row[x], str) for row in rows)
-    order = list(dict.fromkeys(row[x] for row in rows)) if named else sorted({row[x] for row in rows})
+    has_names = any(isinstance(row[x], str) for row in rows)
+    order = list(dict.fromkeys(row[x] for row in rows)) if has_names else sorted({row[x] for row in rows})
     groups = list(dict.fromkeys(row[group] for row in rows))
-    names = [_shown(value) for value in order] if named else None
+    names = [_shown(value) for value in order] if has_names else None
     figure = go.Figure()
     for kind, (number, name) in product(_KINDS, enumerate(groups)):
-        chosen = [row for row in rows if row[group] == name and row["kind"] == kind]
-        if chosen:
-            chosen.sort(key=lambda row: order.index(row[x]))
-            figure.add_trace(_curve(chosen, x, y, group, number, colors))
+        rows_of_curve = [row for row in rows if row[group] == name and row["kind"] == kind]
+        if rows_of_curve:
+            rows_of_curve.sort(key=lambda row: order.index(row[x]))
+            figure.add_trace(_curve(rows_of_curve, x, y, group, number, colors))
     if reference is not None:
         figure.add_hline(y=reference, line={"color": colors.muted, "width": 1, "dash": "dot"})
     _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
     if log_x:
         _log_axis(figure, order, x)
-    elif named:
+    elif has_names:
         figure.update_xaxes(type="category", categoryorder="array", categoryarray=names)
     else:
         figure.update_xaxes(**_whole_steps(row[x] for row in rows))
@@ -154,7 +154,7 @@ def curves(
 
 
 LEGEND = 6
-"""Curves that a legend explains, at most; the names of more stand where the curves end."""
+"""Curves that a legend explains, at most; of more curves the names are written at their ends."""
 _APART = 15.0
 
 
@@ -163,8 +163,8 @@ def _name_ends(
 ) -> None:
     """Write each curve's name at its end, in its colour, in place of a legend; a group of several kinds is named once.
 
-    Names of curves that end at the right stand in the margin, others in the plot; a thin line leads from each to its curve.
-    `names` are those on the axis, if it has any, and `heights` the least and the greatest value.
+    Names of curves that end at the right are in the margin, others in the plot; a thin line joins each to its curve. `names`
+    are the names on the axis, if any, and `heights` the least and the greatest value.
     """
 
     def across(value: Any) -> float:
@@ -205,9 +205,9 @@ def _name_ends(
     )
 
 
-def _name(figure: go.Figure, end: dict[str, Any], right: float, up: float, anchor: str) -> None:
-    """Write a name so many pixels from the end of its curve, and a thin line between them."""
-    leads = {"arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": end["color"], "ax": right, "ay": -up}
+def _name(figure: go.Figure, end: dict[str, Any], xshift: float, yshift: float, anchor: str) -> None:
+    """Write a name at a distance in pixels from the end of its curve, and a thin line between them."""
+    leads = {"arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": end["color"], "ax": xshift, "ay": -yshift}
     font = {"color": end["color"], "size": labels.SIZE}
     figure.add_annotation(x=end["x"], y=end["y"], text=end["name"], xanchor=anchor, font=font, standoff=5, **leads)
 
@@ -246,7 +246,7 @@ def _curve(rows: list[dict[str, Any]], x: str, y: str, group: str, number: int, 
 
 
 NAMED = 24
-"""Systems of a frontier that all have their names beside them, at most."""
+"""Systems of a frontier up to which all have their names beside them."""
 
 
 def frontier(
@@ -261,15 +261,15 @@ def frontier(
 ) -> go.Figure:
     """Systems by speed and accuracy, and the front of those that no other beats in both.
 
-    Names stand beside the points; of more than `NAMED` systems, beside those of the front and the paper's alone, without error
-    bars for the others: their names and intervals are told where the mouse points.
+    Names are written beside the points. Of more than `NAMED` systems, only those of the front and the paper have names and error
+    bars; the others show theirs under the mouse.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         One row for each system; more is better in both columns. ``{x}_low``, ``{x}_high``, ``{y}_low`` and ``{y}_high``
-        are drawn as error bars where there are such columns. Rows of kind *paper*, whose values may be in ``paper_{x}``
-        and ``paper_{y}``, and of kind *model* are drawn with open marks and take no part in the front.
+        are drawn as error bars, if there are such columns. Rows of kind *paper*, whose values may be in ``paper_{x}`` and
+        ``paper_{y}``, and of kind *model* are drawn with open marks and do not count for the front.
     x, y, name : str
         Columns.
     x_title, y_title : str, optional
@@ -289,27 +289,27 @@ def frontier(
     figure = go.Figure()
     edge = _edge(front, x, y, sides) if front else []
     if edge:
-        across, up = zip(*edge, strict=True)
+        xs, ys = zip(*edge, strict=True)
         line = {"color": colors.settled, "width": 1.4}
-        figure.add_scatter(x=across, y=up, mode="lines", line=line, opacity=0.6, hoverinfo="skip", showlegend=False)
-    kept = [id(row) for row in front]
-    behind = [row for row in rows if row["kind"] == "measured" and id(row) not in kept]
-    for said, chosen, symbol, size, color in (
+        figure.add_scatter(x=xs, y=ys, mode="lines", line=line, opacity=0.6, hoverinfo="skip", showlegend=False)
+    front_ids = [id(row) for row in front]
+    behind = [row for row in rows if row["kind"] == "measured" and id(row) not in front_ids]
+    for label, group, symbol, size, color in (
         ("on the front", front, "circle", 12, colors.settled),
         ("behind the front", behind, "circle", 7, colors.muted),
         ("calculated", [row for row in rows if row["kind"] == "model"], "circle-open", 9, colors.muted),
         ("the paper's", [row for row in rows if row["kind"] == "paper"], "diamond-open", 11, colors.accent),
     ):
-        if chosen:
+        if group:
             mark = {"symbol": symbol, "size": size, "color": color}
-            figure.add_trace(_systems(chosen, x, y, name, said, mark, bars=chosen is not behind or len(rows) <= NAMED))
+            figure.add_trace(_systems(group, x, y, name, label, mark, bars=group is not behind or len(rows) <= NAMED))
     _style_curves(figure, colors, _title(x, x_title), _title(y, y_title))
     figure.update_layout(height=460)
     figure.update_xaxes(range=sides[0], showgrid=True, gridcolor=colors.line)
     figure.update_yaxes(range=sides[1], rangemode="normal")
-    named = [row for row in rows if len(rows) <= NAMED or id(row) in kept or row["kind"] == "paper"]
-    for row, place in zip(named, labels.place(named, x, y, name, sides, [edge]), strict=True):
-        strong = id(row) in kept or row["kind"] == "paper"
+    labelled = [row for row in rows if len(rows) <= NAMED or id(row) in front_ids or row["kind"] == "paper"]
+    for row, place in zip(labelled, labels.place(labelled, x, y, name, sides, [edge]), strict=True):
+        strong = id(row) in front_ids or row["kind"] == "paper"
         figure.add_annotation(
             **place, text=esc(row[name]), font={"size": labels.SIZE, "color": colors.ink if strong else colors.muted}
         )
@@ -317,13 +317,13 @@ def frontier(
 
 
 def _systems(
-    rows: list[dict[str, Any]], x: str, y: str, name: str, said: str, mark: dict[str, Any], bars: bool
+    rows: list[dict[str, Any]], x: str, y: str, name: str, label: str, mark: dict[str, Any], bars: bool
 ) -> go.Scatter:
     return go.Scatter(
         x=[row[x] for row in rows],
         y=[row[y] for row in rows],
         mode="markers",
-        name=said,
+        name=label,
         marker=mark | {"line": {"width": 2 if "open" in mark["symbol"] else 0}},
         error_x=_bars(rows, x, mark["color"]) if bars else None,
         error_y=_bars(rows, y, mark["color"]) if bars else None,
@@ -342,38 +342,38 @@ def _pareto(rows: list[dict[str, Any]], x: str, y: str) -> list[dict[str, Any]]:
 
 
 def _edge(front: list[dict[str, Any]], x: str, y: str, sides: list[list[float]]) -> list[tuple[float, float]]:
-    """The steps around what the front beats, from the left of the picture to its foot."""
-    edge, left = [], sides[0][0]
+    """The steps along the front, from the left of the picture to its foot."""
+    edge, x_before = [], sides[0][0]
     for row in front:
-        edge += [(left, row[y]), (row[x], row[y])]
-        left = row[x]
-    return [*edge, (left, sides[1][0])]
+        edge += [(x_before, row[y]), (row[x], row[y])]
+        x_before = row[x]
+    return [*edge, (x_before, sides[1][0])]
 
 
 def _range(rows: list[dict[str, Any]], key: str) -> list[float]:
-    """From the least to the greatest value, intervals included, with room at both ends."""
+    """The least and the greatest value, intervals included, with a margin at both ends."""
     values = [row.get(f"{key}{end}") for row in rows for end in ("", "_low", "_high")]
-    known = [value for value in values if value is not None]
-    room = 0.1 * (max(known) - min(known)) or 0.1 * abs(known[0]) or 1.0
-    return [min(known) - room, max(known) + room]
+    numbers = [value for value in values if value is not None]
+    room = 0.1 * (max(numbers) - min(numbers)) or 0.1 * abs(numbers[0]) or 1.0
+    return [min(numbers) - room, max(numbers) + room]
 
 
-def _points(frame: Any, x: str, y: str, name: str, what: str, numbers: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows that have both values, each with its kind."""
-    rows = _records(frame, (x, y, name), f"{what} needs", "Name columns of the table.")
+def _points(frame: Any, x: str, y: str, name: str, chart: str, numbers: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that have both values, each with its kind."""
+    rows = _records(frame, (x, y, name), f"{chart} needs", "Name columns of the table.")
     for row in rows:
         row["kind"] = row.get("kind") or "measured"
         if row["kind"] not in _KINDS:
-            known = ", ".join(_KINDS)
-            raise fail(f"{what} knows rows of kind {known}", row["kind"], "Rename the kind, or leave it out.")
+            kinds = ", ".join(_KINDS)
+            raise fail(f"{chart} knows rows of kind {kinds}", row["kind"], "Rename the kind, or leave it out.")
         for key in (x, y):
             if row["kind"] == "paper" and row[key] is None:
                 row[key] = row.get(f"paper_{key}")
             if key in numbers and row[key] is not None and not isinstance(row[key], (int, float)):
-                raise fail(f"{what} needs numbers in the column {key!r}", row[key], "Name another column.")
+                raise fail(f"{chart} needs numbers in the column {key!r}", row[key], "Name another column.")
     rows = [row for row in rows if row[x] is not None and row[y] is not None]
     if not rows:
-        raise fail(f"{what} needs a row with a value", "none", f"Pass a table with numbers in {x!r} and {y!r}.")
+        raise fail(f"{chart} needs a row with a value", "none", f"Pass a table with numbers in {x!r} and {y!r}.")
     return rows
 
 
@@ -382,45 +382,44 @@ def _records(frame: Any, needed: Sequence[str], wrong: str, remedy: str) -> list
     columns = list(getattr(frame, "columns", []))
     if missing := [name for name in needed if name not in columns]:
         raise fail(f"{wrong} the column {missing[0]!r}", columns, remedy)
-    known = frame.astype(object).where(frame.notna(), None)
-    return [{key: _finite(value) for key, value in row.items()} for row in known.to_dict("records")]
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    cleaned = frame.astype(object).where(frame.notna(), None)
+    return [
+        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        for row in cleaned.to_dict("records")
+    ]
 
 
 def _hover(row: dict[str, Any], name: str, x: str, y: str, group: str) -> str:
-    """Everything the table knows of a point: both values with their intervals, then its settings."""
+    """All values of a point's row: both values with their intervals, then its settings."""
     ends = {f"{key}_{end}" for key in (x, y) for end in ("low", "high")}
-    apart = {x, y, group, "kind", f"paper_{x}", f"paper_{y}"} | ends
-    said = [f"<b>{name}</b>"]
+    shown = {x, y, group, "kind", f"paper_{x}", f"paper_{y}"} | ends
+    lines = [f"<b>{name}</b>"]
     for key in (x, y):
         low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-        interval = f" ({_said(low)}–{_said(high)})" if low is not None and high is not None else ""
-        said.append(f"{_title(key)}: {_said(row[key])}{interval}")
-    said += [f"{_title(key)}: {_said(row[key])}" for key in row if key not in apart and row[key] is not None]
-    return "<br>".join(said)
+        interval = f" ({_written(low)}–{_written(high)})" if low is not None and high is not None else ""
+        lines.append(f"{_title(key)}: {_written(row[key])}{interval}")
+    lines += [f"{_title(key)}: {_written(row[key])}" for key in row if key not in shown and row[key] is not None]
+    return "<br>".join(lines)
 
 
-def _said(value: object) -> str:
+def _written(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else esc(value)
 
 
-def _title(column: str, given: str | None = None) -> str:
-    return esc(given or _SPELLED.get(column, str(column).replace("_", " ")))
+def _title(column: str, title: str | None = None) -> str:
+    return esc(title or _SPELLED.get(column, str(column).replace("_", " ")))
 
 
 def _bars(rows: list[dict[str, Any]], key: str, color: str) -> dict[str, Any] | None:
     if all(row.get(f"{key}_low") is None for row in rows):
         return None
-    over = [_difference(row.get(f"{key}_high"), row[key]) for row in rows]
-    under = [_difference(row[key], row.get(f"{key}_low")) for row in rows]
-    return {"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.2, "width": 3}
+    above = [_difference(row.get(f"{key}_high"), row[key]) for row in rows]
+    below = [_difference(row[key], row.get(f"{key}_low")) for row in rows]
+    return {"type": "data", "array": above, "arrayminus": below, "color": color, "thickness": 1.2, "width": 3}
 
 
 def _log_axis(figure: go.Figure, values: list[Any], x: str) -> None:
-    """A logarithmic axis with a tick at each value of the table, or at 1, 2 and 5 where those are too many to read."""
+    """A logarithmic axis with a tick at each value of the table, or at 1, 2 and 5 if those are too many to read."""
     if wrong := [value for value in values if isinstance(value, str) or value <= 0]:
         raise fail(f"A logarithmic axis needs numbers above 0 in {x!r}", wrong[0], "Leave log_x out.")
     if len(values) > _MOST_TICKS or any(b / a < _NEAREST_TICKS for a, b in pairwise(values)):
@@ -429,7 +428,7 @@ def _log_axis(figure: go.Figure, values: list[Any], x: str) -> None:
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
-    """Numbers from `low` to `high` for a logarithmic axis: 1, 2 and 5 of every power of ten, or as many as can be read."""
+    """Ticks from `low` to `high` for a logarithmic axis: 1, 2 and 5 of every power of ten, or fewer."""
     tens = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1,)):
         ticks = [value for ten in tens for digit in digits if low <= (value := float(f"{digit}e{ten}")) <= high]
@@ -439,10 +438,10 @@ def _round_ticks(low: float, high: float) -> list[float]:
 
 
 def _whole_steps(values: Iterable[float]) -> dict[str, Any]:
-    """Ticks at whole numbers where all values are, and few enough for a tick at each."""
-    known = list(values)
-    whole = all(float(value).is_integer() for value in known)
-    return {"dtick": 1} if whole and max(known) - min(known) <= _MOST_TICKS else {}
+    """Settings for ticks at whole numbers, if all values are whole and few enough for a tick at each."""
+    numbers = list(values)
+    integers = all(float(value).is_integer() for value in numbers)
+    return {"dtick": 1} if integers and max(numbers) - min(numbers) <= _MOST_TICKS else {}
 
 
 def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
@@ -456,7 +455,7 @@ def save_chart(figure: go.Figure, stem: str | Path) -> list[Path]:
     Raises
     ------
     ValueError
-        If no Chromium is found; the HTML is written all the same.
+        If no Chromium is found; the HTML is written before.
     """
     stem = Path(stem)
     page = stem.with_name(f"{stem.name}.html")
@@ -495,18 +494,18 @@ def _passes(figure: go.Figure, rows: list[dict[str, Any]], names: list[str], col
 
 
 def _marks(
-    figure: go.Figure, rows: list[dict[str, Any]], names: list[str], said: str, symbol: str, colors: Theme
+    figure: go.Figure, rows: list[dict[str, Any]], names: list[str], label: str, symbol: str, colors: Theme
 ) -> None:
     color = colors.settled if symbol == "circle" else colors.accent
-    over = [_difference(row["speedup_high"], row["speedup"]) for row in rows]
-    under = [_difference(row["speedup"], row["speedup_low"]) for row in rows]
+    above = [_difference(row["speedup_high"], row["speedup"]) for row in rows]
+    below = [_difference(row["speedup"], row["speedup_low"]) for row in rows]
     figure.add_scatter(
         x=[row["speedup"] for row in rows],
         y=names,
         mode="markers",
-        name=said,
+        name=label,
         marker={"symbol": symbol, "size": 12, "color": color, "line": {"width": 2, "color": color}},
-        error_x={"type": "data", "array": over, "arrayminus": under, "color": color, "thickness": 1.6, "width": 5},
+        error_x={"type": "data", "array": above, "arrayminus": below, "color": color, "thickness": 1.6, "width": 5},
         customdata=[[_quality(row)] for row in rows],
         hovertemplate="%{y}<br>%{x:.2f}x<br>%{customdata[0]}<extra></extra>",
     )
@@ -518,9 +517,9 @@ def _difference(high: float | None, low: float | None) -> float:
 
 def _quality(row: dict[str, Any]) -> str:
     parts = [f"{row['agreement']:.1%} of outputs as greedy's"] if row["agreement"] is not None else []
-    for key, said in _SPELLED.items():
+    for key, name in _SPELLED.items():
         if row.get(key) is not None:
-            parts.append(f"{said} {row[key]:.1f}")
+            parts.append(f"{name} {row[key]:.1f}")
     return " · ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The decoding dependency graph: which token settled with which, and after which."""
+"""The decoding dependency graph: which tokens settled together, and which after which."""
 
 import itertools
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ def layers(model: TraceModel, upto: int | None = None) -> list[tuple[int, list[i
     upto : int, optional
         Only the first `upto` passes.
     """
-    found: dict[int, list[int]] = {}
+    columns_by_row: dict[int, list[int]] = {}
     for slot, (row, _) in model.settled.items():
         if model.column(slot) < model.columns and (upto is None or row < upto):
-            found.setdefault(row, []).append(model.column(slot))
-    return sorted((row, sorted(columns)) for row, columns in found.items())
+            columns_by_row.setdefault(row, []).append(model.column(slot))
+    return sorted((row, sorted(columns)) for row, columns in columns_by_row.items())
 
 
 def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
-    """A layer's positions in runs of neighbours; one each where no token is settled before all are."""
+    """A layer's positions in runs of neighbours; in runs of one if no token is settled before all are."""
     runs: list[list[int]] = []
     for column in columns:
         if runs and runs[-1][-1] == column - 1 and not model.late:
@@ -52,48 +52,48 @@ def pills(model: TraceModel, columns: list[int]) -> list[list[int]]:
     return runs
 
 
-def kind(model: TraceModel, wanted: str = "auto") -> str:
-    """Kind of edges to draw: ``measured``, ``order`` or ``none``; ``auto`` takes measured ones where there are any.
+def kind(model: TraceModel, requested: str = "auto") -> str:
+    """Kind of edges to draw: ``measured``, ``order`` or ``none``; ``auto`` is ``measured`` if the trace has measured edges.
 
     Raises
     ------
     ValueError
-        If `wanted` is none of these.
+        If `requested` is unknown.
     """
-    if wanted not in KINDS:
-        raise fail(f"The graph shows {', '.join(KINDS)}", wanted, 'Use graph="auto".')
-    if wanted != "auto":
-        return wanted
+    if requested not in KINDS:
+        raise fail(f"The graph shows {', '.join(KINDS)}", requested, 'Use graph="auto".')
+    if requested != "auto":
+        return requested
     return "measured" if model.edges else "order"
 
 
-def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redundant: bool = False) -> list[Edge]:
+def edges(model: TraceModel, upto: int | None = None, requested: str = "auto", redundant: bool = False) -> list[Edge]:
     """Measured dependencies if the trace has any, else those that the settling order shows.
 
-    In the settling order, each token of a layer hangs on the nearest token of the layer before; longer ways are left out, and
-    so is the end where decoding grew from both. Of the measured ones, those are left out (but for `redundant`) for which a way
-    over other tokens exists whose every step is at least as strong.
+    In the settling order, an edge leads to each token of a layer from the nearest token of the layer before; decoding from both
+    ends has no edge to the end. Measured edges that a path of edges at least as strong implies are left out, unless `redundant`
+    is true.
 
     Parameters
     ----------
     model : TraceModel
     upto : int, optional
         Only among tokens settled in the first `upto` passes.
-    wanted : {"auto", "measured", "order", "none"}
+    requested : {"auto", "measured", "order", "none"}
     redundant : bool
     """
-    shown, order = kind(model, wanted), layers(model, upto)
-    if shown == "measured":
-        drawn = {column for _, columns in order for column in columns}
-        return [edge for edge in measured(model, redundant) if edge.source in drawn and edge.target in drawn]
-    if shown == "none" or model.late:
+    kind_shown, order = kind(model, requested), layers(model, upto)
+    if kind_shown == "measured":
+        settled = {column for _, columns in order for column in columns}
+        return [edge for edge in measured(model, redundant) if edge.source in settled and edge.target in settled]
+    if kind_shown == "none" or model.late:
         return []
-    # The tokens that close a sentence grown from both ends waited for its middle, not for their neighbours.
+    # The end of a sentence that grew from both ends waited for its middle, not for its neighbour.
     last = model.columns - 1 if model.right else model.columns
     return [
-        Edge(min(before, key=lambda other: (abs(other - column), -other)), column, 1.0)
-        for (_, before), (_, after) in itertools.pairwise(order)
-        for column in after
+        Edge(min(earlier, key=lambda candidate: (abs(candidate - column), -candidate)), column, 1.0)
+        for (_, earlier), (_, later) in itertools.pairwise(order)
+        for column in later
         if column < last
     ]
 
@@ -101,42 +101,42 @@ def edges(model: TraceModel, upto: int | None = None, wanted: str = "auto", redu
 def measured(model: TraceModel, redundant: bool = False) -> list[Edge]:
     """Measured dependencies, without those implied by a path of edges at least as strong, unless `redundant` is true."""
     strong = [edge for edge in model.edges if edge["strength"] > 0]
-    found = [Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"]))) for edge in strong]
-    return found if redundant else _needed(found)
+    edges_found = [Edge(edge["from"], edge["to"], min(1.0, float(edge["strength"]))) for edge in strong]
+    return edges_found if redundant else _needed(edges_found)
 
 
-def _needed(found: list[Edge]) -> list[Edge]:
+def _needed(candidates: list[Edge]) -> list[Edge]:
     """Edges without those implied by a path of edges at least as strong; edges lead from left to right."""
     into: dict[int, list[Edge]] = {}
-    for edge in found:
+    for edge in candidates:
         into.setdefault(edge.target, []).append(edge)
 
     def replaced(edge: Edge) -> bool:
-        waiting = [other.source for other in into[edge.target] if _between(other, edge)]
-        seen = set(waiting)
+        waiting = [step.source for step in into[edge.target] if _between(step, edge)]
+        reached = set(waiting)
         while waiting:
-            for other in into.get(waiting.pop(), []):
-                if other.strength >= edge.strength and other.source >= edge.source and other.source not in seen:
-                    seen.add(other.source)
-                    waiting.append(other.source)
-        return edge.source in seen
+            for step in into.get(waiting.pop(), []):
+                if step.strength >= edge.strength and step.source >= edge.source and step.source not in reached:
+                    reached.add(step.source)
+                    waiting.append(step.source)
+        return edge.source in reached
 
-    return [edge for edge in found if not replaced(edge)]
-
-
-def _between(other: Edge, edge: Edge) -> bool:
-    return other.source > edge.source and other.strength >= edge.strength
+    return [edge for edge in candidates if not replaced(edge)]
 
 
-def meaning(model: TraceModel, wanted: str = "auto") -> str:
+def _between(step: Edge, edge: Edge) -> bool:
+    return step.source > edge.source and step.strength >= edge.strength
+
+
+def meaning(model: TraceModel, requested: str = "auto") -> str:
     """Meaning of this trace's edges, for the legend."""
-    if kind(model, wanted) == "measured":
+    if kind(model, requested) == "measured":
         return MEASURED
     return ORDER_INWARD if model.right else ORDER
 
 
 def to_networkx(trace: Any) -> "networkx.DiGraph":
-    """The graph as networkx knows it.
+    """The graph as a networkx graph.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ def to_networkx(trace: Any) -> "networkx.DiGraph":
         cells = model.cells(row)
         for column in columns:
             cell = cells[column]
-            known = {} if cell.probability is None else {"probability": cell.probability}
+            probability = {} if cell.probability is None else {"probability": cell.probability}
             number = model.iterations[row].call + 1
-            graph.add_node(column, position=column, token=cell.label.text, **{"pass": number}, **known)
+            graph.add_node(column, position=column, token=cell.label.text, **{"pass": number}, **probability)
     for edge in edges(model, redundant=True):
         graph.add_edge(edge.source, edge.target, strength=edge.strength)
     return graph

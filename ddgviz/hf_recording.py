@@ -13,7 +13,7 @@ _KINDS = (
     ("assistant_early_exit", "assisted", "model"),
     ("custom_generate", "custom", "draft"),
 )
-"""Arguments of `generate` that draft tokens: the argument, what the decoder is called, and where its drafts are from."""
+"""Arguments of `generate` that draft tokens: the argument, the decoder's name, and the source of its drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Pass:
     Attributes
     ----------
     past : int
-        Positions that were cached before it.
+        Positions that were cached before the pass.
     fed : list of int
-        Ids it was given, at the positions from `past` on.
+        Ids that were fed, at the positions from `past` on.
     best : list of (int, float, float)
         The likeliest token after each of the last positions fed, its probability, and its logit minus the runner-up's.
     seconds : float
-        Since the call before had ended.
+        Time since the end of the previous call.
     """
 
     past: int
@@ -55,7 +55,7 @@ class Recording:
         self._clock = 0.0
 
     def generate(self, *args: Any, **options: Any) -> Any:
-        """`generate` of the model, with the same arguments and the same answer; afterwards the recording can be drawn.
+        """`generate` of the model, with the same arguments and result; afterwards the recording can be drawn.
 
         Raises
         ------
@@ -91,8 +91,8 @@ class Recording:
     def _after(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         fed = kwargs.get(self._ids) if self._ids in kwargs or not args else args[0]
         if fed is None or fed.shape[0] != 1:
-            given = "no ids" if fed is None else f"{fed.shape[0]} sequences in one pass"
-            raise fail("A recording follows the ids of one sequence", given, _ONE)
+            received = "no ids" if fed is None else f"{fed.shape[0]} sequences in one pass"
+            raise fail("A recording follows the ids of one sequence", received, _ONE)
         logits = output.logits[0].float()
         top = logits.topk(2)
         likely = (top.values[:, 0] - logits.logsumexp(-1)).exp()
@@ -107,16 +107,15 @@ class Recording:
 
     @property
     def _ids(self) -> str:
-        """The argument of the model that holds what is decoded."""
+        """The argument of the model that holds the decoded ids."""
         return "decoder_input_ids" if self._seq2seq else "input_ids"
 
     def _prompt(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[int]:
         """Input of the model: the source, or the text that it continues."""
-        given = options.get("input_ids", options.get("inputs", args[0] if args else None))
-        if given is None:
+        prompt = options.get("input_ids", options.get("inputs", args[0] if args else None))
+        if prompt is None:
             raise fail("A recording needs the ids that the model read", sorted(options), "Pass input_ids to generate.")
-        ids: list[int] = given[0].tolist()
-        return ids
+        return prompt[0].tolist()
 
     def _assemble(self, prompt: list[int], output: list[int], options: dict[str, Any]) -> dict[str, Any]:
         """The trace of a run."""
@@ -125,15 +124,15 @@ class Recording:
         tokens = output[start:]
         decoder, origin = _described(options, self.module.generation_config)
         rows, settled = [], 0
-        for number, each in enumerate(self.passes):
-            rows.append(_row(number, each, start, tokens, settled, origin))
+        for number, recorded in enumerate(self.passes):
+            rows.append(_row(number, recorded, start, tokens, settled, origin))
             settled += rows[-1]["status"].count("settled")
         if settled != len(tokens):
             remedy = "Only what the model's own forward computes can be recorded; see the docstring of ddgviz.record."
             raise fail(f"{len(self.passes)} passes account for {len(tokens)} tokens", f"{settled} of them", remedy)
         ends = self.module.generation_config.eos_token_id
         end = [ends] if isinstance(ends, int) else list(ends or [])
-        seen = {token for row in rows for token in (*row["tokens"], *row["drafts"]) if token >= 0} | {*tokens}
+        used = {token for row in rows for token in (*row["tokens"], *row["drafts"]) if token >= 0} | {*tokens}
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -148,7 +147,7 @@ class Recording:
                 "device": str(self.module.device),
             },
             "end": end,
-            "pieces": {str(token): self._piece(token) for token in sorted(seen)},
+            "pieces": {str(token): self._piece(token) for token in sorted(used)},
             "iterations": rows,
             "hypotheses": [
                 {"tokens": tokens, "score": None, "stop": "end" if tokens[-1:] and tokens[-1] in end else "length"}
@@ -161,7 +160,7 @@ class Recording:
         return "" if self.tokenizer is None else str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
 
     def _piece(self, token: int) -> str:
-        """A token's text, ``▁`` where a word begins, however its vocabulary writes that."""
+        """A token's text, with ``▁`` where a word begins, as in all traces."""
         if self.tokenizer is None:
             return f"▁#{token}"
         piece = str(self.tokenizer.convert_ids_to_tokens(token))
@@ -179,38 +178,38 @@ def _described(options: dict[str, Any], config: Any) -> tuple[str, str]:
         value = options.get(name)
         value = getattr(options.get("generation_config", config), name, None) if value is None else value
         if value is not None:
-            said = f":tokens={value}" if decoder == "prompt_lookup" else ""
-            return decoder + said, origin
+            options_text = f":tokens={value}" if decoder == "prompt_lookup" else ""
+            return decoder + options_text, origin
     return ("sampling" if options.get("do_sample", config.do_sample) else "greedy"), ""
 
 
-def _row(number: int, each: Pass, start: int, tokens: list[int], settled: int, origin: str) -> dict[str, Any]:
+def _row(number: int, call: Pass, start: int, tokens: list[int], settled: int, origin: str) -> dict[str, Any]:
     """A pass as docs/trace.md describes it.
 
     Parameters
     ----------
     number : int
-    each : Pass
+    call : Pass
     start : int
         Position of the first token generated.
     tokens : list of int
-        All that were generated.
+        All generated tokens.
     settled : int
-        Number of them that were known before the pass.
+        Number of tokens that were settled before the pass.
     origin : str
         Source of the drafts.
     """
-    end = each.past + len(each.fed)
-    first = end - len(each.best) + 1 - start
-    best = {slot: found for slot, found in enumerate(each.best, first) if slot >= settled}
+    end = call.past + len(call.fed)
+    first = end - len(call.best) + 1 - start
+    best = {slot: prediction for slot, prediction in enumerate(call.best, first) if slot >= settled}
     slots = list(best)
-    drafts = [each.fed[slot + start - each.past] if slot + start < end else -1 for slot in slots]
-    kept = 0
-    while kept < len(slots) - 1 and settled + kept < len(tokens) and drafts[kept] == tokens[settled + kept]:
-        kept += 1
-    done = min(kept + 1, len(tokens) - settled) if slots[:1] == [settled] else 0
-    chosen = [tokens[slot] if slot < settled + done else best[slot][0] for slot in slots]
-    known = [
+    drafts = [call.fed[slot + start - call.past] if slot + start < end else -1 for slot in slots]
+    agreed = 0
+    while agreed < len(slots) - 1 and settled + agreed < len(tokens) and drafts[agreed] == tokens[settled + agreed]:
+        agreed += 1
+    count = min(agreed + 1, len(tokens) - settled) if slots[:1] == [settled] else 0
+    chosen = [tokens[slot] if slot < settled + count else best[slot][0] for slot in slots]
+    shown = [
         best[slot] if best[slot][0] == token else (token, None, None) for slot, token in zip(slots, chosen, strict=True)
     ]
     drafted = ["draft" if draft in (-1, token) else "changed" for draft, token in zip(drafts, chosen, strict=True)]
@@ -220,27 +219,27 @@ def _row(number: int, each: Pass, start: int, tokens: list[int], settled: int, o
         "drafts": drafts,
         "origins": [origin or "draft" if draft >= 0 else "" for draft in drafts],
         "tokens": chosen,
-        "status": ["settled"] * done + drafted[done:],
-        "probabilities": [probability for _, probability, _ in known],
-        "margins": [margin for _, _, margin in known],
+        "status": ["settled"] * count + drafted[count:],
+        "probabilities": [probability for _, probability, _ in shown],
+        "margins": [margin for _, _, margin in shown],
         "num_active": None,
         "cluster": None,
         "lanes": None,
         "positions": len(slots),
-        "seconds": each.seconds,
+        "seconds": call.seconds,
     }
 
 
 def record(module: Any, tokenizer: Any = None) -> Recording:
-    """Record a model of transformers while it generates, and draw what it did.
+    """Record a model of transformers while it generates, to draw its passes.
 
     >>> recording = ddgviz.record(model, tokenizer)
     >>> recording.generate(**inputs, prompt_lookup_num_tokens=4)
     >>> ddgviz.show(recording)
 
-    Assisted generation (``assistant_model``, ``prompt_lookup_num_tokens``) and a ``custom_generate`` are recorded as they are,
-    for encoder-decoders and for decoder-only models: hooks around the model's forward read the ids that are fed and the logits
-    that come out. What is generated is what `generate` generates without.
+    Hooks around the model's forward read the ids that are fed and the logits, of encoder-decoders and of decoder-only models,
+    also in assisted generation (``assistant_model``, ``prompt_lookup_num_tokens``) and in a ``custom_generate``. The output of
+    `generate` does not change.
 
     Parameters
     ----------
@@ -255,6 +254,6 @@ def record(module: Any, tokenizer: Any = None) -> Recording:
         If `module` is no such model.
     """
     if not all(hasattr(module, name) for name in ("generate", "generation_config", "register_forward_hook")):
-        wanted = "A recording is made of a model of transformers that generates"
-        raise fail(wanted, type(module).__name__, "For a model of fastdecode_lib, show what its translate returns.")
+        expected = "A recording is made of a model of transformers that generates"
+        raise fail(expected, type(module).__name__, "For a model of fastdecode_lib, show what its translate returns.")
     return Recording(module, tokenizer)

@@ -10,7 +10,7 @@ SIZE = 11
 """Size of the type."""
 
 WIDE, HIGH = 640.0, 340.0
-"""Pixels of the narrowest plot that is reckoned with; in a wider one names only come to stand further apart."""
+"""Size in pixels of the smallest plot; in a larger one, names are only further apart."""
 
 _MARK = 8.0
 _LINE = 15.0
@@ -28,7 +28,7 @@ def place(
     sides: list[list[float]],
     lines: list[list[tuple[float, float]]],
 ) -> list[dict[str, Any]]:
-    """A plotly annotation, but for its text, beside each point.
+    """A plotly annotation without its text for each point, placed beside it.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def place(
     sides : list of [low, high]
         Ranges of both axes.
     lines : list of list of (x, y)
-        Corners of lines, which names keep off.
+        Corners of lines that names must not cover.
     """
     points = [(_pixel(row[x], sides[0], WIDE), _pixel(row[y], sides[1], HIGH)) for row in rows]
     taken = [box for row, point in zip(rows, points, strict=True) for box in _marks(row, point, x, y, sides)]
@@ -52,9 +52,9 @@ def place(
         ways = list(product((_NEAR, 18.0, 28.0, _FAR), (1, -1), (1, 0, -1)))
         shifts = [(side * (wide / 2 + _MARK * bool(side)), above * distance) for distance, above, side in ways]
         shifts += [(side * (wide / 2 + 1.5 * _MARK), 0.0) for side in (1, -1)]
-        right, rise = min(shifts, key=lambda shift: _cost(_box(across + shift[0], up + shift[1], wide), taken, shift))
-        taken.append(_box(across + right, up + rise, wide))
-        placed.append({"x": row[x], "y": row[y], "xshift": right, "yshift": rise, "showarrow": False})
+        dx, dy = min(shifts, key=lambda shift: _cost(_box(across + shift[0], up + shift[1], wide), taken, shift))
+        taken.append(_box(across + dx, up + dy, wide))
+        placed.append({"x": row[x], "y": row[y], "xshift": dx, "yshift": dy, "showarrow": False})
     return placed
 
 
@@ -66,16 +66,13 @@ def _box(across: float, up: float, wide: float) -> Box:
     return across - wide / 2, across + wide / 2, up - _LINE / 2, up + _LINE / 2
 
 
-def _between(a: tuple[float, float], b: tuple[float, float]) -> Box:
-    return min(a[0], b[0]) - 1, max(a[0], b[0]) + 1, min(a[1], b[1]) - 1, max(a[1], b[1]) + 1
-
-
 def _along(a: tuple[float, float], b: tuple[float, float]) -> list[Box]:
-    """Boxes that cover a line between two points; one where it is level or upright."""
+    """Boxes that cover a line between two points; one box if it is level or upright."""
     wide, high = b[0] - a[0], b[1] - a[1]
     parts = max(1, math.ceil(min(abs(wide), abs(high)) / _LINE))
     steps = [(a[0] + wide * n / parts, a[1] + high * n / parts) for n in range(parts + 1)]
-    return [_between(*ends) for ends in pairwise(steps)]
+    ends = pairwise(steps)
+    return [(min(x, to_x) - 1, max(x, to_x) + 1, min(y, to_y) - 1, max(y, to_y) + 1) for (x, y), (to_x, to_y) in ends]
 
 
 def apart(heights: list[float], distance: float, room: float) -> list[float]:
@@ -102,11 +99,11 @@ def _marks(row: dict[str, Any], point: tuple[float, float], x: str, y: str, side
 
 
 def _cost(box: Box, taken: list[Box], shift: tuple[float, float]) -> float:
-    """Cost of a place: overlap with others and area outside the plot; then distance from its point."""
+    """Cost of a place: overlap with other boxes and area outside the plot, then distance from its point."""
     left, right, bottom, top = box
     inside = _common(box, (0, WIDE, 0, HIGH))
     outside = (right - left) * (top - bottom) - inside
-    return 100 * (sum(_common(box, other) for other in taken) + outside) + abs(shift[1]) + abs(shift[0]) / 10
+    return 100 * (sum(_common(box, box_taken) for box_taken in taken) + outside) + abs(shift[1]) + abs(shift[0]) / 10
 
 
 def _common(a: Box, b: Box) -> float:

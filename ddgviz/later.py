@@ -1,4 +1,4 @@
-"""Calls that wait, on one thread for all pictures of a process: a thread for each would cost more than what it does."""
+"""Delayed calls on one thread for all pictures of a process, since a thread for each would cost more than the calls."""
 
 import sys
 import threading
@@ -16,18 +16,18 @@ class Later:
         self._wakes = 0.0
 
     def call(self, key: Hashable, seconds: float, act: Callable[[], None]) -> None:
-        """Call `act` after `seconds`, in place of what waits under `key`."""
+        """Call `act` after `seconds`, in place of a call that waits under `key`."""
         with self._changed:
-            when = time.monotonic() + seconds
-            self._due[key] = when, act
+            due = time.monotonic() + seconds
+            self._due[key] = due, act
             if self._thread is None or not self._thread.is_alive():  # as after a fork
                 self._thread = threading.Thread(target=self._work, name="ddgviz-later", daemon=True)
                 self._thread.start()
-            elif when < self._wakes:
+            elif due < self._wakes:
                 self._changed.notify()
 
     def cancel(self, key: Hashable) -> None:
-        """Forget what waits under `key`."""
+        """Cancel the call that waits under `key`."""
         with self._changed:
             self._due.pop(key, None)
 
@@ -36,7 +36,7 @@ class Later:
         with self._changed:
             while True:
                 now = time.monotonic()
-                key = min(self._due, key=lambda each: self._due[each][0], default=None)
+                key = min(self._due, key=lambda candidate: self._due[candidate][0], default=None)
                 self._wakes = self._due[key][0] if key is not None else float("inf")
                 if key is not None and self._wakes <= now:
                     return self._due.pop(key)[1]
@@ -47,7 +47,7 @@ class Later:
             act = self._next()
             try:
                 act()
-            except Exception:  # told as any thread tells it; the calls of others go on
+            except Exception:  # reported like any thread's error; other calls go on
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             del act
 

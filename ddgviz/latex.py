@@ -1,4 +1,4 @@
-"""Writes the dependency graph as TikZ, to be set in the type of the paper around it."""
+"""Writes the dependency graph as TikZ, set in the type of the surrounding paper."""
 
 from typing import Any
 
@@ -81,11 +81,12 @@ def escape(text: str) -> str:
 
 
 def _picture(model: TraceModel, theme: Theme, window: Window | None) -> list[str]:
-    shown, found = _shown(model, window)
-    settled = {column: row for row, columns in found for column in columns}
+    visible, settled_by_pass = _shown(model, window)
+    settled = {column: row for row, columns in settled_by_pass for column in columns}
+    colors = [(name, getattr(theme, name)) for name in ("paper", "ink", "muted", "settled", "accent")]
     lines = [
         f"% {words.title(model)}: {words.headline(model)}",
-        *(f"\\definecolor{{ddg{name}}}{{HTML}}{{{color[1:].upper()}}}" for name, color in _colors(theme)),
+        *(f"\\definecolor{{ddg{name}}}{{HTML}}{{{color[1:].upper()}}}" for name, color in colors),
         r"\begin{tikzpicture}[",
         *(["  show background rectangle, background rectangle/.style={fill=ddgpaper},"] * (theme.scheme == "dark")),
         "  token/.style={inner sep=2.5pt, text=ddgink, text height=1.6ex, text depth=0.4ex, font=\\bfseries},",
@@ -98,23 +99,23 @@ def _picture(model: TraceModel, theme: Theme, window: Window | None) -> list[str
     ]
     if not settled:
         return [*lines, r"\node[open] {No token is settled yet.};", r"\end{tikzpicture}"]
-    lines += [_node(model, column, settled.get(column), column == shown.start) for column in shown]
+    lines += [_node(model, column, settled.get(column), column == visible.start) for column in visible]
     lines.append(r"\begin{scope}[on background layer]")
-    for _, columns in found:
+    for _, columns in settled_by_pass:
         for run in pills(model, columns):
             around = "".join(f"(t{column})" for column in run)
             style = "together" if len(run) > 1 else "alone"
             lines.append(f"\\node[{style}, fit={around}] (g{run[0]}) {{}};")
     lines.append(r"\end{scope}")
-    for _, columns in found:
+    for _, columns in settled_by_pass:
         for run in pills(model, columns):
             if len(run) > 1:
                 lines.append(f"\\node[count, below=0pt of g{run[0]}] {{{len(run)} at once}};")
-    return [*lines, *_arcs(model, shown, settled), r"\end{tikzpicture}"]
+    return [*lines, *_arcs(model, visible, settled), r"\end{tikzpicture}"]
 
 
 def _shown(model: TraceModel, window: Window | None) -> tuple[range, list[tuple[int, list[int]]]]:
-    """Positions to show, and the passes that settled any with those they settled."""
+    """The positions to show, and each pass that settled some of them, with those that it settled."""
     (row, end_row), (column, end) = window or ((0, model.rows), (0, model.columns))
     shown = range(column, min(end, model.columns))
     if window is not None and (row < 0 or column < 0 or row >= min(end_row, model.rows) or not shown):
@@ -129,10 +130,6 @@ def _shown(model: TraceModel, window: Window | None) -> tuple[range, list[tuple[
 _WINDOW = "Choose a part, for example window=((0, 40), (0, 40))."
 
 
-def _colors(theme: Theme) -> list[tuple[str, str]]:
-    return [(name, getattr(theme, name)) for name in ("paper", "ink", "muted", "settled", "accent")]
-
-
 def _node(model: TraceModel, column: int, row: int | None, first: bool) -> str:
     style, text, gap = "open", r"$\cdot$", 4
     if row is not None:
@@ -143,8 +140,8 @@ def _node(model: TraceModel, column: int, row: int | None, first: bool) -> str:
     return f"\\node[{style}{place}] (t{column}) {{{text}}};"
 
 
-def _arcs(model: TraceModel, shown: range, settled: dict[int, int]) -> list[str]:
-    placed = layout.columns(model, shown, 0)
+def _arcs(model: TraceModel, columns: range, settled: dict[int, int]) -> list[str]:
+    placed = layout.columns(model, columns, 0)
     lines = []
     for edge in sorted(edges(model), key=lambda e: e.strength):
         if edge.source in settled and edge.target in settled:

@@ -37,7 +37,7 @@ class Column:
 
 
 def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) -> dict[int, Column]:
-    """A place for each shown position: as wide as its tokens need, and wider while there is room.
+    """A column for each shown position: as wide as its tokens need, and wider while there is room.
 
     Parameters
     ----------
@@ -51,15 +51,16 @@ def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) ->
     """
     natural = dict.fromkeys(shown, NARROWEST)
     for row in range(model.rows):
-        for cell in model.cells(row, _seen(model, row, shown)):
+        computed = [column for column in map(model.column, model.iterations[row].slots) if column in shown]
+        for cell in model.cells(row, computed):
             if cell.kind != "settled":
-                fresh = cell.kind == "new"
-                need = min(WIDEST if fresh else WIDEST_DRAFT, width(cell.label.text, TOKEN_SIZE, fresh) + PADDING)
+                is_new = cell.kind == "new"
+                need = min(WIDEST if is_new else WIDEST_DRAFT, width(cell.label.text, TOKEN_SIZE, is_new) + PADDING)
                 natural[cell.column] = max(natural[cell.column], need)
     for column, nodes in enumerate(model.lattice() if model.beam else []):
         if column in natural:
-            needs = [min(WIDEST_LANE, width(node.label.text, TOKEN_SIZE, node.best) + PADDING) for node in nodes]
-            natural[column] = max([natural[column], *needs])
+            widths = [min(WIDEST_LANE, width(node.label.text, TOKEN_SIZE, node.best) + PADDING) for node in nodes]
+            natural[column] = max([natural[column], *widths])
     gap = LINK if model.beam else GAP
     floor = _floor(list(natural.values()), room - gap * len(natural))
     placed = {}
@@ -67,10 +68,6 @@ def columns(model: TraceModel, shown: range, left: float, room: float = ROOM) ->
         placed[column] = Column(round(left, 2), round(max(need, floor), 2))
         left += max(need, floor) + gap
     return placed
-
-
-def _seen(model: TraceModel, row: int, shown: range) -> list[int]:
-    return [column for column in map(model.column, model.iterations[row].slots) if column in shown]
 
 
 def _floor(widths: list[float], room: float) -> float:
@@ -92,24 +89,24 @@ def graph_height(edges: list[Edge], placed: dict[int, Column]) -> float:
 
 
 def row_height(model: TraceModel) -> float:
-    """Height of a row, its gap included; lower where no probability is known."""
-    known = any(p is not None for iteration in model.iterations for p in iteration.probabilities)
-    return 44.0 if known or model.beam else 32.0
+    """Height of a row, its gap included; lower if no probability is known."""
+    has_probabilities = any(p is not None for iteration in model.iterations for p in iteration.probabilities)
+    return 44.0 if has_probabilities or model.beam else 32.0
 
 
 def lines(text: str, size: float, room: float, most: int) -> list[str]:
-    """`text` in at most `most` lines no wider than `room`, broken between words where that can be."""
-    done: list[str] = []
+    """`text` in at most `most` lines no wider than `room`, broken between words if possible."""
+    broken: list[str] = []
     words = text.split(" ")
-    while words and len(done) < most:
-        if len(done) == most - 1:
-            return [*done, fit(" ".join(words), room, size, bold=True)]
+    while words and len(broken) < most:
+        if len(broken) == most - 1:
+            return [*broken, fit(" ".join(words), room, size, bold=True)]
         count = 1
         while count < len(words) and width(" ".join(words[: count + 1]), size, bold=True) <= room:
             count += 1
         line = " ".join(words[:count])
         if width(line, size, bold=True) > room:
-            return [*done, fit(" ".join(words), room, size, bold=True)]
-        done.append(line)
+            return [*broken, fit(" ".join(words), room, size, bold=True)]
+        broken.append(line)
         words = words[count:]
-    return done or [""]
+    return broken or [""]

@@ -17,13 +17,13 @@ from ddgviz.runs import stop_at_exit
 from ddgviz.schema import check_boxes, fail
 
 WIDE = 960
-"""Pixels of the chart, which does not know how wide its page is."""
+"""Width of the chart in pixels, since it does not know the width of its page."""
 
 HINT = "Choose a point: its passes stand below, and under them the same width with another projection."
 
 
 class Weigher(Protocol):
-    """Interface that the pictures call, beside `panel.Runner.run`."""
+    """Interface of a runner that the linked pictures call."""
 
     def weigh(self, text: str, stop: Callable[[], bool], told: Callable[[float], None]) -> list[dict[str, Any]]:
         """Decode a sentence by windows of several widths under several projections, timed in turns.
@@ -50,7 +50,7 @@ class Together(ipywidgets.VBox):
     rows : list of dict
         Measured rows of `Weigher.weigh`.
     chart : plotly.graph_objects.FigureWidget
-        Time over the window's width, a curve for each projection; a click chooses a point.
+        Speedup over the window's width, a curve for each projection; a click chooses a point.
     comparison : Comparison
         The chosen decoding, and that of the same width under another projection: with clusters if the chosen one has none.
     error : str
@@ -70,11 +70,11 @@ class Together(ipywidgets.VBox):
         self._box.add_class("ddg-sentence")
         self._go = ipywidgets.Button(description="Measure", button_style="primary")
         self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, description="Measuring")
-        self._said = Plain("verdict", HINT)
+        self._message = Plain("verdict", HINT)
         self.choice = {"width": menu("Width", "width"), "projection": menu("Projection", "projection")}
         menus = ipywidgets.HBox(list(self.choice.values()))
         menus.add_class("ddg-controls")
-        self._below = ipywidgets.VBox([self._said, menus, self.comparison])
+        self._below = ipywidgets.VBox([self._message, menus, self.comparison])
         first = ipywidgets.HBox([self._box, self._go])
         first.add_class("ddg-first")
         self._middle = ipywidgets.VBox([])
@@ -83,8 +83,8 @@ class Together(ipywidgets.VBox):
         self._go.on_click(lambda _: self._press())
         self._box.on_msg(lambda _, content, __: self.start() if content.get("event") == "submit" else None)
         self._quiet = False
-        for one in self.choice.values():
-            one.observe(lambda _: self._draw(), "value")
+        for dropdown in self.choice.values():
+            dropdown.observe(lambda _: self._draw(), "value")
         stop_at_exit(self)
         if start and text.strip():
             self.start()
@@ -95,7 +95,7 @@ class Together(ipywidgets.VBox):
         return self._worker is not None and self._worker.is_alive()
 
     def start(self) -> None:
-        """Measure in the background; a measurement under way is stopped first."""
+        """Measure in the background; a running measurement is stopped first."""
         self.stop()
         self._stopped = threading.Event()
         self._worker = threading.Thread(target=self._work, args=(self._box.value, self._stopped), daemon=True)
@@ -105,7 +105,7 @@ class Together(ipywidgets.VBox):
         self._worker.start()
 
     def stop(self) -> None:
-        """Ask the measurement under way to end, and wait for it."""
+        """Stop the running measurement, and wait for its end."""
         self._stopped.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join()
@@ -116,7 +116,7 @@ class Together(ipywidgets.VBox):
     end = stop
 
     def run(self, text: str) -> list[dict[str, Any]]:
-        """Measure `text` and wait for it; the rows, none if it failed."""
+        """Measure `text`, wait for it, and return the rows, which are empty if it failed."""
         self._box.value, self.rows = text, []
         self.start()
         assert self._worker is not None
@@ -124,7 +124,7 @@ class Together(ipywidgets.VBox):
         return self.rows
 
     def choose(self, width: int, projection: str) -> None:
-        """Draw the decoding of a window of this width under this projection, and the one beside it."""
+        """Draw the decoding of a window of this width under this projection, and one to compare it with."""
         with self._lock:
             self._quiet = True
             try:
@@ -147,7 +147,7 @@ class Together(ipywidgets.VBox):
             rows = self.runner.weigh(text, stopped.is_set, self._tell)
             if rows and not stopped.is_set():
                 self._show(text, rows)
-        except Exception as error:  # the panel is where its reader looks
+        except Exception as error:  # shown in the panel, where the reader looks
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             self.error = f"{kind}{error}"
             self._middle.children = (Plain("verdict", self.error),)
@@ -163,20 +163,20 @@ class Together(ipywidgets.VBox):
         with self._lock:
             self.rows, self._text = rows, text
             frame = pd.DataFrame(rows)
-            drawn = curves(
+            figure = curves(
                 frame, "width", "speedup", "projection", reference=1.0,
                 x_title="width of the window (1: greedy decoding)", y_title="times as fast as greedy decoding",
             )  # fmt: skip
-            self.chart = go.FigureWidget(drawn.update_layout(width=WIDE))
+            self.chart = go.FigureWidget(figure.update_layout(width=WIDE))
             for curve in self.chart.data:
                 curve.on_click(self._clicked)
             windows = [row for row in rows if row["kept"] == 1 and row["width"] > 1]
-            best = max(windows, key=lambda row: row["speedup"], default=rows[0])
+            fastest = max(windows, key=lambda row: row["speedup"], default=rows[0])
             self._quiet = True
-            for name, one in self.choice.items():
-                one.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
+            for name, dropdown in self.choice.items():
+                dropdown.options = [(str(value), value) for value in dict.fromkeys(row[name] for row in rows)]
             self._middle.children = (self.chart, self._below)
-            self.choose(best["width"], best["projection"])
+            self.choose(fastest["width"], fastest["projection"])
 
     def _clicked(self, curve: Any, points: Any, _: Any) -> None:
         if points.point_inds:
@@ -193,21 +193,21 @@ class Together(ipywidgets.VBox):
             if chosen is None or self._quiet:
                 return
             width = chosen["width"]
-            others = [row for row in self.rows if row["width"] == width and row["clusters"] != chosen["clusters"]]
-            shown = [chosen, *others[:1]]
+            rivals = [row for row in self.rows if row["width"] == width and row["clusters"] != chosen["clusters"]]
+            rows = [chosen, *rivals[:1]]
             self.error = ""
-            self.comparison.reset(two=len(shown) == 2)
+            self.comparison.reset(two=len(rows) == 2)
             try:
-                for picture, row in zip((self.comparison.a, self.comparison.b), shown, strict=False):
+                for picture, row in zip((self.comparison.a, self.comparison.b), rows, strict=False):
                     for event in self.runner.run(self._text, row["settings"], lambda: False):
                         picture.append(event)
                     picture.layout.visibility = "visible"
             except ValueError as error:
-                self._said.value = self.error = str(error)
+                self._message.value = self.error = str(error)
                 return
-            if len(shown) == 2:
+            if len(rows) == 2:
                 self.comparison.match()
-            self._said.value = " ".join(_sentence(row) for row in shown)
+            self._message.value = " ".join(_sentence(row) for row in rows)
 
 
 def _sentence(row: dict[str, Any]) -> str:
@@ -231,15 +231,15 @@ def together(runner: Weigher, text: str = FIRST, *, start: bool = True) -> Toget
     Returns
     -------
     Together
-        ``rows`` are what was measured, and ``run(text)`` measures and waits.
+        ``rows`` are the measurements; ``run(text)`` measures and waits.
 
     Raises
     ------
     ValueError
-        If `runner` is none.
+        If `runner` lacks these methods.
     """
     if not all(callable(getattr(runner, name, None)) for name in ("weigh", "run")):
-        wanted = "Linked pictures drive a runner: an object with weigh() and run()"
-        raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
+        expected = "Linked pictures drive a runner: an object with weigh() and run()"
+        raise fail(expected, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
     check_boxes("The chart with its pictures")
     return Together(runner, text, start)

@@ -1,6 +1,6 @@
-"""Passes on their way to a view: a small record for each, and its columns of numbers as bytes.
+"""Passes packed for a view: a small record for each, and its columns of numbers as bytes.
 
-Only the wire between a widget and its page speaks this; files hold the JSON of docs/trace.md.
+Only a widget and its page exchange this form; files hold the JSON of docs/trace.md.
 """
 
 import struct
@@ -31,7 +31,7 @@ def pack(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     Returns
     -------
     dict
-        ``call``, ``n`` (slots), ``first`` (the first slot, where the others follow it, else None), ``origins`` (names),
+        ``call``, ``n`` (slots), ``first`` (the first slot if the others follow it, else None), ``origins`` (names),
         ``wide`` (whether ids take four bytes), ``has`` (which optional columns follow) and a beam's ``lanes``.
     bytes
         Columns one after the other, little-endian: slots (int32, unless they follow the first), drafts and tokens (one

@@ -24,9 +24,9 @@ body { margin: 0; padding: 24px; background: light-dark(#ffffff, #111417); }
 
 
 def html(trace: Any) -> str:
-    """A whole page that plays a trace or a comparison of two, light or dark as the reader's system is.
+    """A page that plays a trace or a comparison of two, light or dark as the reader's system is.
 
-    Another trace in its address, as `ddgviz.link` writes it, is drawn in place of its own.
+    A trace in the page's address, as `ddgviz.link` writes it, is drawn in place of the page's own.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def html(trace: Any) -> str:
 
 
 def sealed(data: dict[str, Any], link: str = "") -> str:
-    """A whole page of the content that `ddgviz.address.contents` makes; with the packed `link`, it offers itself to be copied."""
+    """A page of the content that `ddgviz.address.contents` makes; with a packed `link`, it offers its address to copy."""
     return _page(data["pictures"][0]["words"]["title"], data | {"link": link}, script("page"), styles())
 
 

@@ -1,4 +1,4 @@
-"""A panel to play with: type a sentence, choose a decoder, watch it work, compare it with another."""
+"""A panel: type a sentence, choose a decoder, watch its passes, compare it with another."""
 
 import threading
 from collections import deque
@@ -27,23 +27,23 @@ class Runner(Protocol):
     def choices(self) -> dict[str, Any]:
         """Choices of each control, the usual value first.
 
-        Lists under ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; what is missing is not
-        offered. With ``directions`` as well (``en-de``), only those are. Under ``width`` stands the usual width of each
-        decoder that has one.
+        Lists under ``from``, ``to``, ``decoder``, ``projection``, ``precision`` and ``engine``; a missing key has no menu.
+        ``directions`` (``en-de``), if there, limits the pairs of languages. ``width`` has the usual width of each decoder that
+        has one.
         """
         ...
 
     def run(self, text: str, settings: dict[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         """Decode, yielding the events of docs/trace.md; end early once `stop` returns true.
 
-        A pass is made when its event is asked for: the panel pauses by not asking.
+        A pass is made when its event is requested, so that the panel can pause.
         """
         ...
 
     def code(self, settings: dict[str, Any]) -> str:
-        """Python that does the same.
+        """Python code that does the same.
 
-        The settings hold the sentence as ``text`` and, where two are compared, the other's settings as ``against``.
+        The settings have the sentence as ``text`` and, if two decoders are compared, the other's settings as ``against``.
         """
         ...
 
@@ -58,7 +58,7 @@ class Panel(ipywidgets.VBox):
     history : Dropdown
         The last runs, the newest first; choosing one draws it again.
     comparison : Comparison
-        The pictures; the second is shown only where two decoders are compared.
+        The pictures; the second is shown only if two decoders are compared.
     picture : Picture
         The live picture, the first of the two.
     trace : dict or None
@@ -116,7 +116,7 @@ class Panel(ipywidgets.VBox):
 
     @property
     def busy(self) -> bool:
-        """Whether a run is under way, or its result not yet completely shown."""
+        """Whether a run is going on, or its result is not yet completely shown."""
         with self._lock:
             return self._busy
 
@@ -126,14 +126,14 @@ class Panel(ipywidgets.VBox):
         return str(self.comparison.a.notice or self.comparison.b.notice)
 
     def start(self, passes: int | None = None, by_menu: bool = False) -> None:
-        """Decode the sentence in the background; a run under way is stopped first.
+        """Decode the sentence in the background; a running one is stopped first.
 
         Parameters
         ----------
         passes : int, optional
             Passes to take before pausing.
         by_menu : bool
-            Whether a menu started it: the history keeps only the last of such runs in a row.
+            Whether a menu started it: of several such runs in a row, the history keeps only the last.
         """
         with self._lock:
             self.stop()
@@ -145,19 +145,19 @@ class Panel(ipywidgets.VBox):
             self._worker.start()
 
     def stop(self) -> None:
-        """Ask the run under way to end."""
+        """Stop the run after its present pass."""
         with self._lock:
             if self._run is not None:
                 self._run.pace.stop()
 
     def end(self) -> None:
-        """Stop, and wait for the pass under way."""
+        """Stop, and wait for the present pass."""
         self.stop()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join(PATIENCE)
 
     def pause(self) -> None:
-        """Take no further pass, or go on where none is taken."""
+        """Pause the run, or go on if it pauses."""
         with self._lock:
             if self._busy and self._run is not None:
                 pace = self._run.pace
@@ -165,7 +165,7 @@ class Panel(ipywidgets.VBox):
                 self._refresh()
 
     def step(self) -> None:
-        """Take one pass more, then pause; where no run is under way, the first of a new one."""
+        """Make one more pass, then pause; without a run, make the first pass of a new one."""
         with self._lock:
             if self._busy and self._run is not None:
                 self._run.pace.step()
@@ -182,7 +182,7 @@ class Panel(ipywidgets.VBox):
         Returns
         -------
         dict or None
-            The trace; None if the run failed, `error` then saying why.
+            The trace; None if the run failed, for the reason in `error`.
         """
         with self._lock:
             self._box.value = text
@@ -200,7 +200,7 @@ class Panel(ipywidgets.VBox):
                 self.start()
 
     def _choose(self, change: Any) -> None:
-        """Another choice decodes the sentence again, once one has been decoded; one run, whatever else it changes."""
+        """Decode the sentence again after a choice, once a sentence has been decoded; one run for all menus that change."""
         with self._lock:
             if self._quiet:
                 return
@@ -211,7 +211,7 @@ class Panel(ipywidgets.VBox):
                 self.start(by_menu=True)
 
     def _recall(self, index: int | None) -> None:
-        """Draw a run of the past and put its settings back."""
+        """Draw an earlier run and restore its settings."""
         with self._lock:
             if self._quiet or index is None:
                 return
@@ -239,9 +239,9 @@ class Panel(ipywidgets.VBox):
         finally:
             self._quiet = False
 
-    def _work(self, run: Run, before: threading.Thread | None) -> None:
-        if before is not None:
-            before.join()
+    def _work(self, run: Run, previous: threading.Thread | None) -> None:
+        if previous is not None:
+            previous.join()
         picture = self.picture
         try:
             if not run.text.strip():
@@ -249,7 +249,7 @@ class Panel(ipywidgets.VBox):
             for picture, settings in zip(self._pictures, run.settings, strict=False):
                 if not run.pace.stopped():
                     self._decode(run, settings, picture)
-        except Exception as error:  # the panel is where its reader looks
+        except Exception as error:  # shown in the panel, where the reader looks
             with self._lock:
                 if run is self._run:
                     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -270,7 +270,7 @@ class Panel(ipywidgets.VBox):
                         self._settle(run)
 
     def _remember(self, run: Run) -> None:
-        """Put a run first in the history, in place of one before it that a menu started too."""
+        """Put a run first in the history; it replaces a previous run of the same sentence if menus started both."""
         if run.by_menu and self._past and self._past[0].by_menu and self._past[0].text == run.text:
             self._past.popleft()
         self._past.appendleft(run)
@@ -289,7 +289,7 @@ class Panel(ipywidgets.VBox):
                 run.traces.append(picture.to_dict())
 
     def _clear(self, run: Run) -> None:
-        """Make room for a run."""
+        """Clear the pictures and the result for a new run."""
         for picture in self._pictures:
             picture.notice = ""
         self._result.value = ""
@@ -306,7 +306,7 @@ class Panel(ipywidgets.VBox):
         if len(run.traces) == 2:
             self.comparison.match()
         with self._quietly():
-            self.history.options = [(str(one), index) for index, one in enumerate(self._past)]
+            self.history.options = [(str(past_run), index) for index, past_run in enumerate(self._past)]
             self.history.value = self._past.index(run) if run in self._past else None
         self._refresh()
 
@@ -320,10 +320,10 @@ class Panel(ipywidgets.VBox):
 
     def _write_code(self) -> None:
         try:
-            chosen, *others = self.controls.settings()
-            against = {"against": others[0]} if others else {}
-            self._code.value = self.runner.code({**chosen, **against, "text": self._box.value})
-        except Exception as error:  # a choice that cannot be had is shown, not raised into a callback
+            first, *second = self.controls.settings()
+            rival = {"against": second[0]} if second else {}
+            self._code.value = self.runner.code({**first, **rival, "text": self._box.value})
+        except Exception as error:  # shown, since a callback must not raise
             self._code.value = f"# {visible(str(error))}"
 
 
@@ -347,10 +347,10 @@ def explore(runner: Runner, text: str = FIRST, *, start: bool = True) -> Panel:
     Raises
     ------
     ValueError
-        If `runner` is none, or in a marimo notebook.
+        If `runner` lacks these methods, or in a marimo notebook.
     """
     if not all(callable(getattr(runner, name, None)) for name in ("choices", "run", "code")):
-        wanted = "A panel drives a runner: an object with choices(), run() and code()"
-        raise fail(wanted, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
+        expected = "A panel drives a runner: an object with choices(), run() and code()"
+        raise fail(expected, type(runner).__name__, "For a model of fastdecode_lib, pass fastdecode_lib.runner(model).")
     check_boxes("A panel")
     return Panel(runner, text, start)

@@ -12,7 +12,7 @@ class Plain(anywidget.AnyWidget):
     Attributes
     ----------
     value : str
-        The text; a line that is empty takes no room.
+        The text; an empty one takes no room.
     kind : str
         Kind of text: ``result``, ``verdict``, ``name``; or ``code``, which is folded and has a button that copies it.
     """

@@ -1,4 +1,4 @@
-"""Two decoders on the same sentence against the wall clock: tokens appear when they did."""
+"""Two decoders on the same sentence against the clock: tokens appear at the times when they were settled."""
 
 from typing import Any
 
@@ -34,14 +34,13 @@ class Race(anywidget.AnyWidget):
 def race(a: Any, b: Any) -> Race:
     """Let two decodings of a sentence run side by side at their measured pace, or slowed down.
 
-    A pass's tokens appear when the pass has ended, by the ``seconds`` of the trace. Times are those of the runs given: translate
-    the sentence once before, so that nothing is loaded on the way, and with ``observe=False``, so that no time goes into
-    probabilities.
+    A pass's tokens appear when the pass has ended, by the ``seconds`` of the trace. For fair times, translate the sentence once
+    before, so that everything is loaded, and with ``observe=False``, so that no time goes into probabilities.
 
     Parameters
     ----------
     a, b : anything that `read` takes
-        Runs to their own end, of the same sentence.
+        Finished runs of the same sentence.
 
     Returns
     -------
@@ -53,17 +52,16 @@ def race(a: Any, b: Any) -> Race:
     ValueError
         If a time is unknown, a run was stopped, or the sentences differ.
     """
-    one, two = read(a), read(b)
-    if words.title(one) != words.title(two):
-        raise fail(
-            "Both run on the same sentence", [words.title(one), words.title(two)], "Translate one sentence twice."
-        )
-    runners = [_runner(model) for model in (one, two)]
-    return Race(race={"title": words.title(one), "runners": runners, "verdict": _verdict(one, two, runners)})
+    a, b = read(a), read(b)
+    if words.title(a) != words.title(b):
+        titles = [words.title(a), words.title(b)]
+        raise fail("Both run on the same sentence", titles, "Translate one sentence twice.")
+    runners = [_runner(model) for model in (a, b)]
+    return Race(race={"title": words.title(a), "runners": runners, "verdict": _verdict(a, b, runners)})
 
 
 def _runner(model: TraceModel) -> dict[str, Any]:
-    """A run as tokens that appear at their time."""
+    """A run as tokens with the times at which they appear."""
     seconds = model.seconds
     if seconds is None or not model.complete:
         wrong = "A race needs runs to their end, with the time of every pass"
@@ -82,10 +80,10 @@ def _runner(model: TraceModel) -> dict[str, Any]:
     return {"name": words.decoder(model.header["settings"].get("decoder", "")), "seconds": seconds, "tokens": tokens}
 
 
-def _verdict(one: TraceModel, two: TraceModel, runners: list[dict[str, Any]]) -> str:
-    """The faster decoder, both times, and whether the outputs are the same; one race is no measurement, and gives no ratio."""
+def _verdict(a: TraceModel, b: TraceModel, runners: list[dict[str, Any]]) -> str:
+    """The faster decoder, both times, and whether the outputs are the same; a ratio would need more than one run."""
     fast, slow = sorted(runners, key=lambda runner: runner["seconds"])
     name = fast["name"][:1].upper() + fast["name"][1:]
-    same = "same output" if judge(one, two).agreement == 1 else "another output"
+    output = "same output" if judge(a, b).agreement == 1 else "another output"
     times = f"{milliseconds(fast['seconds'])} against {milliseconds(slow['seconds'])}"
-    return f"{name} came first: {times} in one run each, {same}."
+    return f"{name} came first: {times} in one run each, {output}."

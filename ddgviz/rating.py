@@ -20,7 +20,7 @@ _WORD = re.compile(rf"(?:[{_ONE_BY_ONE}]|[^\s{_PUNCTUATION}{_ONE_BY_ONE}]+|.)\s*
 """A word, a mark of punctuation or a character of a script without spaces, and the space after it."""
 
 Segments = list[tuple[str, bool]]
-"""A text in parts: each with whether it differs from the other text."""
+"""A text in segments, each with whether it differs from the other text."""
 
 
 class Study(Protocol):
@@ -42,12 +42,12 @@ class Study(Protocol):
         ...
 
     def rate(self, rater: str, place: int, left: float, right: float, comment: str) -> None:
-        """Keep scores from 0 to 100, in place of earlier ones."""
+        """Save scores from 0 to 100, in place of earlier ones."""
         ...
 
 
 def _styles() -> str:
-    """Light, or dark where JupyterLab, Voilà or else the reader's system is."""
+    """Styles, light or dark as JupyterLab, Voilà or else the reader's system is."""
 
     def colors(theme: Theme) -> str:
         return "".join(f"--ddg-{name}:{getattr(theme, name)};" for name in _COLORS) + f"color-scheme:{theme.scheme};"
@@ -65,8 +65,8 @@ class Rating(anywidget.AnyWidget):
     Attributes
     ----------
     page : dict
-        Content of the page: texts, earlier scores, progress and, if something went wrong, a ``notice``. Nothing in it
-        tells which system wrote which output.
+        Content of the page: texts, earlier scores, progress and, after an error, a ``notice``. It does not contain which
+        system wrote which output.
     """
 
     _esm = (_HERE / "rating.js").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ class Rating(anywidget.AnyWidget):
         self.on_msg(self._hear)
 
     def _hear(self, _: Any, content: dict[str, Any], __: Any) -> None:
-        """Keep the scores of a page, or open another; a failure is shown where the rater looks."""
+        """Save the scores of a page, or open another page; errors are shown on the page."""
         place: Any = content.get("place")
         try:
             if content.get("k") == "save":
@@ -93,16 +93,16 @@ class Rating(anywidget.AnyWidget):
             self.page = self.page | {"turn": self.page["turn"] + 1, "notice": visible(f"{kind}{error}")}
 
     def _open(self, place: int | None) -> None:
-        """Show the pair at a place, or that all are rated."""
+        """Show the pair at a place, or that all pairs are rated."""
         rated, total = self.study.progress(self.rater)
-        shown = {"place": total, "source": ""} if place is None else {"place": place}
+        content = {"place": total, "source": ""} if place is None else {"place": place}
         if place is not None:
             pair = self.study.pair_at(self.rater, place)
             texts = {name: visible(pair[name] or "", keep="\n") for name in ("source", "reference", "left", "right")}
             left, right = differences(texts["left"], texts["right"])
-            shown |= texts | {"left": left, "right": right, "scores": pair["scores"], "comment": pair["comment"]}
+            content |= texts | {"left": left, "right": right, "scores": pair["scores"], "comment": pair["comment"]}
         turn = self.page.get("turn", 0) + 1
-        self.page = {"turn": turn, "rated": rated, "total": total, "notice": ""} | shown
+        self.page = {"turn": turn, "rated": rated, "total": total, "notice": ""} | content
 
     def __repr__(self) -> str:
         return f"Rating({self.rater!r}, {self.page['rated']} of {self.page['total']} rated)"
@@ -113,9 +113,9 @@ class Rating(anywidget.AnyWidget):
 
 
 def differences(one: str, two: str) -> tuple[Segments, Segments]:
-    """Both texts in parts, with their differences marked, by words; spaces are ignored unless they are the only difference."""
+    """Both texts in segments by words, with their differences marked; spaces count only if nothing else differs."""
     pieces = [_WORD.findall(text) for text in (one, two)]
-    words = [[piece.rstrip() for piece in part] for part in pieces]
+    words = [[piece.rstrip() for piece in pieces_of_text] for pieces_of_text in pieces]
     a, b = pieces if words[0] == words[1] else words
     left: Segments = []
     right: Segments = []
@@ -126,14 +126,14 @@ def differences(one: str, two: str) -> tuple[Segments, Segments]:
 
 
 def _segments(pieces: list[str], differ: bool) -> Segments:
-    """The pieces as one text, without the space after it where they differ from the other text."""
+    """The pieces as one segment; a differing one ends before its trailing space."""
     text = "".join(pieces)
     end = len(text.rstrip()) if differ else 0
     return [segment for segment in ((text[:end], True), (text[end:], False)) if segment[0]]
 
 
 def rate(study: Study, rater: str) -> Rating:
-    """Rate a study's pairs where they were left off, blind: sides are drawn for each rater, and no system is named.
+    """Rate a study's pairs, blind, from the first unrated one: sides are drawn for each rater, and no system is named.
 
     Parameters
     ----------
@@ -150,12 +150,12 @@ def rate(study: Study, rater: str) -> Rating:
     Raises
     ------
     ValueError
-        If `study` is none.
+        If `study` lacks these methods.
     """
     if not all(callable(getattr(study, name, None)) for name in ("progress", "next_place", "pair_at", "rate")):
-        wanted = "A rating asks a study: an object with progress(), next_place(), pair_at() and rate()"
+        expected = "A rating asks a study: an object with progress(), next_place(), pair_at() and rate()"
         raise fail(
-            wanted,
+            expected,
             type(study).__name__,
             "Make one with fastdecode_lib.papers.vocabulary_clusters.ratings.Study.create().",
         )

@@ -1,4 +1,4 @@
-"""Runs in the background, which a reader may pause, step and stop, and their records."""
+"""Runs in the background that a reader may pause, step and stop, and their records."""
 
 import atexit
 import threading
@@ -14,7 +14,7 @@ _OPEN: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def stop_at_exit(panel: Any) -> None:
-    """End `panel` when its script ends: compiled code that still runs while Python goes away would abort."""
+    """End `panel` when its script ends: compiled code that runs while Python exits would abort."""
     _OPEN.add(panel)
 
 
@@ -25,7 +25,7 @@ def _stop_all() -> None:
 
 
 class Pace:
-    """Number of passes that a run may still take: all, some or none.
+    """Number of passes that a run may still make: all, some or none.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Pace:
 
     @property
     def paused(self) -> bool:
-        """Whether the run pauses, or will once it has taken the passes it may."""
+        """Whether the run pauses, or will pause after the passes that it may still make."""
         return self._left is not None
 
     def pause(self) -> None:
@@ -63,11 +63,11 @@ class Pace:
             self._changed.notify_all()
 
     def stopped(self) -> bool:
-        """Whether the run is to end."""
+        """Whether the run should end."""
         return self._stopped
 
     def wait(self) -> None:
-        """Return once the next pass may be taken, or the run is to end."""
+        """Return once the next pass may be made, or the run should end."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._left != 0)
             if self._left:
@@ -81,7 +81,7 @@ class Pace:
 
 @dataclass(eq=False)
 class Run:
-    """A sentence decoded with some settings, or with two that are compared.
+    """A sentence decoded with one or two settings.
 
     Attributes
     ----------
@@ -104,12 +104,12 @@ class Run:
     def __str__(self) -> str:
         text = visible(" ".join(self.text.split()))
         start = text if len(text) <= START else text[: START - 1].rstrip() + ELLIPSIS
-        return f"{' | '.join(map(_said, self.traces))} · {start}"
+        return f"{' | '.join(map(_description, self.traces))} · {start}"
 
 
-def _said(trace: dict[str, Any]) -> str:
+def _description(trace: dict[str, Any]) -> str:
     decoder = words.decoder(trace["settings"].get("decoder", "?"))
     passes = len(trace["iterations"])
-    best: dict[str, Any] = next(iter(trace["hypotheses"]), {})
-    count = "stopped" if best.get("stop") == "interrupted" else f"{len(best.get('tokens', ()))} tokens"
+    hypothesis: dict[str, Any] = next(iter(trace["hypotheses"]), {})
+    count = "stopped" if hypothesis.get("stop") == "interrupted" else f"{len(hypothesis.get('tokens', ()))} tokens"
     return f"{decoder}: {passes} {'pass' if passes == 1 else 'passes'}, {count}"

@@ -52,7 +52,7 @@ def fail(wrong: str, received: object, remedy: str = AGAIN) -> ValueError:
 
 
 def optional(module: str, what: str) -> Any:
-    """Import a module of the extra ``viz``, or say that it is not installed."""
+    """Import a module that needs the extra ``viz``, or raise an error that names the missing package."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -77,7 +77,7 @@ def check_boxes(what: str) -> None:
 
 
 def short(value: object) -> str:
-    """`value` for a message: its kind if it is large, else itself."""
+    """`value` for a message: its type and length if it is large, else itself."""
     if isinstance(value, (list, tuple, dict)) and len(value) > 6:
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value)
@@ -172,7 +172,7 @@ def check_iteration(data: Any, number: int) -> Iteration:
     data : object
         Pass as in docs/trace.md, numbers finite or None.
     number : int
-        Its place among the passes, from 0; named in messages.
+        Its place among the passes, from 0, for messages.
     """
     where = f"pass {number + 1}"
     if not isinstance(data, dict):
@@ -236,13 +236,13 @@ def _lane(value: Any, where: str) -> Lane:
 
 
 def check_clusters(value: Any) -> dict[int, dict[str, Any]]:
-    """Active sets by number of their cluster: ``size`` and ``tokens``, the best known of them first."""
+    """Active sets by number of their cluster, each with ``size`` and ``tokens``."""
     clusters = value or {}
     if not isinstance(clusters, dict):
         raise fail('"clusters" is an object', value)
     for key, item in clusters.items():
-        known = isinstance(item, dict) and _is_integer(item.get("size")) and item["size"] >= 0
-        if not known or not re.fullmatch(r"[0-9]{1,9}", key):
+        valid = isinstance(item, dict) and _is_integer(item.get("size")) and item["size"] >= 0
+        if not valid or not re.fullmatch(r"[0-9]{1,9}", key):
             raise fail('"clusters" gives "size" and "tokens" for each number of a cluster', {key: item})
         integers(item.get("tokens"), f'"tokens" of cluster {key}')
     return {int(key): item for key, item in clusters.items()}

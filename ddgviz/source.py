@@ -1,4 +1,4 @@
-"""The source sentence as words, and which of them each of the source's pieces is a part of."""
+"""The source sentence as words, and the word that each of the source's pieces is a part of."""
 
 from functools import lru_cache
 from typing import Any
@@ -7,7 +7,7 @@ from ddgviz.text import WORD_START, label, visible
 from ddgviz.trace import TraceModel
 
 SLACK = 3
-"""Characters, beside those of pieces that were not found, that may lie between two pieces of a text."""
+"""Characters that may lie between two pieces of a text, beside those of pieces that were not found."""
 WIDE = 0x2E80
 """Scripts from here on, such as Chinese, are written without spaces: there a piece stands for a word."""
 
@@ -15,7 +15,7 @@ _SAID = {"source": "copied from", "prompt": "copied from"}
 
 
 def said(origin: str) -> str:
-    """What joins a draft of some origin to its source word: ``by the lexicon, a translation of``."""
+    """The words between a draft of this origin and its source word: ``by the lexicon, a translation of``."""
     return _SAID.get(origin, "by the lexicon, a translation of" if "lexicon" in origin.split("+") else "from")
 
 
@@ -42,21 +42,21 @@ def source_words(text: str, pieces: Any) -> tuple[list[str], list[int]]:
 @lru_cache(maxsize=16)
 def _words(text: str, pieces: tuple[str, ...]) -> tuple[list[str], list[int]]:
     spans = _spans(text, pieces)
-    parts: list[str] = []
-    of, done = [], 0
+    words: list[str] = []
+    of, covered = [], 0
     for index, span in enumerate(spans):
         if span is None:
             of.append(-1)
             continue
         start, end = span
-        joins = start == done and parts and _joins(text, start) and any(known >= 0 for known in of[index - 1 : index])
+        joins = start == covered and words and _joins(text, start) and any(word >= 0 for word in of[index - 1 : index])
         if joins:
-            parts[-1] += text[start:end]
+            words[-1] += text[start:end]
         else:
-            parts += [text[done:start], text[start:end]] if start > done else [text[start:end]]
-        of.append(len(parts) - 1)
-        done = end
-    return ([*parts, text[done:]] if done < len(text) else parts), of
+            words += [text[covered:start], text[start:end]] if start > covered else [text[start:end]]
+        of.append(len(words) - 1)
+        covered = end
+    return ([*words, text[covered:]] if covered < len(text) else words), of
 
 
 def _joins(text: str, place: int) -> bool:
@@ -65,32 +65,32 @@ def _joins(text: str, place: int) -> bool:
 
 
 def _spans(text: str, pieces: tuple[str, ...]) -> list[tuple[int, int] | None]:
-    """Where each piece stands in the text, in order; None for one that is not found near the one before."""
+    """Start and end of each piece in the text, in order; None for a piece that is not found near the one before."""
     low = text.lower() if len(text.lower()) == len(text) else text
     spans: list[tuple[int, int] | None] = []
-    done, missed = 0, 0
+    covered, missed = 0, 0
     for piece in pieces:
-        wanted = visible(piece.replace(WORD_START, " ").strip())
+        shown = visible(piece.replace(WORD_START, " ").strip())
         place = -1
-        for form, within in ((wanted, text), (wanted.lower(), low)):
+        for form, searched in ((shown, text), (shown.lower(), low)):
             if place < 0 and form:
-                place = within.find(form, done, done + missed + SLACK + len(form))
+                place = searched.find(form, covered, covered + missed + SLACK + len(form))
         if place < 0:
             missed += len(label(piece).text) + 1
             spans.append(None)
             continue
-        done, missed = place + len(wanted), 0
-        spans.append((place, done))
+        covered, missed = place + len(shown), 0
+        spans.append((place, covered))
     return spans
 
 
 def spoken_source(model: TraceModel, title: str) -> dict[str, Any]:
-    """For a view: ``parts`` and ``of`` as `source_words` tells them, and what is ``said`` of drafts of each origin."""
+    """For a view: ``parts`` and ``of`` from `source_words`, and ``said``, the result of `said` for each origin."""
     parts, of = source_words(title, model.header["source"].get("pieces"))
     return {"parts": parts, "of": of, "said": {origin: said(origin) for origin in sorted(model.origins) if origin}}
 
 
 def origin_of(model: TraceModel, title: str, origin: str, place: int) -> str:
-    """Where a draft came from: ``by the lexicon, a translation of “sister”``; empty where the text does not show it."""
+    """Where a draft came from: ``by the lexicon, a translation of “sister”``; empty if the text does not show it."""
     parts, of = source_words(title, model.header["source"].get("pieces"))
     return f"{said(origin)} “{parts[of[place]]}”" if place >= 0 and of[place] >= 0 else ""

@@ -55,34 +55,34 @@ def svg(
 def pair(
     traces: tuple[TraceModel, TraceModel], verdict: str, theme: str = "light", window: Window | None = None
 ) -> str:
-    """Two traces as one drawing, one above the other under what came of comparing them."""
+    """Two traces as one drawing, one above the other, under the verdict on them."""
     colors = theme_named(theme)
-    drawn = [draw(model, theme, None, window) for model in traces]
-    sizes = [[float(side) for side in re.findall(r' (?:width|height)="([0-9.]+)"', part)[:2]] for part in drawn]
+    docs = [draw(model, theme, None, window) for model in traces]
+    sizes = [[float(side) for side in re.findall(r' (?:width|height)="([0-9.]+)"', doc)[:2]] for doc in docs]
     wide, high = max(size[0] for size in sizes), sum(size[1] for size in sizes) + TOP
     text = fit(verdict, wide - 2 * MARGIN, 14)
-    parts = [
+    lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(wide)}" height="{number(high)}"'
         f' viewBox="0 0 {number(wide)} {number(high)}" font-family="{FONT}" role="img" aria-label="{escape(verdict)}">',
         f'<rect width="{number(wide)}" height="{number(high)}" fill="{colors.paper}"/>',
         f'<text x="{MARGIN}" y="32" font-size="14" fill="{colors.ink}"><title>{escape(verdict)}</title>{escape(text)}</text>',
     ]
     tops = (TOP, TOP + sizes[0][1])
-    parts += [part.replace("<svg ", f'<svg y="{number(top)}" ', 1) for part, top in zip(drawn, tops, strict=True)]
-    return "\n".join([*parts, "</svg>", ""])
+    lines += [doc.replace("<svg ", f'<svg y="{number(top)}" ', 1) for doc, top in zip(docs, tops, strict=True)]
+    return "\n".join([*lines, "</svg>", ""])
 
 
 def draw(
     model: TraceModel, theme: str, upto: int | None, window: Window | None, graph: str = "auto", steady: bool = False
 ) -> str:
-    """`svg` of a trace that has been read; a `steady` one is a frame: it keeps the room of passes to come and tells its last."""
+    """`svg` of a trace that has been read; a `steady` one is a frame: it has room for later passes, and its last pass's caption."""
     passes = _passes(model, upto)
     rows, columns = _window(model, passes, window)
-    held = len(_window(model, model.rows, window)[0]) if steady else len(rows)
+    room = len(_window(model, model.rows, window)[0]) if steady else len(rows)
     placed = layout.columns(model, columns, LEFT)
     if window is not None and not steady:
         passes = rows.stop
-    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), held, [])
+    page = Page(model, theme_named(theme), passes, rows, placed, layout.row_height(model), kind(model, graph), room, [])
     y = _header(page)
     y = _graph(page, y)
     y = lattice(page, y) if model.beam else grid(page, y)
@@ -132,24 +132,24 @@ def _document(page: Page, height: float) -> str:
 def _header(page: Page) -> float:
     model, theme = page.model, page.theme
     edge = page.total - MARGIN
-    headline, beside = words.headline(model), words.comparison(model)
-    taken = max(width(headline, 16, bold=True), width(beside, 12)) + 40
+    headline, aside = words.headline(model), words.comparison(model)
+    aside_width = max(width(headline, 16, bold=True), width(aside, 12)) + 40
     y = 36.0
     page.text(edge, y, headline, 16, theme.ink, font_weight=600, text_anchor="end")
-    page.text(edge, y + 22, beside, 12, theme.muted, text_anchor="end")
-    for index, line in enumerate(layout.lines(words.title(model), 16, edge - MARGIN - taken, 2)):
+    page.text(edge, y + 22, aside, 12, theme.muted, text_anchor="end")
+    for index, line in enumerate(layout.lines(words.title(model), 16, edge - MARGIN - aside_width, 2)):
         y = 36 + 21 * index
         page.text(MARGIN, y, line, 16, theme.ink, font_weight=600)
-    page.text(MARGIN, y + 22, fit(words.subtitle(model), edge - MARGIN - taken, 12), 12, theme.muted)
+    page.text(MARGIN, y + 22, fit(words.subtitle(model), edge - MARGIN - aside_width, 12), 12, theme.muted)
     return y + 42
 
 
 def _graph(page: Page, top: float) -> float:
     model, theme, placed = page.model, page.theme, page.placed
-    drawn = [e for e in edges(model, page.upto, page.graph) if e.source in placed and e.target in placed]
-    every = [e for e in edges(model, None, page.graph) if e.source in placed and e.target in placed]
-    pill = top + layout.graph_height(every, placed) + 4
-    for edge in sorted(drawn, key=lambda e: e.strength):
+    shown_edges = [e for e in edges(model, page.upto, page.graph) if e.source in placed and e.target in placed]
+    all_edges = [e for e in edges(model, None, page.graph) if e.source in placed and e.target in placed]
+    pill = top + layout.graph_height(all_edges, placed) + 4
+    for edge in sorted(shown_edges, key=lambda e: e.strength):
         strength = edge.strength
         path = _arc(placed[edge.source], placed[edge.target], pill - 1)
         weight, alpha = (0.8 + 2 * strength, 0.3 + 0.5 * strength) if page.graph == "measured" else (1.6, 0.65)
@@ -157,8 +157,10 @@ def _graph(page: Page, top: float) -> float:
     for row, columns in layers(model, page.upto):
         for run in pills(model, [column for column in columns if column in placed]):
             _pill(page, row, run, pill)
-    for column in _unsettled(page):
-        place = placed[column]
+    settled = {column for _, columns in layers(model, page.upto) for column in columns}
+    for column, place in placed.items():
+        if column in settled:
+            continue
         page.element("circle", cx=place.middle, cy=pill + 13, r=1.6, fill=theme.muted, fill_opacity=0.5)
     several = any(len(pills(model, columns)) < len(columns) for _, columns in layers(model))
     return pill + 26 + (28 if several else 14)
@@ -168,11 +170,6 @@ def _arc(source: Column, target: Column, foot: float) -> str:
     start, end, y = number(source.middle), number(target.middle), number(foot)
     lift = number(foot - layout.arc_height(source, target) * 4 / 3)
     return f"M{start} {y}C{start} {lift} {end} {lift} {end} {y}"
-
-
-def _unsettled(page: Page) -> list[int]:
-    known = {column for _, columns in layers(page.model, page.upto) for column in columns}
-    return [column for column in page.placed if column not in known]
 
 
 def _pill(page: Page, row: int, run: list[int], top: float) -> None:
@@ -188,20 +185,20 @@ def _pill(page: Page, row: int, run: list[int], top: float) -> None:
         page.text((x + right) / 2, top + 41, label, 10.5, theme.accent, font_weight=600, text_anchor="middle")
 
 
-def _caption(page: Page, y: float, own: bool) -> float:
-    """The sentence below the grid: of the last pass drawn in an unfinished picture or as its `own`, else of the whole run."""
+def _caption(page: Page, y: float, steady: bool) -> float:
+    """The sentence below the grid: of the last pass drawn if the picture is unfinished or `steady`, else of the whole run."""
     model, theme = page.model, page.theme
-    part = page.rows.start > 0 or len(page.placed) < model.columns
-    if own or (page.upto < model.rows and not (part and page.rows)):
+    is_part = page.rows.start > 0 or len(page.placed) < model.columns
+    if steady or (page.upto < model.rows and not (is_part and page.rows)):
         name = words.pass_name(model, page.upto - 1) if page.upto else ""
-        said = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
+        text = words.caption(model, page.upto - 1) if page.upto else words.nothing(model)
     else:
-        name, said = words.summary(model, page.rows) if page.rows else ("", words.nothing(model))
+        name, text = words.summary(model, page.rows) if page.rows else ("", words.nothing(model))
     start = LEFT
     if name:
         page.text(LEFT, y, name.capitalize(), 13, theme.ink, font_weight=600)
         start += width(name, 13, bold=True) + 8
-    page.text(start, y, fit(said, page.total - start - MARGIN, 13), 13, theme.ink if page.upto else theme.muted)
+    page.text(start, y, fit(text, page.total - start - MARGIN, 13), 13, theme.ink if page.upto else theme.muted)
     for note in filter(None, (words.beyond(model), _part(page))):
         y += 20
         page.text(LEFT, y, note, 12, theme.muted)
@@ -218,14 +215,14 @@ def _part(page: Page) -> str:
 
 def _legend(page: Page, y: float) -> float:
     x = LEFT
-    for said, draw in _lattice_legend(page) if page.model.beam else _grid_legend(page):
-        need = 22 + width(said, 11) + 22
+    for label, draw in _lattice_legend(page) if page.model.beam else _grid_legend(page):
+        need = 22 + width(label, 11) + 22
         if x + need > page.total - MARGIN + 22 and x > LEFT:
             x, y = LEFT, y + 22
         page.out.append(f'<g transform="translate({number(x)} {number(y)})">')
         draw()
         page.out.append("</g>")
-        page.text(x + 24, y - 1, said, 11, page.theme.muted)
+        page.text(x + 24, y - 1, label, 11, page.theme.muted)
         x += need
     return y
 
@@ -238,21 +235,21 @@ def _grid_legend(page: Page) -> list[Entry]:
     cells = [cell for row in page.rows for cell in model.cells(row, page.placed)]
     kinds = {cell.kind for cell in cells}
     items: list[Entry] = []
-    again = "masked again" if any(cell.token >= 0 for cell in cells if cell.kind == "masked") else "open"
-    for name, said in (("settled", "settled"), ("new", "settled in this pass"), ("draft", "draft"), ("masked", again)):
+    masked = "masked again" if any(cell.token >= 0 for cell in cells if cell.kind == "masked") else "open"
+    labels = {"settled": "settled", "new": "settled in this pass", "draft": "draft", "masked": masked}
+    for name, label in labels.items():
         if name in kinds:
-            items.append((said, lambda name=name: draw_box(page, name, Column(0, 16), -12, 14, 0.8, 4)))  # type: ignore[misc]
+            items.append((label, lambda name=name: draw_box(page, name, Column(0, 16), -12, 14, 0.8, 4)))  # type: ignore[misc]
     if any(cell.moved for cell in cells):
         line = {"d": "M4 -7l4 3.5l4 -3.5", "fill": "none", "stroke": theme.accent, "stroke_width": 1.6}
         items.append(("draft replaced", lambda: page.element("path", **line)))
-    told = [cell for cell in cells if cell.guess]
-    for origin in sorted({cell.origin for cell in told}):
-        right = any(cell.guess == "right" for cell in told if cell.origin == origin)
-        items.append((words.origin_legend(origin), partial(draw_mark, page, origin, right, 4, -9)))
-    if told:
-        items.append(
-            ("filled: the pass kept the draft", lambda: draw_mark(page, min(cell.origin for cell in told), True, 4, -9))
-        )
+    marked = [cell for cell in cells if cell.guess]
+    for origin in sorted({cell.origin for cell in marked}):
+        is_right = any(cell.guess == "right" for cell in marked if cell.origin == origin)
+        items.append((words.origin_legend(origin), partial(draw_mark, page, origin, is_right, 4, -9)))
+    if marked:
+        first = min(cell.origin for cell in marked)
+        items.append(("filled: the pass kept the draft", lambda: draw_mark(page, first, True, 4, -9)))
     if any(cell.label.continues for cell in cells):
         tick = {"d": "M5 -5h6", "stroke": theme.muted, "stroke_width": 1.6}
         items.append(("continues the word", lambda: page.element("path", **tick)))

@@ -65,18 +65,18 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 def visible(text: str, keep: str = "") -> str:
     """Replace control, bidirectional and zero-width characters by escapes such as ``⟨U+202E⟩``, but for those in `keep`.
 
-    Joiners stay where they join: between two characters of a script or of emoji beyond the European alphabets.
+    Joiners stay between two characters of emoji or of scripts beyond the European alphabets.
     """
     if not _ANY_HIDDEN.search(text):
         return text
     codes = [ord(character) for character in text]
-    shown = []
+    characters = []
     for index, code in enumerate(codes):
         if not _within(code, _HIDDEN) or text[index] in keep or _joins(codes, index):
-            shown.append(text[index])
+            characters.append(text[index])
         else:
-            shown.append(f"⟨U+{code:04X}⟩")
-    return "".join(shown)
+            characters.append(f"⟨U+{code:04X}⟩")
+    return "".join(characters)
 
 
 def _joins(codes: list[int], index: int) -> bool:
@@ -106,7 +106,7 @@ def label(piece: str, is_end: bool = False) -> Label:
 
 
 def join(labels: list[Label]) -> str:
-    """The labels as running text: a space before each word and none before what continues it or is punctuation."""
+    """The labels as running text, with a space before each word but not before its continuations and punctuation."""
     text = ""
     for item in labels:
         text += item.text if glued(item) or not text else " " + item.text
@@ -139,9 +139,9 @@ def fit(text: str, room: float, size: float, bold: bool = False) -> str:
     """`text`, cut with an ellipsis where it is wider than `room`."""
     if width(text, size, bold) <= room:
         return text
-    kept = ""
+    cut = ""
     for character in text:
-        if width(kept + character + ELLIPSIS, size, bold) > room:
+        if width(cut + character + ELLIPSIS, size, bold) > room:
             break
-        kept += character
-    return kept.rstrip() + ELLIPSIS
+        cut += character
+    return cut.rstrip() + ELLIPSIS

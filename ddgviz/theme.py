@@ -13,7 +13,7 @@ _SERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours by what they mean; all are #rrggbb, but for the see-through ones of `EITHER`.
+    """Colours by what they mean; all are #rrggbb, except the transparent ones of `EITHER`.
 
     Attributes
     ----------
@@ -110,8 +110,8 @@ def theme_named(name: str) -> Theme:
     """
     if name not in THEMES:
         *others, last = THEMES
-        known = f"{', '.join(others)} or {last}"
-        raise ValueError(f'ddgviz draws in {known}, got {name!r}. Use one of these names, as in theme="dark".')
+        names = f"{', '.join(others)} or {last}"
+        raise ValueError(f'ddgviz draws in {names}, got {name!r}. Use one of these names, as in theme="dark".')
     return THEMES[name]
 
 

@@ -1,4 +1,4 @@
-"""A guided walk of six steps through a picture, for who sees one for the first time."""
+"""A guided walk of six steps through a picture, for readers who see one for the first time."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class Tour(anywidget.AnyWidget):
     Attributes
     ----------
     tour : dict
-        ``trace`` and ``words`` of the picture, and ``steps``, each with ``text`` and the ``view`` that it is said of.
+        ``trace`` and ``words`` of the picture, and ``steps``, each with its ``text`` and the ``view`` that it describes.
     """
 
     _esm = script("tour")
@@ -50,13 +50,13 @@ def tour(trace: Any) -> Tour:
     if not model.complete or model.late or not model.rows:
         wrong = "A tour explains a run to its end that settles tokens as it goes"
         raise fail(wrong, repr(model.header["settings"].get("decoder")), "Show this one with ddgviz.show.")
-    said = words.spoken(model, range(model.rows))
-    return Tour(tour={"trace": model.to_dict(), "words": said, "steps": steps(model)})
+    texts = words.spoken(model, range(model.rows))
+    return Tour(tour={"trace": model.to_dict(), "words": texts, "steps": steps(model)})
 
 
 def steps(model: TraceModel) -> list[dict[str, Any]]:
     """Texts of the steps, and the view shown with each."""
-    first, best = model.iterations[0], words.highlight(model, range(model.rows))
+    first, fullest = model.iterations[0], words.highlight(model, range(model.rows))
     count, reach = len(model.tokens), len(first.slots)
     drafts = [cell.column for cell in model.cells(0) if cell.kind == "draft"]
     at = {"row": 0, "column": drafts[0]} if drafts else {}
@@ -66,7 +66,7 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
         if drafts
         else "Nothing is drafted here."
     )
-    together = len(model.new_columns(best))
+    together = len(model.new_columns(fullest))
     several = f"{together} tokens in one pass" if together > 1 else "one token, as every pass did"
     ending = f"{words.headline(model)}; {words.comparison(model)}" if model.greedy else words.headline(model)
     return [
@@ -76,7 +76,7 @@ def steps(model: TraceModel) -> list[dict[str, Any]]:
         },
         {"text": f"A row is a pass: the network runs once. This first pass computes {positions}.", "view": {"pass": 1}},
         {"text": f"Filled cells are settled and stay as they are. {draft}", "view": {"pass": 1} | at},
-        {"text": f"{words.pass_name(model, best).capitalize()} settled {several}.", "view": {"pass": best + 1}},
+        {"text": f"{words.pass_name(model, fullest).capitalize()} settled {several}.", "view": {"pass": fullest + 1}},
         {"text": f"An arc says that {words.meaning(model)}.", "view": {"pass": model.rows}},
         {"text": f"In the end: {ending}. Press play to see it again.", "view": {"pass": model.rows}},
     ]

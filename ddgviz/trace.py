@@ -26,7 +26,7 @@ NOTHING = Label("", False)
 LIVE_COLUMNS = 40
 LIVE_AHEAD = 12
 PLAIN = frozenset({"", "pad", "recycled", "mask"})
-"""Origins that a row of the picture shows without a mark."""
+"""Origins of drafts that have no mark in the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Cell:
     moved : bool
         Whether the pass replaced a draft that was more than padding.
     guess : str
-        ``right`` or ``wrong`` where a draft from more than the pass before met this pass, else empty.
+        ``right`` or ``wrong`` for a draft that this pass verified and that has a mark, else empty.
     source : int
         Place of the source's piece that the draft came from, -1 for none.
     """
@@ -97,7 +97,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Neighbouring cells that one pass computed together, or several passes until all were settled; ends left out."""
+    """Neighbouring cells that one pass computed together, or several passes until all were settled; ends are exclusive."""
 
     row: int
     end_row: int
@@ -127,7 +127,7 @@ class TraceModel:
     settled : dict of int to (int, int)
         Row and entry within it that settled each settled slot. Slots below 0 count from the end.
     finished : bool
-        Whether the last event has come.
+        Whether the ``end`` event was appended.
     """
 
     def __init__(self) -> None:
@@ -189,16 +189,16 @@ class TraceModel:
             raise fail(f"Passes come in order, after {self.iterations[-1].call}", f'"call": {iteration.call}')
         lanes, source = self.iterations[-1].lanes if self.iterations else (), self.header["source"].get("pieces")
         check_row(iteration, row, lanes, pieces, source)
-        found: dict[int, tuple[int, int]] = {}
+        settled: dict[int, tuple[int, int]] = {}
         for index, (slot, token) in enumerate(zip(iteration.slots, iteration.tokens, strict=True)):
-            known = self.settled.get(slot)
-            if known is None:
+            entry = self.settled.get(slot)
+            if entry is None:
                 if iteration.status[index] == "settled":
-                    found[slot] = (row, index)
-            elif self.iterations[known[0]].tokens[known[1]] != token:
-                before = self.iterations[known[0]].tokens[known[1]]
-                raise fail(f"Slot {slot} was settled as token {before} and must stay", f"{token} in pass {row + 1}")
-        self.settled |= found
+                    settled[slot] = (row, index)
+            elif self.iterations[entry[0]].tokens[entry[1]] != token:
+                earlier = self.iterations[entry[0]].tokens[entry[1]]
+                raise fail(f"Slot {slot} was settled as token {earlier} and must stay", f"{token} in pass {row + 1}")
+        self.settled |= settled
         self.iterations.append(iteration)
         self._rows.append(body)
         self._reach = max(self._reach, *(slot + 1 for slot in iteration.slots), 0)
@@ -227,12 +227,12 @@ class TraceModel:
         self.finished = True
 
     def _check_ends(self, length: int) -> None:
-        """Slots counted from the end name tokens of the output, and none that is counted from the start too."""
+        """Refuse slots counted from the end that name no token of the output, or one that is counted from the start too."""
         for iteration in self.iterations:
             for slot in iteration.slots:
                 if slot < 0 and not self._reach <= slot + length:
-                    named = f"slot {slot} of {length} tokens, the first {self._reach} counted from the start"
-                    raise fail("A slot counted from the end names a token that no other slot names", named)
+                    slot_name = f"slot {slot} of {length} tokens, the first {self._reach} counted from the start"
+                    raise fail("A slot counted from the end names a token that no other slot names", slot_name)
 
     @property
     def rows(self) -> int:
@@ -246,14 +246,14 @@ class TraceModel:
 
     @property
     def seconds(self) -> float | None:
-        """Total time of the passes; None if that of one is unknown."""
+        """Total time of the passes; None if the time of a pass is unknown."""
         times = [row.get("seconds") for row in self._rows]
-        known = [time for time in times if isinstance(time, (int, float)) and time > 0]
-        return sum(known) if known and len(known) == len(times) else None
+        known_times = [time for time in times if isinstance(time, (int, float)) and time > 0]
+        return sum(known_times) if known_times and len(known_times) == len(times) else None
 
     @property
     def late(self) -> bool:
-        """Whether no token is settled before all are: a search, or masks. From both ends, greedily, the first pass settles some."""
+        """Whether no token is settled before all are, as in a search or with masks."""
         searched = self.right > 0 and next(iter(self.settled.values()), (self.rows, 0))[0] > 0
         return self.beam or self.masks or searched
 
@@ -264,7 +264,7 @@ class TraceModel:
 
     @property
     def columns(self) -> int:
-        """Positions to draw: the output's length, as far as a beam searched, or while it is unknown those within reach."""
+        """Positions to draw: the output's length, at least as far as a beam searched; during a run, those computed so far."""
         if self.complete:
             return max(len(self.tokens), self.rows if self.beam else 0)
         if self.right:
@@ -291,76 +291,76 @@ class TraceModel:
         if token < 0:
             return NOTHING
         if token not in self._labels:
-            known = label(self.pieces.get(token, f"#{token}"), token in self._end)
+            label_of = label(self.pieces.get(token, f"#{token}"), token in self._end)
             if token not in self.pieces:
-                return known
-            self._labels[token] = known
+                return label_of
+            self._labels[token] = label_of
         return self._labels[token]
 
     def cells(self, row: int, columns: Collection[int] | None = None) -> list[Cell]:
         """One pass of the grid, a cell for each of `columns`, or for all."""
         places = {slot: index for index, slot in enumerate(self.iterations[row].slots)}
-        wanted = range(self.columns) if columns is None else columns
-        slots = map(self.slot, wanted) if self.right else wanted
-        return [self._cell(row, column, slot, places.get(slot)) for column, slot in zip(wanted, slots, strict=True)]
+        shown = range(self.columns) if columns is None else columns
+        slots = map(self.slot, shown) if self.right else shown
+        return [self._cell(row, column, slot, places.get(slot)) for column, slot in zip(shown, slots, strict=True)]
 
     def _cell(self, row: int, column: int, slot: int, index: int | None) -> Cell:
-        known = self.settled.get(slot)
-        if known is not None and known[0] <= row:
-            origin_row, index = known
+        entry = self.settled.get(slot)
+        if entry is not None and entry[0] <= row:
+            origin_row, index = entry
             kind = "new" if origin_row == row else "settled"
         elif index is None:
             return Cell(row, column, "empty")
         else:
             origin_row = row
             kind = "masked" if self.iterations[row].status[index] == "masked" else "draft"
-        from_ = self.iterations[origin_row]
-        draft, origin = from_.drafts[index], from_.origins[index]
-        token = from_.tokens[index]
-        told = kind != "settled" and draft >= 0 and origin not in PLAIN
+        computed = self.iterations[origin_row]
+        draft, origin = computed.drafts[index], computed.origins[index]
+        token = computed.tokens[index]
+        guessed = kind != "settled" and draft >= 0 and origin not in PLAIN
         return Cell(
             row=row,
             column=column,
             kind=kind,
             token=token,
             label=self.label(token),
-            probability=from_.probabilities[index],
-            margin=from_.margins[index],
+            probability=computed.probabilities[index],
+            margin=computed.margins[index],
             draft=draft,
             origin=origin,
             moved=kind == "draft" and draft >= 0 and origin != "pad" and draft != token,
-            guess=("right" if draft == token else "wrong") if told else "",
-            source=-1 if (place := from_.sources[index]) is None else place,
+            guess=("right" if draft == token else "wrong") if guessed else "",
+            source=-1 if (place := computed.sources[index]) is None else place,
         )
 
     def new_columns(self, row: int) -> list[int]:
         """Positions within the picture that the pass settled, ascending."""
-        found = (self.column(slot) for slot, (origin, _) in self.settled.items() if origin == row)
-        return sorted(column for column in found if column < self.columns)
+        columns = (self.column(slot) for slot, (origin, _) in self.settled.items() if origin == row)
+        return sorted(column for column in columns if column < self.columns)
 
     def blocks(self) -> list[Block]:
         """Cells that passes computed as one: a window pass by pass, a block of the output until it is settled."""
-        found: list[Block] = []
+        outlines: list[Block] = []
         reach: int | None = None
         for row, iteration in enumerate(self.iterations):
             slots = iteration.slots
             if len(slots) < 2 or slots[-1] < 0 or self.late or slots[0] >= self.columns:
                 reach = None if len(slots) > 1 else reach
                 if len(slots) == 1 and slots[0] == reach:
-                    found[-1] = replace(found[-1], end_row=row + 1)
+                    outlines[-1] = replace(outlines[-1], end_row=row + 1)
                 continue
             if slots[-1] == reach:
-                found[-1] = replace(found[-1], end_row=row + 1)
+                outlines[-1] = replace(outlines[-1], end_row=row + 1)
             else:
-                found.append(Block(row, row + 1, slots[0], min(slots[-1] + 1, self.columns)))
+                outlines.append(Block(row, row + 1, slots[0], min(slots[-1] + 1, self.columns)))
             reach = slots[-1]
-        return found
+        return outlines
 
     def lattice(self) -> list[list[Node]]:
         """A beam's hypotheses: for each pass the tokens it appended, open hypotheses before finished ones."""
         best = self.tokens if self.complete else self.iterations[-1].tokens if self.iterations else ()
         columns: list[list[Node]] = []
-        before: dict[tuple[int, ...], int] = {(): -1}
+        parents: dict[tuple[int, ...], int] = {(): -1}
         for row, iteration in enumerate(self.iterations):
             lanes = {lane.tokens: lane for lane in iteration.lanes if len(lane.tokens) == row + 1}
             grown = sorted(lanes.values(), key=lambda lane: lane.finished)
@@ -370,33 +370,33 @@ class TraceModel:
                         token=lane.tokens[-1],
                         label=self.label(lane.tokens[-1]),
                         score=lane.score,
-                        parent=before.get(lane.tokens[:-1], -1),
+                        parent=parents.get(lane.tokens[:-1], -1),
                         finished=lane.finished,
                         best=lane.tokens == best[: row + 1],
                     )
                     for lane in grown
                 ]
             )
-            before = {lane.tokens: index for index, lane in enumerate(grown)}
+            parents = {lane.tokens: index for index, lane in enumerate(grown)}
         return columns
 
     def picks(self, upto: int | None = None) -> list[Pick]:
         """Clusters picked in the first `upto` passes: those that drafts picked, then those of settled tokens."""
         limit = self.rows if upto is None else upto
-        found: dict[tuple[int, int], Pick] = {}
+        latest: dict[tuple[int, int], Pick] = {}
         for row, iteration in enumerate(self.iterations[:limit]):
             for index, slot in enumerate(iteration.slots):
                 cluster, column = iteration.cluster[index], self.column(slot)
                 if cluster is None or column >= self.columns:
                     continue
                 settled = self.settled.get(slot) == (row, index)
-                if settled or (column, cluster) not in found:
-                    found[column, cluster] = Pick(column, cluster, iteration.num_active[index], settled)
-        return sorted(found.values(), key=lambda pick: (pick.settled, pick.column, pick.cluster))
+                if settled or (column, cluster) not in latest:
+                    latest[column, cluster] = Pick(column, cluster, iteration.num_active[index], settled)
+        return sorted(latest.values(), key=lambda pick: (pick.settled, pick.column, pick.cluster))
 
     @property
     def vocabulary(self) -> int | None:
-        """Tokens that an exact projection scores, where the trace says so."""
+        """Size of the vocabulary; None if the trace does not have it."""
         value = self.header.get("settings", {}).get("vocabulary")
         return value if isinstance(value, int) and value > 0 else None
 

@@ -12,10 +12,10 @@ CLUSTER = 20.0
 
 
 def grid(page: Page, top: float) -> float:
-    """Passes and positions; returns where they end."""
+    """Draw passes and positions; return the y at which they end."""
     theme, model = page.theme, page.model
-    most = max((len(model.new_columns(row)) for row in range(model.rows)), default=0)
-    unit = min(BAR_UNIT, LONGEST_BAR / max(most, 1))
+    largest = max((len(model.new_columns(row)) for row in range(model.rows)), default=0)
+    unit = min(BAR_UNIT, LONGEST_BAR / max(largest, 1))
     for index, row in enumerate(page.rows):
         y = top + index * page.pitch
         middle = y + (page.pitch - 4) / 2
@@ -23,15 +23,15 @@ def grid(page: Page, top: float) -> float:
         for cell in model.cells(row, page.placed):
             draw_cell(page, cell, y)
         if count := len(model.new_columns(row)):
-            x, long = page.right + 18, unit * count
-            page.element("rect", x=x, y=middle - 8, width=long, height=16, rx=4, fill=theme.accent, fill_opacity=0.85)
-            page.text(x + long + 7, middle + 4.5, f"+{count}", 12, theme.ink, font_weight=600)
+            x, length = page.right + 18, unit * count
+            page.element("rect", x=x, y=middle - 8, width=length, height=16, rx=4, fill=theme.accent, fill_opacity=0.85)
+            page.text(x + length + 7, middle + 4.5, f"+{count}", 12, theme.ink, font_weight=600)
     _blocks(page, top)
     return top + page.held * page.pitch - 4
 
 
 def _blocks(page: Page, top: float) -> None:
-    """Draw outlines of cells that were computed as one."""
+    """Draw outlines of cells that were computed together."""
     for block in page.model.blocks():
         columns = [column for column in range(block.column, block.end_column) if column in page.placed]
         rows = [row for row in range(block.row, block.end_row) if row in page.rows]
@@ -39,12 +39,12 @@ def _blocks(page: Page, top: float) -> None:
             continue
         x, right = page.placed[columns[0]].x - 2, page.placed[columns[-1]].right + 2
         y = top + (rows[0] - page.rows.start) * page.pitch - 2
-        where = {"x": x, "y": y, "width": right - x, "height": len(rows) * page.pitch, "rx": 8}
-        page.element("rect", **where, fill="none", stroke=page.theme.muted, stroke_opacity=0.55)
+        frame = {"x": x, "y": y, "width": right - x, "height": len(rows) * page.pitch, "rx": 8}
+        page.element("rect", **frame, fill="none", stroke=page.theme.muted, stroke_opacity=0.55)
 
 
 def lattice(page: Page, top: float) -> float:
-    """A beam's hypotheses as lanes: what each pass appended, and to which; returns where they end."""
+    """Draw a beam's hypotheses as lanes: the tokens that each pass appended; return the y at which they end."""
     theme = page.theme
     columns = page.model.lattice()
     lanes = max(map(len, columns), default=0)
@@ -90,19 +90,19 @@ def score(value: float) -> str:
 
 
 def active_sets(page: Page, top: float) -> float:
-    """Clusters and positions, with the share of the vocabulary scored; returns where they end."""
+    """Draw clusters and positions, with the share of the vocabulary scored; return the y at which they end."""
     theme, model = page.theme, page.model
     numbers = clusters(page.model.picks())
-    drawn = [pick for pick in model.picks(page.upto) if pick.column in page.placed]
-    most = max((pick.active or 0 for pick in model.picks()), default=0) or 1
+    picks = [pick for pick in model.picks(page.upto) if pick.column in page.placed]
+    largest = max((pick.active or 0 for pick in model.picks()), default=0) or 1
     page.text(LEFT - 16, top + STRIP - 4, "scored", 12, theme.muted, text_anchor="end")
-    for pick in drawn:
+    for pick in picks:
         if pick.settled and pick.active is not None:
-            place, high = page.placed[pick.column], max(1.5, (STRIP - 14) * pick.active / most)
-            where = {"x": place.x, "y": top + STRIP - high, "width": place.width, "height": high, "rx": 1.5}
-            page.element("rect", **where, fill=theme.settled, fill_opacity=0.55)
-            said = words.percent(model, pick.active)
-            page.text(place.middle, top + STRIP - high - 3, said, 10, theme.muted, text_anchor="middle")
+            place, high = page.placed[pick.column], max(1.5, (STRIP - 14) * pick.active / largest)
+            bar = {"x": place.x, "y": top + STRIP - high, "width": place.width, "height": high, "rx": 1.5}
+            page.element("rect", **bar, fill=theme.settled, fill_opacity=0.55)
+            percent = words.percent(model, pick.active)
+            page.text(place.middle, top + STRIP - high - 3, percent, 10, theme.muted, text_anchor="middle")
     top += STRIP + 8
     for index, cluster in enumerate(numbers):
         y = top + index * CLUSTER
@@ -111,21 +111,21 @@ def active_sets(page: Page, top: float) -> float:
         page.element("path", d=f"M{number(x)} {number(y + 8)}H{number(right)}", stroke=theme.line)
         size = model.clusters.get(cluster, {}).get("size")
         page.text(page.right + 18, y + 12.5, words.share(model, size), 11, theme.muted)
-        for pick in drawn:
+        for pick in picks:
             if pick.cluster == cluster:
-                _pick(page, pick, y, most)
+                _pick(page, pick, y, largest)
     return top + len(numbers) * CLUSTER - 4
 
 
-def _pick(page: Page, pick: Pick, y: float, most: int) -> None:
+def _pick(page: Page, pick: Pick, y: float, largest: int) -> None:
     place, theme = page.placed[pick.column], page.theme
-    where = {"x": place.x + 0.5, "y": y + 0.5, "width": place.width - 1, "height": 15, "rx": 4}
-    page.element("rect", **where, fill=theme.paper)
+    box = {"x": place.x + 0.5, "y": y + 0.5, "width": place.width - 1, "height": 15, "rx": 4}
+    page.element("rect", **box, fill=theme.paper)
     if pick.settled:
-        alpha = 0.3 + 0.5 * (pick.active or 0) / most
-        page.element("rect", **where, fill=theme.settled, fill_opacity=alpha)
+        alpha = 0.3 + 0.5 * (pick.active or 0) / largest
+        page.element("rect", **box, fill=theme.settled, fill_opacity=alpha)
     else:
-        page.element("rect", **where, fill="none", stroke=theme.muted, stroke_opacity=0.6, stroke_dasharray="2.5 3")
+        page.element("rect", **box, fill="none", stroke=theme.muted, stroke_opacity=0.6, stroke_dasharray="2.5 3")
 
 
 def clusters(picks: list[Pick]) -> list[int]:

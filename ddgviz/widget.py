@@ -55,14 +55,14 @@ _VIEW: dict[str, Callable[[Any], bool]] = {
 class Picture(anywidget.AnyWidget):
     """A trace, drawn; append events to make it grow.
 
-    A notebook saved with it also holds the picture as SVG, for where no widget can run, what a page plays it from, and a PNG
-    if the environment variable DDGVIZ_PNG is set, which takes Chromium and a second or two each time.
+    A saved notebook also holds the picture as SVG, for pages without widgets, the data from which a page plays it, and, if the
+    environment variable DDGVIZ_PNG is set, a PNG, which takes Chromium and a second or two each time.
 
     Attributes
     ----------
     view : dict
-        Current view of the reader: ``pass`` (how many are shown); with a token pinned, ``row`` and ``column``; and where
-        they are not the default, ``graph`` (measured, order, none), ``zoom`` (1 is full size), ``brush`` (first and last
+        Current view of the reader: ``pass`` (how many are shown); with a token pinned, ``row`` and ``column``; and, if not
+        the default, ``graph`` (measured, order, none), ``zoom`` (1 is full size), ``brush`` (first and last
         position in view), ``find``, ``cluster``, ``speed`` (0.5, 1, 2, 4) and ``loop``. Setting it moves the picture;
         keys left out take their defaults.
     notice : str
@@ -70,8 +70,8 @@ class Picture(anywidget.AnyWidget):
     group : str
         Pictures of one group on a page share the token under the cursor and the pass shown; empty for none.
     match : list of int
-        Position of the same token in the compared picture, for each position; -1 for none; empty when it is
-        compared with none.
+        For each position, the position of the same token in the compared picture; -1 for none; empty without a compared
+        picture.
     palette : str
         ``auto`` follows the page, light or dark; else a theme's name.
     """
@@ -97,7 +97,7 @@ class Picture(anywidget.AnyWidget):
         self._pending: list[dict[str, Any]] = []
         self._sent = self._sealed = 0.0
         self._number = 0
-        self._said: dict[str, Any] = {}
+        self._spoken: dict[str, Any] = {}
         self._packed: list[tuple[dict[str, Any], bytes]] = []
         self.model = TraceModel()
         if trace is not None:
@@ -133,7 +133,7 @@ class Picture(anywidget.AnyWidget):
 
     def _replace(self, model: TraceModel) -> None:
         with self._lock:
-            self.model, self._said = model, {}
+            self.model, self._spoken = model, {}
             self._packed = [pack(row) for row in model.to_dict()["iterations"]]
             self._pending.clear()
             self._number += 1
@@ -141,7 +141,7 @@ class Picture(anywidget.AnyWidget):
             self._seal()
 
     def append(self, event: dict[str, Any]) -> None:
-        """Take one event of docs/trace.md; views are told of the first pass at once, then at most twenty times a second.
+        """Take one event of docs/trace.md; the first pass is sent to views at once, later ones at most twenty times a second.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Picture(anywidget.AnyWidget):
                 self.flush()
             self.model.take(event)
             if kind == "start":
-                self.view, self._said, self._packed = {}, {}, []
+                self.view, self._spoken, self._packed = {}, {}, []
             if kind == "iteration":
                 self._packed.append(pack(event))
             self._number += 1
@@ -167,7 +167,7 @@ class Picture(anywidget.AnyWidget):
                 self._wait(wait, self.flush)
 
     def flush(self) -> None:
-        """Send what waits, now."""
+        """Send the waiting events now."""
         with self._lock:
             pending, self._pending = self._pending, []
             if not pending:
@@ -178,43 +178,39 @@ class Picture(anywidget.AnyWidget):
             rows = sum(event["event"] == "iteration" for event in pending)
             spelled = {int(token) for event in pending for token in event.get("pieces", {})}
             if self.model.finished:
-                said = whole = words.spoken(self.model, range(self.model.rows))
+                news = whole = words.spoken(self.model, range(self.model.rows))
             else:
-                said, whole = words.spoken(self.model, range(self.model.rows - rows, self.model.rows), spelled), None
-            fresh = self._packed[len(self._packed) - rows :]
-            buffer, records = b"".join(columns for _, columns in fresh), iter(record for record, _ in fresh)
+                news, whole = words.spoken(self.model, range(self.model.rows - rows, self.model.rows), spelled), None
+            packed = self._packed[len(self._packed) - rows :]
+            buffer, records = b"".join(columns for _, columns in packed), iter(record for record, _ in packed)
             events = [
                 {"event": "iteration"} | next(records) if event["event"] == "iteration" else _bare(event)
                 for event in pending
             ]
-            news = {key: value for key, value in said.items() if self._is_news(key, value)}
-            self._said |= {key: value for key, value in said.items() if isinstance(value, str)}
+            news = {k: v for k, v in news.items() if (v or isinstance(v, str)) and v != self._spoken.get(k)}
+            self._spoken |= {key: value for key, value in news.items() if isinstance(value, str)}
             self.send({"k": "rows", "seq": first, "words": news, "events": events}, buffers=[buffer])
-            late = self._sealed + SEAL_EVERY - self._sent
-            if self.model.finished or late <= 0:
+            remaining = self._sealed + SEAL_EVERY - self._sent
+            if self.model.finished or remaining <= 0:
                 self._seal(whole)
             else:
-                self._wait(late, self._seal)
-
-    def _is_news(self, key: str, value: Any) -> bool:
-        """Whether these words were not yet sent to views."""
-        return value != self._said.get(key) if isinstance(value, str) else bool(value)
+                self._wait(remaining, self._seal)
 
     def _wait(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
-        """Schedule a call in place of the one that waited before; cancel it if no time is given."""
+        """Schedule a call in place of the waiting one; without a time, only cancel that."""
         self._flushing = act == self.flush
         if seconds is None or act is None:
             LATER.cancel(self.name)
         else:
             LATER.call(self.name, seconds, act)
 
-    def _seal(self, said: dict[str, Any] | None = None) -> None:
-        """Set the whole trace, so that views opened later begin with it."""
+    def _seal(self, texts: dict[str, Any] | None = None) -> None:
+        """Set the whole trace, with which views begin that are opened later."""
         with self._lock, self.hold_sync():
             self._sealed = time.monotonic()
             self.trace_json = _sealed(self.model, [record for record, _ in self._packed])
             self.rows = b"".join(columns for _, columns in self._packed)
-            self.words = said or words.spoken(self.model, range(self.model.rows))
+            self.words = texts or words.spoken(self.model, range(self.model.rows))
             self.running = bool(self.model.header) and not self.model.finished
             self.seq = self._number
 
@@ -243,7 +239,7 @@ class Picture(anywidget.AnyWidget):
 
 
 def _bare(event: dict[str, Any]) -> dict[str, Any]:
-    """An event without what the words tell a view: texts of tokens and of active sets."""
+    """An event without the texts of tokens and of active sets, which are in the words."""
     return {key: value for key, value in event.items() if key not in ("pieces", "clusters")}
 
 
@@ -256,13 +252,13 @@ def _sealed(model: TraceModel, records: list[dict[str, Any]]) -> str:
 
 
 def still(model: TraceModel) -> dict[str, str]:
-    """The picture for pages on which no widget can run, by MIME type; a part of it where it is large."""
+    """The picture for pages without widgets, by MIME type; a part of it if it is large."""
     columns = min(model.columns, STILL_COLUMNS)
-    drawn = svg(model, window=((0, max(1, STILL // columns)), (0, columns)))
-    shown = {
-        "text/html": f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{_base64(drawn.encode())}">'
+    drawing = svg(model, window=((0, max(1, STILL // columns)), (0, columns)))
+    pictures = {
+        "text/html": f'<img alt="Decoding, pass by pass" src="data:image/svg+xml;base64,{_base64(drawing.encode())}">'
     }
-    return shown | {"image/png": _base64(png(drawn))} if os.environ.get("DDGVIZ_PNG") else shown
+    return pictures | {"image/png": _base64(png(drawing))} if os.environ.get("DDGVIZ_PNG") else pictures
 
 
 def _base64(content: bytes) -> str:

@@ -47,20 +47,20 @@ UNKNOWN = frozenset({"<unk>", "[UNK]"})
 
 
 def language(code: object) -> str:
-    """A language's English name, or its code where the name is not known."""
+    """A language's English name, or its code if the name is unknown."""
     text = visible(str(code or "?"))
     return _LANGUAGES.get(re.split("[-_]", text)[0].lower(), text)
 
 
 def decoder(typed: object) -> str:
-    """``gauss_seidel:block=3`` as ``Gauss-Seidel, blocks of 3``; what is not known stays as typed."""
+    """``gauss_seidel:block=3`` as ``Gauss-Seidel, blocks of 3``; unknown names and options stay as typed."""
     name, _, options = visible(str(typed)).partition(":")
-    said = [_DECODERS.get(name, name)]
+    names = [_DECODERS.get(name, name)]
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
-        known = _OPTIONS.get((name, key))
-        said.append(known.format(value) if known and equals else option.replace("=", " ").replace("_", " "))
-    return ", ".join(said)
+        template = _OPTIONS.get((name, key))
+        names.append(template.format(value) if template and equals else option.replace("=", " ").replace("_", " "))
+    return ", ".join(names)
 
 
 def subtitle(model: TraceModel) -> str:
@@ -68,7 +68,7 @@ def subtitle(model: TraceModel) -> str:
     if not model.header:
         return ""
     source, target, settings = (model.header[key] for key in ("source", "target", "settings"))
-    languages = [one.get("language") for one in (source, target)]
+    languages = [side.get("language") for side in (source, target)]
     parts = [" → ".join(map(language, languages))] if any(languages) else []
     if settings.get("decoder"):
         parts.append(decoder(settings["decoder"]))
@@ -91,10 +91,10 @@ def headline(model: TraceModel) -> str:
     count = len(model.tokens) if model.complete else len(model.settled)
     if model.finished and not model.rows:
         return "no passes"
-    said = f"{_count(model.rows, 'pass', 'es')} for {_count(count, 'token', 's')}"
+    text = f"{_count(model.rows, 'pass', 'es')} for {_count(count, 'token', 's')}"
     if model.complete:
-        return said + (", cut at the limit" if model.hypotheses[0].get("stop") == "length" else "")
-    return said + (", stopped" if model.finished else " so far")
+        return text + (", cut at the limit" if model.hypotheses[0].get("stop") == "length" else "")
+    return text + (", stopped" if model.finished else " so far")
 
 
 def nothing(model: TraceModel) -> str:
@@ -106,14 +106,14 @@ def nothing(model: TraceModel) -> str:
 
 def comparison(model: TraceModel) -> str:
     """Greedy's passes, whether the output is the same, and how much of the source the model could not read."""
-    said = []
+    notes = []
     if model.greedy is not None:
-        same = "identical output" if model.greedy["identical"] else "output differs from greedy's"
-        said += [f"greedy needs {model.greedy['calls']}", same]
+        output = "identical output" if model.greedy["identical"] else "output differs from greedy's"
+        notes += [f"greedy needs {model.greedy['calls']}", output]
     pieces = model.header.get("source", {}).get("pieces") if model.header else None
     unknown = sum(piece in UNKNOWN for piece in pieces if isinstance(piece, str)) if isinstance(pieces, list) else 0
     return " · ".join(
-        [*said, f"{_count(unknown, 'piece', 's')} of the source unknown to the model"] if unknown else said
+        [*notes, f"{_count(unknown, 'piece', 's')} of the source unknown to the model"] if unknown else notes
     )
 
 
@@ -126,12 +126,12 @@ def progress(model: TraceModel, upto: int) -> str:
     """Progress after the first `upto` passes: ``4 of 7 passes · 9 tokens · 2.25 a pass``."""
     if not upto:
         return ""
-    shown = f"{upto} of {_count(model.rows, 'pass', 'es')}"
+    passes = f"{upto} of {_count(model.rows, 'pass', 'es')}"
     if model.late:
-        return shown
+        return passes
     tokens = sum(row < upto for row, _ in model.settled.values())
     rate = int(100 * tokens / upto + 0.5) / 100
-    return f"{shown} · {_count(tokens, 'token', 's')} · {rate:.2f} a pass"
+    return f"{passes} · {_count(tokens, 'token', 's')} · {rate:.2f} a pass"
 
 
 def caption(model: TraceModel, row: int) -> str:
@@ -155,11 +155,12 @@ def caption(model: TraceModel, row: int) -> str:
         closing = new[-1].token in model.header["end"]
         ends = ": one token from each end" if len(new) == 2 and not closing else ""
         return f"settled {' and '.join(_quoted([cell]) for cell in new)}{ends}."
-    told = sorted({cell.origin for cell in new[:-1]} - PLAIN)
-    if told:
-        right = f"the drafts {_quoted(new[:-1])} were" if len(new) > 2 else f"the draft {_quoted(new[:1])} was"
-        return f"settled {_quoted(new)} in one pass: {right} right ({', '.join(map(origin, told))})."
-    return f"settled {_quoted(new)} in one pass: {_rest(new)} did not have to wait for {_quoted(new[:1])}."
+    sources = sorted({cell.origin for cell in new[:-1]} - PLAIN)
+    if sources:
+        drafts = f"the drafts {_quoted(new[:-1])} were" if len(new) > 2 else f"the draft {_quoted(new[:1])} was"
+        return f"settled {_quoted(new)} in one pass: {drafts} right ({', '.join(map(origin, sources))})."
+    rest = f"the other {len(new) - 1}" if len(new) > 3 else " and ".join(_quoted([cell]) for cell in new[1:])
+    return f"settled {_quoted(new)} in one pass: {rest} did not have to wait for {_quoted(new[:1])}."
 
 
 def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
     ----------
     model : TraceModel
     rows : range
-        Passes to speak about.
+        Passes whose captions are included.
     tokens : iterable of int, optional
         Tokens to spell; all by default.
 
@@ -177,14 +178,14 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
     -------
     dict
         ``title, headline, subtitle, comparison, beyond, nothing``; ``passes``: by row, its caption and the progress after it;
-        ``meanings``: of edges, by kind; ``shares``: by tokens scored, what part of the vocabulary they are;
-        ``origins``: by name, what the legend says and what a tip says; ``labels``: by token, how it is written, and
-        whether it continues a word; ``clusters``: by number, its size and words; ``edges``: source, target and strength
-        of the measured ones that are drawn; where drafts come from the source, ``source``: see `ddgviz.source`.
+        ``meanings``: of edges, by kind; ``shares``: the share of the vocabulary, by number of tokens scored; ``origins``: texts
+        of the legend and of a tip, by name; ``labels``: text of a token, and whether it continues a word, by token;
+        ``clusters``: size and words, by number; ``edges``: source, target and strength of the measured ones that are drawn;
+        and, if drafts come from the source, ``source``: see `ddgviz.source`.
     """
-    written = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
+    spelled = {token: model.label(token) for token in (model.pieces if tokens is None else tokens)}
     scored = {n for row in rows for n in model.iterations[row].num_active if n is not None} if model.grouped else set()
-    labels = {str(token): [label.text, label.continues] for token, label in written.items()}
+    labels = {str(token): [label.text, label.continues] for token, label in spelled.items()}
     passes = {str(row): [caption(model, row), progress(model, row + 1)] for row in rows}
     return {
         "title": title(model),
@@ -200,22 +201,22 @@ def spoken(model: TraceModel, rows: range, tokens: Iterable[int] | None = None) 
         "origins": {name: [origin_legend(name), origin(name)] for name in sorted(model.origins - PLAIN)},
         "edges": [[e.source, e.target, e.strength] for e in measured(model)] if model.finished else [],
         "clusters": {
-            str(n): [share(model, known["size"]), cluster_words(model, n)] for n, known in model.clusters.items()
+            str(n): [share(model, cluster["size"]), cluster_words(model, n)] for n, cluster in model.clusters.items()
         },
     } | ({"source": spoken_source(model, title(model))} if model.sourced else {})
 
 
 def _beam_caption(model: TraceModel, row: int) -> str:
     lanes = model.iterations[row].lanes
-    done = sum(lane.finished for lane in lanes)
-    kept = f"kept {_count(len(lanes) - done, 'hypothesis', '', 'hypotheses')} open"
+    finished = sum(lane.finished for lane in lanes)
+    open_lanes = f"kept {_count(len(lanes) - finished, 'hypothesis', '', 'hypotheses')} open"
     if row + 1 == model.rows and model.complete:
-        return f"ended the search with {_count(done, 'finished hypothesis', '', 'finished hypotheses')}."
-    return f"{kept}, {done} finished." if done else f"{kept}."
+        return f"ended the search with {_count(finished, 'finished hypothesis', '', 'finished hypotheses')}."
+    return f"{open_lanes}, {finished} finished." if finished else f"{open_lanes}."
 
 
 def _search_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
-    """Caption of a search without a record of its hypotheses: the tokens that the shown one added."""
+    """Caption of a search whose hypotheses are not in the trace: the tokens that the shown one added."""
     if row + 1 == model.rows and model.complete:
         return f"settled all {_count(len(cells), 'token', 's')}: the search has ended."
     added = [cell for cell in cells if cell.draft < 0]
@@ -225,9 +226,9 @@ def _search_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
 
 
 def _mask_caption(model: TraceModel, row: int, cells: list[Cell]) -> str:
-    again = sum(cell.kind == "masked" for cell in cells)
-    if again:
-        return f"predicted {_count(len(cells), 'token', 's')}; the {again} least sure will be masked again."
+    masked = sum(cell.kind == "masked" for cell in cells)
+    if masked:
+        return f"predicted {_count(len(cells), 'token', 's')}; the {masked} least sure will be masked again."
     return f"settled {'the' if len(cells) == 1 else 'all'} {_count(len(cells), 'token', 's')}."
 
 
@@ -243,7 +244,7 @@ _ORIGINS = {
 
 
 SCORES = frozenset({"ngram", "lexicon", "head"})
-"""Origins that score tokens, alone or added up, and so draft rather than copy."""
+"""Origins that score tokens, alone or summed, rather than copy them."""
 
 
 def origin(name: str) -> str:
@@ -262,75 +263,70 @@ def lane_name(index: int) -> str:
 
 
 def share(model: TraceModel, active: int | None) -> str:
-    """Tokens scored, and what share of the vocabulary: ``312 · 4.3%``."""
+    """Tokens scored, and their share of the vocabulary: ``312 · 4.3%``."""
     if active is None:
         return ""
-    known = f" · {_tenths(100 * active / model.vocabulary)}" if model.vocabulary else ""
-    return f"{active:,}{known}"
+    share_of = f" · {_tenths(100 * active / model.vocabulary)}" if model.vocabulary else ""
+    return f"{active:,}{share_of}"
 
 
 def percent(model: TraceModel, active: int) -> str:
-    """Share of the vocabulary scored, or how many tokens where its size is unknown."""
+    """Share of the vocabulary scored, or the number of tokens if the vocabulary's size is unknown."""
     if model.vocabulary is None:
         return f"{active:,}"
-    part = 100 * active / model.vocabulary
-    return f"{part:.0f}%" if part >= 9.95 else _tenths(part)
+    share_of = 100 * active / model.vocabulary
+    return f"{share_of:.0f}%" if share_of >= 9.95 else _tenths(share_of)
 
 
-def _tenths(part: float) -> str:
-    """Percent with a decimal; what is there is never called nothing."""
-    return "<0.1%" if 0 < part < 0.05 else f"{part:.1f}%"
+def _tenths(percent: float) -> str:
+    """Percent with a decimal, never 0.0% for more than nothing."""
+    return "<0.1%" if 0 < percent < 0.05 else f"{percent:.1f}%"
 
 
 def cluster_words(model: TraceModel, cluster: int, most: int = 60) -> str:
-    """The words of a cluster's active set as one line; what is not listed is counted."""
-    known = model.clusters.get(cluster)
-    if known is None:
+    """The words of a cluster's active set as one line, with the number of those not listed."""
+    cluster_of = model.clusters.get(cluster)
+    if cluster_of is None:
         return "The trace does not say which tokens its active set holds."
-    tokens = known["tokens"][:most]
-    more = known["size"] - len(tokens)
+    tokens = cluster_of["tokens"][:most]
+    unlisted = cluster_of["size"] - len(tokens)
     listed = "  ".join(model.label(token).text for token in tokens)
-    return f"{listed}  and {more:,} more" if more > 0 else listed
+    return f"{listed}  and {unlisted:,} more" if unlisted > 0 else listed
 
 
 def _quoted(cells: list[Cell]) -> str:
     labels = [cell.label for cell in cells if cell.label.text != END]
     text = join(labels)
-    parts = [f"“{text if len(text) <= QUOTED else text[: QUOTED - 1] + ELLIPSIS}”"] if labels else []
+    quoted = [f"“{text if len(text) <= QUOTED else text[: QUOTED - 1] + ELLIPSIS}”"] if labels else []
     if len(labels) < len(cells):
-        parts.append("the end")
-    return " and ".join(parts)
-
-
-def _rest(new: list[Cell]) -> str:
-    if len(new) > 3:
-        return f"the other {len(new) - 1}"
-    return " and ".join(_quoted([cell]) for cell in new[1:])
+        quoted.append("the end")
+    return " and ".join(quoted)
 
 
 def beyond(model: TraceModel) -> str:
     """Number of computed positions that are not drawn, in words; empty if none."""
-    more = model.beyond
-    if not more:
+    undrawn = model.beyond
+    if not undrawn:
         return ""
     if model.complete:
-        return f"In the whole run, {_count(more, 'position', 's')} beyond the end {'was' if more == 1 else 'were'} drafted too."
-    return f"+{_count(more, 'more position', 's')}."
+        verb = "was" if undrawn == 1 else "were"
+        return f"In the whole run, {_count(undrawn, 'position', 's')} beyond the end {verb} drafted too."
+    return f"+{_count(undrawn, 'more position', 's')}."
 
 
 def summary(model: TraceModel, rows: range) -> tuple[str, str]:
-    """Text of a still picture of a whole run: the name of a pass, or nothing, and the sentence."""
+    """Text of a still picture of a whole run: the name of a pass, or an empty string, and the sentence."""
     row = highlight(model, rows)
     if len(model.new_columns(row)) == 1 and not model.late:
-        whole = len(rows) == model.rows
-        return "", f"{'No pass' if whole else 'None of these passes'} settled more than one token."
+        all_rows = len(rows) == model.rows
+        return "", f"{'No pass' if all_rows else 'None of these passes'} settled more than one token."
     return pass_name(model, row), caption(model, row)
 
 
 def highlight(model: TraceModel, rows: range) -> int:
-    """The pass a still picture speaks about: the first that settled most."""
+    """The pass that the text of a still picture describes: the first of those that settled most."""
     return max(rows, key=lambda row: (len(model.new_columns(row)), -row))
 
 
-def _count(number: int, one: str, ending: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + ending}"
+def _count(number: int, singular: str, ending: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + ending}"

@@ -1,4 +1,4 @@
-"""Many sentences: batches of like length, spread over threads, their order kept; interrupted, what is done is kept."""
+"""Work on many sentences in batches of similar length, on several threads; results keep the order of the sentences."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 BATCH = 64
-"""Sentences decoded together, where that leaves no thread without work."""
+"""Sentences of a batch, at most, unless the caller says otherwise."""
 
 T = TypeVar("T")
 
@@ -28,24 +28,24 @@ def in_batches(
     threads: int = 1,
     progress: bool = False,
 ) -> list[T | None]:
-    """Run batches of rows of like length, the longest first, and return the results in the order of the rows.
+    """Run batches of rows of similar length, the longest first, and return the results in the order of the rows.
 
     Parameters
     ----------
     lengths : sequence of int
-        Of each row; rows of length 0 are left out.
+        Length of each row; rows of length 0 are left out.
     run : callable
-        Takes the rows of a batch, and a function that is true once the batch should be given up; returns a result for
-        each row, or an empty sequence where it was given up.
+        Takes the rows of a batch, and a function that returns True once the batch should be given up; returns a result for
+        each row, or an empty sequence if it gave up.
     batch : int, optional
-        Rows of a batch; up to `BATCH` otherwise, fewer where threads would have nothing to do.
+        Rows of a batch; by default up to `BATCH`, fewer where some threads would have no batch.
     threads : int
-        Batches in flight at a time. The first error ends everything.
+        Batches that run at a time. The first error ends all of them.
 
     Returns
     -------
     list
-        None for rows left out, and for those not done when Ctrl-C came.
+        None for rows of length 0, and for rows that were not done when Ctrl-C came.
     """
     from tqdm.auto import tqdm
 
@@ -56,7 +56,7 @@ def in_batches(
     order = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
     if batch is None:
         batch = max(1, min(BATCH, -(-len(order) // threads)))
-    parts = [order[start : start + batch] for start in range(0, len(order), batch)]
+    batches = [order[start : start + batch] for start in range(0, len(order), batch)]
     results_by_row: list[T | None] = [None] * len(sizes)
     given_up = threading.Event()
 
@@ -69,39 +69,39 @@ def in_batches(
 
         try:
             if threads == 1:
-                for rows in parts:
+                for rows in batches:
                     note(rows, run(rows, given_up.is_set))
             else:
-                _spread(parts, run, note, threads, given_up)
+                _spread(batches, run, note, threads, given_up)
         except KeyboardInterrupt:
             given_up.set()
     return results_by_row
 
 
 def _spread(
-    parts: list[np.ndarray],
+    batches: list[np.ndarray],
     run: Callable[[np.ndarray, Callable[[], bool]], Sequence[T]],
     note: Callable[[np.ndarray, Sequence[T]], None],
     threads: int,
     given_up: threading.Event,
 ) -> None:
-    """Keep `threads` batches in flight until all are noted."""
-    waiting = iter(parts)
-    flying: dict[Future[Sequence[T]], np.ndarray] = {}
+    """Keep `threads` batches running until the results of all are noted."""
+    waiting = iter(batches)
+    running: dict[Future[Sequence[T]], np.ndarray] = {}
     with ThreadPoolExecutor(threads) as pool:
         try:
             while True:
-                while len(flying) < threads and (rows := next(waiting, None)) is not None:
-                    flying[pool.submit(run, rows, given_up.is_set)] = rows
-                if not flying:
+                while len(running) < threads and (rows := next(waiting, None)) is not None:
+                    running[pool.submit(run, rows, given_up.is_set)] = rows
+                if not running:
                     return
-                # Awake every second: Python misses a Ctrl-C that comes just before it begins to wait.
-                for done in wait(flying, timeout=1, return_when=FIRST_COMPLETED).done:
-                    note(flying.pop(done), done.result())
+                # Wakes up every second: Python misses a Ctrl-C that comes just before it begins to wait.
+                for done in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
+                    note(running.pop(done), done.result())
         except BaseException as error:
             given_up.set()
-            if isinstance(error, KeyboardInterrupt):  # what was as good as done is kept
-                for done in wait(flying).done:
+            if isinstance(error, KeyboardInterrupt):  # batches that are already running end and count
+                for done in wait(running).done:
                     if done.exception() is None:
-                        note(flying[done], done.result())
+                        note(running[done], done.result())
             raise

@@ -46,7 +46,7 @@ class Source:
         return Source(self.ids[index : index + 1, :length], self.lengths[index : index + 1], self.languages)
 
     def rows(self, indices: np.ndarray) -> "Source":
-        """Some sentences of the batch, with repetition if asked for."""
+        """The sentences at these indices, which may repeat."""
         return Source(self.ids[indices], self.lengths[indices], self.languages)
 
     def __len__(self) -> int:
@@ -243,7 +243,7 @@ class Constraints:
     max_length : int
         Most tokens, the end included.
     padding : int
-        What stands at a slot before anything is known of it.
+        Id that fills a slot before it has a token.
     banned : tuple of int
         Never chosen, at any slot.
     forced_end : bool
@@ -331,11 +331,11 @@ class Iteration:
     slots : int64 array (W,)
         Target positions this pass computed; below 0, counted from the end (-1 is the last), where decoding grows from both.
     drafts : int64 array (W,)
-        What stood at each slot before the pass; -1 where nothing did.
+        Draft token of each slot before the pass; -1 where there was none.
     origins : tuple of str, W long
         Where each draft came from (``"pad"``, ``"recycled"``, ...); empty where there was none.
     tokens : int64 array (W,)
-        What the pass says stands at each slot.
+        The token that the pass predicts at each slot.
     status : tuple of str, W long
         ``settled``: known to equal greedy's token; ``changed``: differs from its draft; ``draft``: unsettled and equal to
         its draft, or not yet confirmed; ``masked``: to be predicted again.
@@ -346,9 +346,9 @@ class Iteration:
     lanes : tuple of Lane or None
         Hypotheses of a beam, best first.
     sources : int64 array (W,) or None
-        Place of the source token that each draft came from; -1 for none. Only where drafts come from the source.
+        Position of the source token that each draft came from; -1 for none. Only for drafts that come from the source.
     positions : int
-        Target positions the pass computed for this row: W unless told, more where candidates stood side by side.
+        Target positions the pass computed for this row: W by default, more where several candidates were computed side by side.
     seconds : float
         Time the decoder spent on this pass.
     """
@@ -463,7 +463,7 @@ class Measurement:
     outputs : tuple of tuple of int
         Tokens of every sentence, the end left out.
     usage : Usage or None
-        None where a baseline does not tell.
+        None for a baseline that does not count.
     """
 
     name: str
@@ -482,18 +482,16 @@ def drain(running: Generator[Any, None, R], stop: Callable[[], bool] = lambda: F
         try:
             next(running)
         except StopIteration as end:
-            result: R = end.value
-            return result
+            return end.value
     running.close()
-    instead: R = stopped
-    return instead
+    return stopped
 
 
 # ------------------------------------------------------------------------------------------------ optional dependencies
 
 
 class MissingExtra(ImportError, ValueError):
-    """A package is needed that comes with an extra of fastdecode."""
+    """A package is missing that an extra of fastdecode installs."""
 
 
 def optional(module: str, extra: str) -> Any:

@@ -61,22 +61,22 @@ class LanguageModel:
         )
 
     def hidden(self, rows: Sequence[np.ndarray]) -> list[Any]:
-        """The hidden vectors (T, D) that decide each word of some texts as ids (T,), every word fed the true one before it."""
-        found: list[Any] = [None] * len(rows)
+        """The hidden vectors (T, D) that predict each word of texts as ids (T,), from the true words before it."""
+        vectors: list[Any] = [None] * len(rows)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        for first in range(0, len(order), BATCH):
-            some = order[first : first + BATCH]
-            longest = max(len(rows[i]) for i in some)
-            fed = np.full((len(some), longest), -1, dtype=np.int64)
-            for place, i in enumerate(some):
-                fed[place, : len(rows[i])] = [START, *rows[i][:-1]]
-            nothing = Source(np.zeros((len(some), 0), dtype=np.int64), np.zeros(len(some), dtype=np.int64))
-            prefix = np.full((len(some), 1), START, dtype=np.int64)
+        for start in range(0, len(order), BATCH):
+            indices = order[start : start + BATCH]
+            longest = max(len(rows[i]) for i in indices)
+            inputs = np.full((len(indices), longest), -1, dtype=np.int64)
+            for slot, i in enumerate(indices):
+                inputs[slot, : len(rows[i])] = [START, *rows[i][:-1]]
+            nothing = Source(np.zeros((len(indices), 0), dtype=np.int64), np.zeros(len(indices), dtype=np.int64))
+            prefix = np.full((len(indices), 1), START, dtype=np.int64)
             state = self.network.start(self.network.encode(nothing), prefix, longest)
-            hidden = self.network.step(state, fed)
-            for place, i in enumerate(some):
-                found[i] = hidden[place, : len(rows[i])]
-        return found
+            hidden = self.network.step(state, inputs)
+            for slot, i in enumerate(indices):
+                vectors[i] = hidden[slot, : len(rows[i])]
+        return vectors
 
     def projection(self, spec: str | Projection) -> Projection:
         """A projection from its spec, as in ``"quantised"`` or ``"screened:file=DIR"``; a projection is returned as it is."""
@@ -96,7 +96,7 @@ class LanguageModel:
         Raises
         ------
         ValueError
-            If there are no texts, or the projection cannot be had.
+            If there are no texts, or the projection cannot be made.
         """
         if isinstance(texts, str) or not texts:
             raise ValueError(f"A language model scores a list of texts: got {texts!r}. Give at least one.")

@@ -82,12 +82,12 @@ class Lexicon:
             )
         check_ids("source", sources, source_vocabulary)
         check_ids("target", targets, vocabulary)
-        parts = [
+        links_by_pair = [
             np.add.outer(t.astype(np.int64), s.astype(np.int64) * vocabulary).ravel()
             for s, t in zip(sources, targets, strict=True)
         ]
-        entries = np.unique(np.concatenate([np.unique(part) for part in _chunks(parts)]))
-        links = np.concatenate([np.searchsorted(entries, part).astype(np.int32) for part in _chunks(parts)])
+        entries = np.unique(np.concatenate([np.unique(chunk) for chunk in _chunks(links_by_pair)]))
+        links = np.concatenate([np.searchsorted(entries, chunk).astype(np.int32) for chunk in _chunks(links_by_pair)])
         source_lengths, target_lengths = (np.array([len(ids) for ids in side]) for side in (sources, targets))
         owners = entries // vocabulary
         probabilities = np.ones(len(entries))
@@ -100,22 +100,22 @@ class Lexicon:
     def pruned(self, most: int, least: float = 0.0) -> "Lexicon":
         """At most `most` entries for each source token, none of a probability below `least`."""
         rank = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
-        kept = (rank < most) & (self.probabilities >= least)
+        keep = (rank < most) & (self.probabilities >= least)
         return Lexicon.of_entries(
-            self.owners[kept], self.ids[kept], self.probabilities[kept], self.source_vocabulary, self.vocabulary
+            self.owners[keep], self.ids[keep], self.probabilities[keep], self.source_vocabulary, self.vocabulary
         )
 
     def candidates(self, source: np.ndarray) -> np.ndarray:
         """The target tokens that translate any of the source tokens (S,), ascending."""
-        found = [self.ids[self.offsets[token] : self.offsets[token + 1]] for token in np.unique(source)]
-        return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+        translations = [self.ids[self.offsets[token] : self.offsets[token + 1]] for token in np.unique(source)]
+        return np.unique(np.concatenate(translations)) if translations else np.zeros(0, dtype=np.int64)
 
     # -- CTranslate2's vocabulary maps
 
     def to_vmap(
         self, path: str | Path, source_pieces: Sequence[str], pieces: Sequence[str], always: Sequence[int] = ()
     ) -> None:
-        """Write a vmap file: a source token, a tab, its target tokens; an empty source for those that are `always` there."""
+        """Write a vmap file: a source token, a tab, its target tokens; an empty source for the tokens of `always`."""
         lines = ["\t" + " ".join(pieces[i] for i in always)] if always else []
         for token in np.flatnonzero(np.diff(self.offsets)).tolist():
             ids = self.ids[self.offsets[token] : self.offsets[token + 1]]
@@ -127,9 +127,9 @@ class Lexicon:
     def from_vmap(
         cls, path: str | Path, source_pieces: Sequence[str], pieces: Sequence[str]
     ) -> tuple["Lexicon", tuple[int, ...]]:
-        """The lexicon of a vmap file, its probabilities falling with the order, and the tokens that are always there.
+        """The lexicon of a vmap file, its probabilities falling with the order, and the tokens that every shortlist has.
 
-        Lines for several source tokens in a row are added to their last one, which is when they are complete.
+        The targets of a phrase of several source tokens are added to its last token.
 
         Raises
         ------
@@ -167,17 +167,19 @@ class Lexicon:
                 entry = (source_ids[key.split(" ")[-1]], ids[word])
                 weights[entry] = max(weights.get(entry, 0.0), 1 / (rank + 1))
         sources, targets = (np.array([entry[i] for entry in weights], dtype=np.int64) for i in (0, 1))
-        values_of = np.array(list(weights.values()))
+        entry_weights = np.array(list(weights.values()))
         totals = (
-            np.bincount(sources, values_of, minlength=len(source_pieces))
+            np.bincount(sources, entry_weights, minlength=len(source_pieces))
             if len(sources)
             else np.ones(len(source_pieces))
         )
-        return cls.of_entries(sources, targets, values_of / totals[sources], len(source_pieces), len(pieces)), always
+        return cls.of_entries(
+            sources, targets, entry_weights / totals[sources], len(source_pieces), len(pieces)
+        ), always
 
 
 def check_ids(side: str, sentences: Sequence[np.ndarray], vocabulary: int) -> None:
-    """Refuse ids outside a vocabulary, which kernels would take for somebody else's.
+    """Refuse ids outside a vocabulary, which kernels would take for other tokens.
 
     Raises
     ------
@@ -191,6 +193,6 @@ def check_ids(side: str, sentences: Sequence[np.ndarray], vocabulary: int) -> No
             )
 
 
-def _chunks(parts: list[np.ndarray], size: int = 512) -> list[np.ndarray]:
-    """Some parts at a time, joined."""
-    return [np.concatenate(parts[start : start + size]) for start in range(0, len(parts), size)]
+def _chunks(arrays: list[np.ndarray], size: int = 512) -> list[np.ndarray]:
+    """The arrays, `size` at a time, joined."""
+    return [np.concatenate(arrays[start : start + size]) for start in range(0, len(arrays), size)]

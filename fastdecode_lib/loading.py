@@ -37,7 +37,7 @@ class TranslationModel:
     Attributes
     ----------
     name : str
-        As it was asked for.
+        As the caller wrote it.
     network : Model
     tokenizer : Tokenizer
     checkpoint : Checkpoint
@@ -75,9 +75,9 @@ class TranslationModel:
         if not self.directions:
             return source, target
         if isinstance(self.tokenizer, HuggingFaceText):
-            for code, which in ((source, "source"), (target, "target")):
+            for code, side in ((source, "source"), (target, "target")):
                 if code is not None:
-                    self.tokenizer.check_variant(code, which)
+                    self.tokenizer.check_variant(code, side)
         target = target or getattr(self.tokenizer, "own_target", None)
         return check_direction(self.directions, source, target, ordered=self.tokenizer.ordered)
 
@@ -88,11 +88,11 @@ class TranslationModel:
 
     @cached_property
     def sessions(self) -> dict[Any, Any]:
-        """Sessions that took work to load, by everything that they were made from; see `translation.Session.of`."""
+        """Sessions that are slow to make, by all that they were made from; see `translation.Session.of`."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy makes sessions of its own."""
+        """A copy starts without sessions."""
         return {name: value for name, value in vars(self).items() if name != "sessions"}
 
     def files(
@@ -142,23 +142,22 @@ class TranslationModel:
         return changed
 
     def encode(self, texts: Sequence[str], source: str | None, target: str | None) -> Source:
-        """Ids of some texts, checked against the model's longest source."""
+        """Ids of texts, checked against the model's longest source."""
         batch = self.tokenizer.encode(texts, source, target)
         too_long = np.flatnonzero(batch.lengths > self.network.max_source)
         if len(too_long):
-            which = ", ".join(f"sentence {row + 1} has {batch.lengths[row]} tokens" for row in too_long[:10])
+            lengths = ", ".join(f"sentence {row + 1} has {batch.lengths[row]} tokens" for row in too_long[:10])
             more = f" and {len(too_long) - 10} more are too long" if len(too_long) > 10 else ""
             raise ValueError(
-                f"The source is too long: {which}{more}, {self.name} allows {self.network.max_source}. Split it into sentences."
+                f"The source is too long: {lengths}{more}, {self.name} allows {self.network.max_source}. Split it into sentences."
             )
         return batch
 
     def texts(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[str]:
-        """Text of the outputs' ids for some sources; unknown words are replaced where the tokenizer knows how."""
+        """Texts of outputs' ids for their sources; unknown words are replaced where the tokenizer can."""
         tokenizer: Any = self.tokenizer
         if hasattr(tokenizer, "texts"):
-            texts: list[str] = tokenizer.texts(self.network, sources, outputs)
-            return texts
+            return tokenizer.texts(self.network, sources, outputs)
         return [tokenizer.decode(ids) for ids in outputs]
 
 
@@ -225,8 +224,8 @@ def load(
 def graphed(model: TranslationModel) -> TranslationModel:
     """A model of the torch engine whose passes are replayed as CUDA graphs, on the same weights.
 
-    Tried on a CPU alone, where nothing is recorded: on a GPU its first version failed, and this one has not been run there yet.
-    Check it by ``make gpu`` before use.
+    This version has been run on a CPU alone, where no graph is recorded; an earlier one failed on a GPU. Check it by
+    ``make gpu`` before use.
 
     Raises
     ------
@@ -240,11 +239,11 @@ def graphed(model: TranslationModel) -> TranslationModel:
 
 
 def around(network: Model, folder: Path) -> TranslationModel | None:
-    """A network of somebody else's making with what the folder of its checkpoint has; None where that cannot be used."""
+    """A network built elsewhere, with the tokenizer and rules of its checkpoint's folder; None where they cannot be used."""
     try:
         checkpoint = find_checkpoint(folder)
-        made: Any = network
-        return TranslationModel(str(folder), made, tokenizer_of(checkpoint), checkpoint, made.engine, "float32", "cpu")
+        engine: str = network.engine  # type: ignore[attr-defined]
+        return TranslationModel(str(folder), network, tokenizer_of(checkpoint), checkpoint, engine, "float32", "cpu")
     except (ValueError, OSError):
         return None
 
@@ -272,14 +271,14 @@ def _compiled(checkpoint: Checkpoint, precision: Any) -> Any:
 
 
 def _check_numbers(dtype: str, engine: str, precision: str) -> None:
-    """Refuse unknown numbers and engines, and numbers that the engine asked for does not have."""
-    for what, value, known in (
+    """Refuse unknown dtypes, engines and precisions, and those that the engine does not have."""
+    for option, value, values in (
         ("dtype", dtype, DTYPES),
         ("engine", engine, ENGINES),
         ("precision", precision, PRECISIONS),
     ):
-        if value not in known:
-            raise ValueError(f"Unknown {what}: got {value!r}. Use one of {', '.join(known)}.")
+        if value not in values:
+            raise ValueError(f"Unknown {option}: got {value!r}. Use one of {', '.join(values)}.")
     if engine == "torch" and precision != "float32":
         raise ValueError(f"The torch engine has no precision {precision}: leave it out, or use engine='compiled'.")
     if engine == "compiled" and dtype != "float32":
@@ -293,17 +292,17 @@ def _check_numbers(dtype: str, engine: str, precision: str) -> None:
 
 def _runs_compiled(checkpoint: Checkpoint, device: str, dtype: str, engine: str, precision: str) -> bool:
     """Whether a model is loaded on the compiled engine."""
-    wanted = engine == "compiled" or precision != "float32"
+    required = engine == "compiled" or precision != "float32"
     runs = checkpoint.family in (*TRANSFORMERS, RECURRENT)
-    if wanted and not runs:
+    if required and not runs:
         raise ValueError(
             f"The compiled engine runs {', '.join((*TRANSFORMERS, RECURRENT))} models, got a {checkpoint.family} model. "
             "Use engine='torch'."
         )
-    if wanted and device not in ("auto", "cpu"):
+    if required and device not in ("auto", "cpu"):
         raise ValueError(f"The compiled engine runs on the CPU: got device={device!r}. Use engine='torch'.")
-    if wanted or engine == "torch" or dtype != "float32" or not runs:
-        return wanted
+    if required or engine == "torch" or dtype != "float32" or not runs:
+        return required
     return device == "cpu" or (device == "auto" and not _sees_cuda())
 
 
@@ -374,16 +373,16 @@ def _through_huggingface(checkpoint: Checkpoint, device: Any, dtype: Any) -> Any
 
 
 def _check_head(checkpoint: Checkpoint, module: Any) -> None:
-    """Refuse a model with an output matrix of its own that is not stored: transformers takes the embeddings instead."""
+    """Refuse a model whose separate output matrix is not stored: transformers would use the embeddings instead."""
     if checkpoint.config.get("tie_word_embeddings") is not False:
         return
     head = module.get_output_embeddings()
-    own = next((f"{name}.weight" for name, part in module.named_modules() if part is head), None)
+    name = next((f"{name}.weight" for name, submodule in module.named_modules() if submodule is head), None)
     stored: set[str] = set()
     for file in checkpoint.weight_files():
         stored |= tensor_names(file)
-    if own is not None and own not in stored:
+    if name is not None and name not in stored:
         raise CheckpointError(
-            f"The weights of {checkpoint.name!r} lack the output matrix {own}: config.json says tie_word_embeddings=false, "
+            f"The weights of {checkpoint.name!r} lack the output matrix {name}: config.json says tie_word_embeddings=false, "
             f"and {len(stored)} other tensors are stored. Save the whole model again."
         )

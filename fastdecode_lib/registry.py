@@ -35,11 +35,12 @@ PROJECTIONS: dict[str, Any] = {
     "scann": "ann_indexes.Scann",
     "adaptive": "factored.Adaptive",
 }
-"""Projections: a class each, or where it is in `fastdecode_lib.projections`, so that none is imported before it is used.
+"""Projections: the class of each, or its place in `fastdecode_lib.projections`, which is imported when it is first used.
 
-A class has a ``name``; a classmethod ``make(model, files, *, ...)`` whose keywords are its options (those of ``fit``, where it
-passes them on), for a `Model` and `ModelFiles`; and it says what it ``needs`` beside the network: ``"nothing"``, the
-``"weights"`` of the output on the CPU, which it is fitted on here and now, or a ``"lexicon"``, ``"screens"`` or a ``"file"``.
+A class has a ``name``, a classmethod ``make(model, files, *, ...)`` that takes a `Model` and `ModelFiles`, and ``needs``. The
+keywords of ``make`` are the projection's options, or those of ``fit`` where ``make`` passes its keywords on. ``needs`` says what
+the projection reads beside the network: ``"nothing"``, the ``"weights"`` of the output on the CPU, which it is fitted on when it
+is made, a ``"lexicon"``, ``"screens"`` or a ``"file"``.
 """
 
 Spec = str | Decoder
@@ -67,17 +68,16 @@ def decoder(spec: Spec) -> Decoder:
     if cls is None:
         raise ValueError(f"Unknown decoder: got {name!r}. {nearest(name, DECODERS)}")
     make: Any = getattr(cls, "of", cls)
-    decoder: Decoder = make(**_typed(name, options(cls), texts))
-    return decoder
+    return make(**_typed(name, options(cls), texts))
 
 
 def fitting(model: Model) -> list[str]:
     """The decoders that can drive a model, the plainest first."""
-    several = model.tokens_per_step > 1
+    multi_token = model.tokens_per_step > 1
     return [
         name
         for name, cls in DECODERS.items()
-        if model.kind in cls.accepts and (name == DoubleToken.name) == several  # type: ignore[attr-defined]
+        if model.kind in cls.accepts and (name == DoubleToken.name) == multi_token  # type: ignore[attr-defined]
     ]
 
 
@@ -108,7 +108,7 @@ def check_lossless(decoder_spec: str, projection_spec: str, plain: str = "greedy
 def projection(spec: str | Projection, model: Model, files: ModelFiles | None = None) -> Projection:
     """A projection of a model from ``NAME`` or ``NAME:key=value``; a projection is returned as it is.
 
-    For an ensemble, it is the average over one of each network.
+    The projection of an ensemble averages over one projection of each network.
 
     Raises
     ------
@@ -125,39 +125,38 @@ def projection(spec: str | Projection, model: Model, files: ModelFiles | None = 
         if name not in PROJECTIONS:
             raise ValueError(f"Unknown projection: got {name!r}. {nearest(name, PROJECTIONS)}")
         cls = projection_class(name)
-        known = options(cls)
-        if texts and not known:
+        parameters = options(cls)
+        if texts and not parameters:
             raise ValueError(f"The projection {name} has no options: got {', '.join(texts)}. Use {name!r} alone.")
-        scorer = cls.make(model, files, **_typed(name, known, texts))
+        scorer = cls.make(model, files, **_typed(name, parameters, texts))
     trained_on = getattr(scorer, "fingerprint", None)
     if trained_on and files.fingerprint not in (None, trained_on):
         raise ValueError(
             f"The projection {scorer.name} was fitted on contexts of another model: its fingerprint is {trained_on}, got "
             f"{files.fingerprint}. Fit it again for this model."
         )
-    made_for_model: Projection = scorer
-    return made_for_model
+    return scorer
 
 
 def projection_class(name: str) -> Any:
     """The class of a projection."""
-    place = PROJECTIONS[name]
-    if not isinstance(place, str):
-        return place
-    module, _, cls = place.partition(".")
+    entry = PROJECTIONS[name]
+    if not isinstance(entry, str):
+        return entry
+    module, _, cls = entry.partition(".")
     return getattr(importlib.import_module(f"fastdecode_lib.projections.{module}"), cls)
 
 
 def needing(*needs: str) -> tuple[str, ...]:
-    """The projections that need one of these beside the network; see `PROJECTIONS`."""
+    """The projections whose ``needs`` is one of these; see `PROJECTIONS`."""
     return tuple(name for name in PROJECTIONS if projection_class(name).needs in needs)
 
 
 def describe(decoder: Decoder) -> str:
     """The spec of a decoder: its name and the options that differ from their defaults."""
     values = getattr(decoder, "options", None) or vars(decoder)
-    known = options(type(decoder)).values()
-    changed = [f"{option.name}={values[option.name]}" for option in known if values[option.name] != option.default]
+    parameters = options(type(decoder)).values()
+    changed = [f"{option.name}={values[option.name]}" for option in parameters if values[option.name] != option.default]
     name = decoder.name
     return f"{name}:{','.join(changed)}" if changed else str(name)
 
@@ -165,11 +164,11 @@ def describe(decoder: Decoder) -> str:
 def _parse(spec: str) -> tuple[str, dict[str, str]]:
     name, colon, tail = spec.strip().partition(":")
     options: dict[str, str] = {}
-    for part in tail.split(",") if colon else []:
-        key, equals, value = part.partition("=")
+    for pair in tail.split(",") if colon else []:
+        key, equals, value = pair.partition("=")
         if not equals or not key or not value:
             raise ValueError(
-                f"An option is written key=value: got {part!r} in {spec!r}. Example: gauss_seidel:block=3."
+                f"An option is written key=value: got {pair!r} in {spec!r}. Example: gauss_seidel:block=3."
             )
         if key.strip() in options:
             raise ValueError(f"An option is given once: got {key.strip()!r} twice in {spec!r}. Leave one out.")
@@ -179,29 +178,28 @@ def _parse(spec: str) -> tuple[str, dict[str, str]]:
 
 def options(cls: Any) -> dict[str, inspect.Parameter]:
     """The options of a decoder's or a projection's class, typed and with their defaults."""
-    if not hasattr(cls, "make"):
-        make = getattr(cls, "of", cls)
-        chosen = list(inspect.signature(make).parameters.values())
-    else:
-        make = cls.make
-        passes_on = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values())
-        make = cls.fit if passes_on else make
-        parameters = inspect.signature(make).parameters.values()
-        chosen = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "fingerprint"]
+    is_projection = hasattr(cls, "make")
+    make = cls.make if is_projection else getattr(cls, "of", cls)
+    if is_projection and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values()):
+        make = cls.fit
     hints = typing.get_type_hints(make)
-    return {p.name: p.replace(annotation=hints[p.name]) for p in chosen}
+    return {
+        name: parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(make).parameters.items()
+        if not is_projection or (parameter.kind is parameter.KEYWORD_ONLY and name != "fingerprint")
+    }
 
 
-def _typed(name: str, known: Mapping[str, inspect.Parameter], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values of some options, from their texts."""
+def _typed(name: str, parameters: Mapping[str, inspect.Parameter], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of options, from their texts."""
     for key in texts:
-        if key not in known:
-            choices = nearest(key, known) if known else f"{name} has no options."
+        if key not in parameters:
+            choices = nearest(key, parameters) if parameters else f"{name} has no options."
             raise ValueError(f"Unknown option of {name}: got {key!r}. {choices}")
-    return {key: _value(known[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
+    return {key: _value(parameters[key].annotation, text, f"{name}: {key}") for key, text in texts.items()}
 
 
-def _value(hint: Any, text: str, what: str) -> Any:
+def _value(hint: Any, text: str, label: str) -> Any:
     united = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the latter of a Literal or None
     kinds = typing.get_args(hint) if united else (hint,)
     if type(None) in kinds and text.lower() == "none":
@@ -209,21 +207,23 @@ def _value(hint: Any, text: str, what: str) -> Any:
     kind = next(k for k in kinds if k is not type(None))
     if typing.get_origin(kind) is typing.Literal:
         if text not in typing.get_args(kind):
-            raise ValueError(f"{what}: got {text!r}. {nearest(text, typing.get_args(kind))}")
+            raise ValueError(f"{label}: got {text!r}. {nearest(text, typing.get_args(kind))}")
         return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{what} must be true or false, got {text!r}. Example: true.")
+            raise ValueError(f"{label} must be true or false, got {text!r}. Example: true.")
         return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:
-        wanted = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
-        raise ValueError(f"{what} must be {wanted}, got {text!r}. Example: {'3' if kind is int else '1.2'}.") from None
+        expected = {"int": "a whole number", "float": "a number"}.get(kind.__name__, kind.__name__)
+        raise ValueError(
+            f"{label} must be {expected}, got {text!r}. Example: {'3' if kind is int else '1.2'}."
+        ) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for somebody who mistyped a name."""
+    """A hint for a mistyped name: the nearest known one, and all of them."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}? Known: {', '.join(known)}." if near else f"Use one of {', '.join(known)}."
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"Did you mean {matches[0]!r}? Known: {', '.join(known)}." if matches else f"Use one of {', '.join(known)}."

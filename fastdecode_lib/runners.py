@@ -22,13 +22,13 @@ from fastdecode_lib.trace import Trace, iteration_to_dict
 from fastdecode_lib.translation import Session
 
 USUAL = ("window", "jacobi", "gauss_seidel", "hybrid", "greedy", "beam")
-"""The order in which decoders are offered; those that the registry has beyond these follow."""
+"""The order in which decoders are offered; the registry's other decoders follow."""
 
 WIDTHS = ("width", "block", "size")
 """Options of decoders for the number of tokens, or hypotheses, that they take at once."""
 
 NARROW = {"window": 5}
-"""Usual widths that are not a decoder's own default: of a window of 8, few drafts hold on a single sentence."""
+"""Usual widths that differ from a decoder's default: of a window of 8, few draft tokens are accepted on one sentence."""
 
 WEIGHED, WEIGHED_WIDTHS, ROUNDS = ("exact", "quantised", "clustered", "lexical"), (1, 2, 3, 4, 5, 8), 5
 """Projections, widths and rounds of `Runner.weigh`."""
@@ -37,7 +37,7 @@ SETTINGS = ("from", "to", "decoder", "width", "projection", "precision", "engine
 
 
 def spec(decoder: str, width: int | None = None) -> str:
-    """A decoder of some width as the registry reads it: ``gauss_seidel:block=3``.
+    """The spec of a decoder with its width, as in ``gauss_seidel:block=3``.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ def spec(decoder: str, width: int | None = None) -> str:
         if width is not None:
             raise ValueError(f"The decoder {decoder} has no width: got width={width!r}. Leave width out.")
         return decoder
-    chosen = usual if width is None else width
-    if type(chosen) is not int or chosen < 1:
+    number = usual if width is None else width
+    if type(number) is not int or number < 1:
         raise ValueError(f"The width of {decoder} is a whole number from 1 on: got {width!r}. Example: {usual}.")
-    return f"{decoder}:{option}={chosen}"
+    return f"{decoder}:{option}={number}"
 
 
 def _width(decoder: str) -> tuple[str, Any]:
@@ -64,11 +64,6 @@ def _width(decoder: str) -> tuple[str, Any]:
     defaults: dict[str, Any] = {option.name: option.default for option in fields(registry.DECODERS[decoder])}
     option = next((name for name in WIDTHS if name in defaults), "")
     return option, NARROW.get(decoder) or defaults.get(option)
-
-
-def _decoders(model: TranslationModel) -> list[str]:
-    names = registry.fitting(model.network)
-    return sorted(names, key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
 
 
 DECODERS = tuple(spec(name) for name in USUAL)
@@ -94,7 +89,9 @@ class Runner:
         """
         tokenizer = self.model.tokenizer
         directions = self.model.directions if tokenizer.ordered else from_english(self.model.directions)
-        widths = {name: _width(name) for name in _decoders(self.model)}
+        names = registry.fitting(self.model.network)
+        names.sort(key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+        widths = {name: _width(name) for name in names}
         return {
             "from": list(dict.fromkeys(a for a, _ in directions)),
             "to": list(dict.fromkeys(b for _, b in directions)),
@@ -111,7 +108,7 @@ class Runner:
     def run(
         self, text: str, settings: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
     ) -> Iterator[dict[str, Any]]:
-        """The events of ``docs/trace.md`` for one sentence, greedy decoding's answer beside them at the end.
+        """The events of ``docs/trace.md`` for one sentence; the last one has greedy decoding's answer.
 
         Parameters
         ----------
@@ -119,35 +116,35 @@ class Runner:
         settings : mapping
             Values from `choices`; what is left out is the usual one.
         stop : callable
-            Asked after every pass; once it is true the trace ends as interrupted.
+            Called after every pass; once it returns True the trace ends as interrupted.
 
         Raises
         ------
         ValueError
             If a setting or its value is unknown.
         """
-        chosen = self._complete(settings)
+        complete = self._complete(settings)
         session = Session.of(
-            self._model(chosen["engine"], chosen["precision"]),
-            chosen["from"],
-            chosen["to"],
-            spec(chosen["decoder"], chosen["width"]),
-            chosen["projection"],
+            self._model(complete["engine"], complete["precision"]),
+            complete["from"],
+            complete["to"],
+            spec(complete["decoder"], complete["width"]),
+            complete["projection"],
         )
         yield from events(session, text, verify=True, stop=stop)
 
     def weigh(
         self, text: str, stop: Callable[[], bool] = lambda: False, told: Callable[[float], None] = lambda share: None
     ) -> list[dict[str, Any]]:
-        """Time windows of some widths under the available projections on one sentence, in turns.
+        """Time windows of several widths under the available projections on one sentence, in turns.
 
         Parameters
         ----------
         text : str
         stop : callable
-            Asked between rounds; once it is true nothing is returned.
+            Called between rounds; once it returns True the list is empty.
         told : callable
-            Is given the share that is done.
+            Called with the share that is done.
 
         Returns
         -------
@@ -171,29 +168,27 @@ class Runner:
             for width in WEIGHED_WIDTHS
         ]
         sessions = [
-            Session.of(self.model, source, target, spec(one["decoder"], one.get("width")), one["projection"])
-            for one in settings
+            Session.of(self.model, source, target, spec(choice["decoder"], choice.get("width")), choice["projection"])
+            for choice in settings
         ]
         if not sessions[0].has_content(text):
             raise ValueError(f"A sentence with content is needed: got {text!r}. Type some words.")
         batch = self.model.encode([text], source, target)
-        counted = [decoder_system(session) for session in sessions]
-        systems = [System(system.name, system.decode) for system in counted]
-        wait, rounds = synchroniser(self.model.device), []
+        systems_with_counts = [decoder_system(session) for session in sessions]
+        systems = [System(system.name, system.decode) for system in systems_with_counts]
+        synchronise, rounds = synchroniser(self.model.device), []
         for number in range(ROUNDS + 1):  # the first warms up
             if stop():
                 return []
-            measurements = measure(systems, [batch], runs=1, warm_up=0, synchronise=wait)
+            measurements = measure(systems, [batch], runs=1, warm_up=0, synchronise=synchronise)
             rounds.append([float(m.seconds[0]) for m in measurements])
             told((number + 1) / (ROUNDS + 1))
         seconds = np.array(rounds[1:]).T
         return [
-            one
-            | {"settings": one}
-            | {"width": one.get("width", 1)}
-            | {"passes": system.count(batch).passes}
-            | _weighed(session, sessions[0], batch, times, seconds[0])
-            for one, system, session, times in zip(settings, counted, sessions, seconds, strict=True)
+            choice
+            | {"settings": choice, "width": choice.get("width", 1), "passes": system.count(batch).passes}
+            | _speedup(session, sessions[0], batch, times, seconds[0])
+            for choice, system, session, times in zip(settings, systems_with_counts, sessions, seconds, strict=True)
             if system.count is not None
         ]
 
@@ -203,22 +198,22 @@ class Runner:
         Parameters
         ----------
         settings : mapping
-            Settings as for `run`, with the sentence as ``text`` and, where two runs are compared, the other's settings as
+            Settings as for `run`, with the sentence as ``text`` and, to compare two runs, the other run's settings as
             ``against``.
         """
         text, against = settings.get("text", ""), settings.get("against")
-        chosen = self._complete({key: value for key, value in settings.items() if key not in ("text", "against")})
+        complete = self._complete({key: value for key, value in settings.items() if key not in ("text", "against")})
         lines = [
             "import ddgviz",
             "import fastdecode_lib",
             "",
-            f"model = fastdecode_lib.load({self.model.name!r}{self._options(chosen['engine'], chosen['precision'])})",
+            f"model = fastdecode_lib.load({self.model.name!r}{self._options(complete['engine'], complete['precision'])})",
             f"text = {text!r}",
         ]
         if against is None:
-            lines += [f"result = {_call(chosen)}", "ddgviz.show(result)"]
+            lines += [f"result = {_call(complete)}", "ddgviz.show(result)"]
         else:
-            lines += [f"a = {_call(chosen)}", f"b = {_call(self._complete(against))}", "ddgviz.compare(a, b)"]
+            lines += [f"a = {_call(complete)}", f"b = {_call(self._complete(against))}", "ddgviz.compare(a, b)"]
         return "\n".join([*lines, ""])
 
     def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,15 +222,15 @@ class Runner:
             if name not in SETTINGS:
                 raise ValueError(f"Unknown setting: got {name!r}. {registry.nearest(name, SETTINGS)}")
         choices = self.choices()
-        chosen: dict[str, Any] = {"width": settings.get("width")}
+        complete: dict[str, Any] = {"width": settings.get("width")}
         for name in ("decoder", "projection", "precision", "engine"):
-            value = chosen[name] = settings.get(name) or choices[name][0]
+            value = complete[name] = settings.get(name) or choices[name][0]
             if value not in choices[name]:
                 raise ValueError(f"Unknown {name}: got {value!r}. {registry.nearest(str(value), choices[name])}")
-        return chosen | {name: settings.get(name) for name in ("from", "to")}
+        return complete | {name: settings.get(name) for name in ("from", "to")}
 
     def _has_what_it_needs(self, projection: str) -> bool:
-        """Whether a projection can run: it needs no files, or they are found beside this network."""
+        """Whether a projection can run: it needs no files, or this model has them."""
         needs = registry.projection_class(projection).needs
         if needs == "screens":
             return (screens_path(Path(self.model.checkpoint.folder), projection) / "screens.json").is_file()
@@ -249,7 +244,7 @@ class Runner:
         return getattr(self.model.tokenizer, "lexicon", None) is not None or any(tables)
 
     def _numbers(self) -> dict[str, tuple[str, ...]]:
-        """The engines that run this model where it is, and the numbers each computes in."""
+        """The engines that run this model on its device, and the dtypes or precisions of each."""
         torch_numbers = tuple(
             dict.fromkeys((*(() if self.model.engine == "compiled" else (self.model.dtype,)), "float32", "float64"))
         )
@@ -257,12 +252,12 @@ class Runner:
         return ({"compiled": PRECISIONS} if on_cpu else {}) | {"torch": torch_numbers}
 
     def _engine(self, engine: str, precision: str) -> str:
-        """The engine to use for these numbers: the model's own if it computes in them, else the first that does.
+        """The engine that computes in a precision: the model's own if it does, else the first that does.
 
         Raises
         ------
         ValueError
-            If the engine does not compute in them.
+            If the named engine does not.
         """
         able = [name for name, numbers in self._numbers().items() if precision in numbers]
         if engine == "auto":
@@ -275,22 +270,22 @@ class Runner:
 
     def _options(self, engine: str, precision: str) -> str:
         """The arguments of `load` that give an engine and precision."""
-        chosen = self._engine(engine, precision)
-        numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
-        return "".join(f", {name}={value!r}" for name, value in ({"engine": chosen} | numbers).items())
+        engine = self._engine(engine, precision)
+        numbers = {"precision": precision} if engine == "compiled" else {"dtype": precision}
+        return "".join(f", {name}={value!r}" for name, value in ({"engine": engine} | numbers).items())
 
     def _model(self, engine: str, precision: str) -> TranslationModel:
         """The model on another engine or in another precision, loaded once."""
-        chosen = self._engine(engine, precision)
-        if (chosen, precision) == (self.model.engine, self.model.dtype):
+        engine = self._engine(engine, precision)
+        if (engine, precision) == (self.model.engine, self.model.dtype):
             return self.model
         with self._lock:
-            if (chosen, precision) not in self._loaded:
-                numbers = {"precision": precision} if chosen == "compiled" else {"dtype": precision}
+            if (engine, precision) not in self._loaded:
+                numbers = {"precision": precision} if engine == "compiled" else {"dtype": precision}
                 folder = str(self.model.checkpoint.folder)
-                again = load(folder, device=self.model.device, engine=chosen, **numbers)
-                self._loaded[chosen, precision] = replace(again, name=self.model.name)
-            return self._loaded[chosen, precision]
+                loaded = load(folder, device=self.model.device, engine=engine, **numbers)
+                self._loaded[engine, precision] = replace(loaded, name=self.model.name)
+            return self._loaded[engine, precision]
 
 
 def events(
@@ -298,24 +293,24 @@ def events(
 ) -> Generator[dict[str, Any], None, Trace]:
     """Decode one sentence, yielding the events of ``docs/trace.md`` as they happen; return the finished trace.
 
-    The last event has greedy decoding's answer if `verify` is true. `stop` is asked after every pass; once it is true the trace
-    ends as interrupted.
+    The last event has greedy decoding's answer if `verify` is true. `stop` is called after every pass; once it returns True the
+    trace ends as interrupted.
     """
     source = session.encode_one(text)
-    trace, sent = session.new_trace(text, source), set[int]()
+    trace, sent_tokens = session.new_trace(text, source), set[int]()
     yield {"event": "start"} | trace.header()
     for iteration in session.follow([trace], source, verify=verify, stop=stop):
-        pieces = {str(token): piece for token, piece in trace.pieces.items() if token not in sent}
-        sent |= trace.pieces.keys()
+        pieces = {str(token): piece for token, piece in trace.pieces.items() if token not in sent_tokens}
+        sent_tokens |= trace.pieces.keys()
         yield {"event": "iteration", "pieces": pieces} | iteration_to_dict(iteration)
     yield {"event": "end"} | trace.footer()
     return trace
 
 
-def _weighed(session: Session, plain: Session, batch: Source, times: np.ndarray, base: np.ndarray) -> dict[str, Any]:
+def _speedup(session: Session, plain: Session, batch: Source, times: np.ndarray, base: np.ndarray) -> dict[str, Any]:
     """Speedup and share of identical tokens of one measured setting."""
     (output,), (exact,) = (session.decode_ids(batch, batch.lengths), plain.decode_ids(batch, batch.lengths))
-    same = sum(a == b for a, b in zip(output.tokens, exact.tokens, strict=False)) / max(
+    agreement = sum(a == b for a, b in zip(output.tokens, exact.tokens, strict=False)) / max(
         len(output.tokens), len(exact.tokens)
     )
     low, high = bootstrap_ratio(base, times)
@@ -323,22 +318,22 @@ def _weighed(session: Session, plain: Session, batch: Source, times: np.ndarray,
         "speedup": float(np.median(base) / np.median(times)),
         "speedup_low": low,
         "speedup_high": high,
-        "kept": same,
+        "kept": agreement,
         "clusters": hasattr(session.projection, "describe") or hasattr(session.projection.bind(batch), "describe"),
     }
 
 
-def _call(chosen: Mapping[str, Any]) -> str:
-    projection = chosen["projection"]
+def _call(settings: Mapping[str, Any]) -> str:
+    projection = settings["projection"]
     options = {
-        "source": chosen["from"],
-        "target": chosen["to"],
-        "decoder": spec(chosen["decoder"], chosen["width"]),
+        "source": settings["from"],
+        "target": settings["to"],
+        "decoder": spec(settings["decoder"], settings["width"]),
         "projection": None if projection == "exact" else projection,
-        "verify": None if chosen["decoder"].partition(":")[0] in ("double_token", "mask_predict") else True,
+        "verify": None if settings["decoder"].partition(":")[0] in ("double_token", "mask_predict") else True,
     }
-    given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
-    return f"fastdecode_lib.translate(model, text, {given})"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
+    return f"fastdecode_lib.translate(model, text, {arguments})"
 
 
 def runner(model: TranslationModel) -> Runner:

@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, read within limits, and those of a model; one file because nothing else opens one.
+"""Files, written whole or not at all and read within limits; one file because everything else reads and writes through it.
 
-What is half written says so: a process holds a lock on it, which the system takes back when the process dies, so that
-the next writer to the same place knows what was left behind and deletes it.
+A process locks what it is writing. The system releases the lock when the process dies: the next writer to the same path
+sees an unlocked leftover and deletes it.
 """
 
 import errno
@@ -29,7 +29,7 @@ NUMBERS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32",
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of a model and a direction, for the projections and drafts that need more than the network.
+    """Files of a model and a direction, for projections and drafts that need more than the network.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class ModelFiles:
     table : callable
         Finds and loads the draft table of the model and direction, None if there is none.
     outputs : callable
-        From the name of another model of the same vocabulary, what it puts out for a batch.
+        From the name of another model with the same vocabulary, its outputs for a batch.
     """
 
     checkpoint: Any = None
@@ -68,21 +68,21 @@ class ModelFiles:
 
 
 def times(places: Iterable[Path]) -> tuple[tuple[str, int], ...]:
-    """The files in some places, each with the time when it was last written."""
+    """The files at these paths and in these folders, each with the time when it was last written."""
     everything = (path for place in places for path in (place.rglob("*") if place.is_dir() else (place,)))
     return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in everything if path.is_file()))
 
 
 def user_cache() -> Path:
-    """The folder of what can be made again: ``fastdecode`` in the user's cache."""
+    """The folder of files that can be made again: ``fastdecode`` in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastdecode"
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """A temporary file, in a folder beside `path`, that takes its place when the block ends well, and vanishes when it does not.
+    """A temporary file, in a folder beside `path`, that replaces `path` when the block ends well and is deleted otherwise.
 
-    A symbolic link stays, and the file it points to is replaced. What is written to a pipe or a device goes through it.
+    Through a symbolic link, the file it points to is replaced. Content for a pipe or a device is written to it at the end.
 
     Raises
     ------
@@ -94,18 +94,18 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     >>> with atomic_file("table.json") as temporary:
     ...     temporary.write_text("{}")
     """
-    through = _is_stream(Path(path))
-    path = Path(path) if through else Path(os.path.realpath(path))
+    is_stream = _is_stream(Path(path))
+    path = Path(path) if is_stream else Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not through:
+    if not is_stream:
         _clear(path.parent, path.name)
-    folder, handle = _temporary(path.name, None if through else path.parent)
-    temporary = folder / path.name  # in a folder, which is locked: some writers put another file in the place of theirs
+    folder, handle = _temporary(path.name, None if is_stream else path.parent)
+    temporary = folder / path.name  # the folder is locked, not the file, which some writers replace
     try:
         temporary.touch()
         with _system_errors(path):
             yield temporary
-        if through:
+        if is_stream:
             with temporary.open("rb") as content, path.open("wb") as stream:
                 shutil.copyfileobj(content, stream)
             return
@@ -129,12 +129,10 @@ def _is_stream(path: Path) -> bool:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `path`, a link's target too, when the block ends well.
+    """A temporary folder that replaces `path`, or the target of a link there, when the block ends well.
 
-    Readers never see a mixture of the old one and the new one.
-
-    A process killed at the moment of the exchange can leave only the old folder, under another name; the next one that
-    writes there, or `recover`, puts it back.
+    Readers never see a mixture of the old and the new folder. A process killed between the two renames leaves the old folder
+    under another name; the next writer to `path`, or `recover`, puts it back.
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +161,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: str | Path, marker: str) -> Path:
-    """A folder that may be written as a whole: it is not there, is empty, or holds `marker`, a file that says it is of the kind.
+    """A folder that may be replaced as a whole: it is missing, empty, or holds `marker`, a file that only such folders have.
 
     Raises
     ------
@@ -180,31 +178,31 @@ def check_replaceable(folder: str | Path, marker: str) -> Path:
 
 
 def recover(folder: str | Path) -> None:
-    """Clear up after processes that were killed: put back folders they were exchanging, delete what they left half written."""
+    """Clear up after killed processes: put back the folders they were replacing, delete what they left half written."""
     _clear(Path(folder), "*")
 
 
 def _clear(folder: Path, name: str) -> None:
-    """Clear up what killed processes left of the files and folders of a name, or of a pattern of names."""
-    names = name if name == "*" else glob.escape(name)  # those of older versions may be files
-    for left in sorted(folder.glob(f".{names}.*.old")):
-        original = left.with_name(left.name.rsplit(".", 2)[0].removeprefix("."))
-        with _abandoned(left.with_suffix(".part")) as abandoned:
+    """Clear up what killed processes left of files and folders of this name, or of any name for ``"*"``."""
+    names = name if name == "*" else glob.escape(name)
+    for leftover in sorted(folder.glob(f".{names}.*.old")):
+        original = leftover.with_name(leftover.name.rsplit(".", 2)[0].removeprefix("."))
+        with _abandoned(leftover.with_suffix(".part")) as abandoned:
             if not abandoned:
                 continue
             if original.exists():
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                os.replace(left, original)
-    for left in folder.glob(f".{names}.*.part"):
-        with _abandoned(left) as abandoned:
+                os.replace(leftover, original)
+    for leftover in folder.glob(f".{names}.*.part"):  # a file, if an older version left it
+        with _abandoned(leftover) as abandoned:
             if abandoned:
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+                shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 
 
 @contextmanager
 def _system_errors(path: Path) -> Iterator[None]:
-    """Turn what safetensors and numpy say of a full disk into an error of the system."""
+    """Turn the errors of safetensors and numpy on a full disk into an OSError."""
     try:
         yield
     except Exception as error:
@@ -217,7 +215,7 @@ def _temporary(name: str, folder: Path | None) -> tuple[Path, int]:
     """A new temporary folder, and the open handle that holds the lock on it."""
     while True:
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=folder))
-        with suppress(FileNotFoundError):  # another writer took it for a dead one's before it was locked
+        with suppress(FileNotFoundError):  # another writer deleted it as abandoned before it was locked
             handle = os.open(temporary, os.O_RDONLY)
             with suppress(OSError):  # some network file systems have no locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -228,39 +226,34 @@ def _temporary(name: str, folder: Path | None) -> tuple[Path, int]:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[bool]:
-    """Whether no living process writes in a folder, held so to the end of the block; never where there are no locks."""
+    """Whether no living process writes to a folder, which is locked during the block; False where there are no locks."""
     try:
         handle = os.open(path, os.O_RDONLY)
-    except OSError as error:  # it is gone, or another user's
+    except OSError as error:  # deleted, or another user's
         yield isinstance(error, FileNotFoundError)
         return
+    locked = False
     try:
-        yield _takes_lock(handle)
+        with suppress(OSError):  # a living process holds the lock, or there are no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        yield locked
     finally:
         os.close(handle)
 
 
-def _takes_lock(handle: int) -> bool:
-    """Whether nobody holds the lock, which is then held; False where there are no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def _flush_to_disk(file: Path) -> None:
-    with file.open("rb") as written:
-        os.fsync(written.fileno())
+    with file.open("rb") as content:
+        os.fsync(content.fileno())
 
 
 COPY = "Copy it again."
 
 
 def read_json(path: str | Path, kind: type = dict, error: type[ValueError] = ValueError, again: str = COPY) -> Any:
-    """The content of a JSON file, an object unless another kind is asked for; see `parse_json`.
+    """The content of a JSON file, an object or what `kind` says; see `parse_json`.
 
-    `again` tells a user how to get a whole one.
+    `again` ends the message of an error: how to get an undamaged file.
 
     Raises
     ------
@@ -273,11 +266,11 @@ def read_json(path: str | Path, kind: type = dict, error: type[ValueError] = Val
             raise ValueError(f"{size:,} bytes, and at most {LARGEST_JSON:,} are read")
         content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else reason
-        raise error(f"{path} is not readable JSON: {why}. It may be cut short. {again}") from reason
+        cause = reason.strerror if isinstance(reason, OSError) else reason
+        raise error(f"{path} is not readable JSON: {cause}. It may be cut short. {again}") from reason
     if not isinstance(content, kind):
-        wanted = "a JSON object" if kind is dict else "a JSON list"
-        raise error(f"{path} should hold {wanted}, got {type(content).__name__}. {again}")
+        expected = "a JSON object" if kind is dict else "a JSON list"
+        raise error(f"{path} should hold {expected}, got {type(content).__name__}. {again}")
     return content
 
 
@@ -340,26 +333,26 @@ def read_tensors(
     try:
         with safe_open(path, framework) as file:
             kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-            unread = {kind: name for name, kind in kinds.items() if kind not in NUMBERS and framework == "np"}
-            if unread:
-                kind, name = unread.popitem()
+            unsupported = {kind: name for name, kind in kinds.items() if kind not in NUMBERS and framework == "np"}
+            if unsupported:
+                kind, name = unsupported.popitem()
                 raise error(
                     f"The tensor {name!r} of {path} has type {kind}, which numpy does not have. Save it as float32."
                 )
-            wide = [name for name, kind in kinds.items() if framework == "np" and kind == "BF16"]
-            tensors = {name: file.get_tensor(name) for name in kinds if name not in wide}
+            bfloat16_names = [name for name, kind in kinds.items() if framework == "np" and kind == "BF16"]
+            tensors = {name: file.get_tensor(name) for name in kinds if name not in bfloat16_names}
             metadata = file.metadata() or {}
-        if wide:
+        if bfloat16_names:
             with safe_open(path, "pt") as file:
-                tensors |= {name: file.get_tensor(name).float().numpy() for name in wide}
+                tensors |= {name: file.get_tensor(name).float().numpy() for name in bfloat16_names}
     except (SafetensorError, OSError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
-        raise error(f"{path} is not a readable safetensors file: {why}. It may be cut short. {again}") from reason
+        cause = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
+        raise error(f"{path} is not a readable safetensors file: {cause}. It may be cut short. {again}") from reason
     return tensors, metadata
 
 
 def tensor_names(path: str | Path) -> set[str]:
-    """The names in a safetensors file that was read before."""
+    """The names of the tensors of a readable safetensors file."""
     from safetensors import safe_open
 
     with safe_open(path, "np") as file:
@@ -378,7 +371,7 @@ def read_note(path: str | Path, key: str) -> dict[str, Any]:
 
 
 def note_of(metadata: Mapping[str, str] | None, key: str) -> dict[str, Any]:
-    """Note under a key of metadata that are read; empty where there is none."""
+    """The JSON object under a key of a safetensors file's metadata, already read; empty where there is none."""
     try:
         note = parse_json((metadata or {}).get(key, "{}"))
     except ValueError:
@@ -394,7 +387,7 @@ def write_table(
 ) -> None:
     """A machine-readable table: ``{"schema": 1, "provenance": {...}, "rows": [...]}``, numbers not finite as null.
 
-    The passes that it was read from stand beside the rows as ``"traces": {NAME: {...}}``, where there are any.
+    Traces, if any, are written beside the rows as ``"traces": {NAME: {...}}``.
     """
     content = {"schema": 1, "provenance": provenance, "rows": [plain_row(row) for row in rows]}
     content |= {"traces": dict(traces)} if traces else {}
@@ -405,7 +398,7 @@ def write_table(
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is after writing and reading: numbers of Python alone, None for those that are not finite."""
+    """A row with Python's own numbers, None for those that are not finite, as it is after writing and reading."""
 
     def plain(value: Any) -> Any:
         value = value.item() if hasattr(value, "item") else value

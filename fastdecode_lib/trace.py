@@ -16,7 +16,7 @@ TRACE_FORMAT, TRACE_VERSION = "fastdecode-trace", 1
 
 @dataclass
 class Trace:
-    """Everything that is known about the decoding of one sentence; the only thing pictures are made of.
+    """A full record of the decoding of one sentence; pictures are made from it alone.
 
     Its JSON form is specified in ``docs/trace.md``.
 
@@ -37,8 +37,8 @@ class Trace:
     edges : list of dict
         Known dependencies between slots: ``from``, ``to``, ``strength`` (0 to 1). Empty if none were measured.
     clusters : dict of int to dict
-        Active sets by number of their cluster: ``size`` and ``tokens`` (the best known first, not all where there are
-        many). Empty for a projection without clusters.
+        Active sets by number of their cluster: ``size`` and ``tokens`` (those that score highest at the centroid first;
+        a large set is cut off). Empty for a projection without clusters.
     """
 
     source: dict[str, Any]
@@ -63,7 +63,7 @@ class Trace:
         return self.hypotheses[0].tokens if self.hypotheses else ()
 
     def header(self) -> dict[str, Any]:
-        """Everything that is known before the first pass."""
+        """The fields that are known before the first pass."""
         return {
             "format": TRACE_FORMAT,
             "version": TRACE_VERSION,
@@ -74,7 +74,7 @@ class Trace:
         }
 
     def footer(self) -> dict[str, Any]:
-        """Fields that are known once decoding has ended."""
+        """The fields that are known once decoding has ended."""
         return {
             "target": self.target,
             "pieces": {str(i): piece for i, piece in sorted(self.pieces.items())},
@@ -83,7 +83,7 @@ class Trace:
             ],
             "greedy": self.greedy,
             "edges": self.edges,
-        } | ({"clusters": {str(n): known for n, known in sorted(self.clusters.items())}} if self.clusters else {})
+        } | ({"clusters": {str(n): cluster for n, cluster in sorted(self.clusters.items())}} if self.clusters else {})
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as specified in ``docs/trace.md``."""
@@ -123,7 +123,7 @@ class Trace:
                 hypotheses=tuple(Hypothesis(tuple(h["tokens"]), h["score"], h["stop"]) for h in data["hypotheses"]),
                 greedy=data.get("greedy"),
                 edges=list(data.get("edges") or []),
-                clusters={int(number): known for number, known in (data.get("clusters") or {}).items()},
+                clusters={int(number): cluster for number, cluster in (data.get("clusters") or {}).items()},
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
@@ -141,7 +141,7 @@ class Trace:
 
 
 def iteration_to_dict(iteration: Iteration) -> dict[str, Any]:
-    """An iteration in plain lists and numbers, ready for JSON; its row is left out, a trace being of one sentence."""
+    """An iteration in plain lists and numbers, ready for JSON; without its row, since a trace has one sentence."""
     lanes = iteration.lanes
     return {
         "call": iteration.call,

@@ -25,7 +25,7 @@ from fastdecode_lib.store import times
 from fastdecode_lib.trace import Trace
 
 FROM_FILES = ("file=", "table=", "head=", "model=")
-"""Options that name what may change between two sessions."""
+"""Options that name files or models, which may change between two sessions."""
 SESSIONS = 4
 """Sessions of a model that are kept for later calls."""
 SHOWN = 64
@@ -116,8 +116,8 @@ def translate(
     decoder, projection : str or object
         Specs as on the command line: ``"gauss_seidel:block=3"``, ``"exact"``. The decoder is `registry.usual` unless it is given:
         greedy, or what a model of several tokens a step or a masked one needs. In place of greedy decoding on the compiled engine
-        it is ``auto``, whose output is the same, and for outputs alone in float32 the projection ``quantised``, whose tokens are
-        the same; where `speedup` has measured what decodes this model fastest here without changing an output, that.
+        it is ``auto``, whose output is the same, and with ``observe=False`` in float32 the projection is ``quantised``, whose
+        tokens are the same. Where `speedup` has measured a faster choice for this model that changes no output, it is that one.
     verify : bool
         Decode greedily as well and note in the trace how many passes that took and whether the tokens agree. It needs a model
         that greedy decoding can drive: a causal one of one token a step.
@@ -127,7 +127,8 @@ def translate(
         Sentences of similar length that are decoded together; up to 64 by default. On the compiled
         engine a sentence's output does not depend on the others; on torch the last bits of its scores may.
     threads : int, optional
-        Batches in flight: all processors on the compiled engine, one on torch, which has threads of its own.
+        Batches that run at a time: by default one for each processor on the compiled engine, one on torch, which has threads
+        of its own.
     progress : bool
         Show a progress bar over several sentences.
     **limits
@@ -136,7 +137,7 @@ def translate(
     Returns
     -------
     Translation, or list of Translation in the order of the texts
-        After Ctrl-C, those not done are empty and say that they were interrupted.
+        After Ctrl-C, a translation that was not done is empty, and its hypothesis has ``stop="interrupted"``.
 
     Raises
     ------
@@ -154,18 +155,18 @@ def translate(
             f"{registry.usual(model.network)}. Leave verify out."
         )
     if isinstance(text, str):
-        found = [session.translate(text, verify=verify, observe=observe)]
+        translations = [session.translate(text, verify=verify, observe=observe)]
     else:
-        found = session.translate_all(
+        translations = session.translate_all(
             text, verify=verify, observe=observe, batch=batch, threads=threads, progress=progress
         )
-    if note := session.cut_short([translation.tokens for translation in found]):
+    if note := session.cut_short([translation.tokens for translation in translations]):
         warnings.warn(note, stacklevel=2)
-    return found[0] if isinstance(text, str) else found
+    return translations[0] if isinstance(text, str) else translations
 
 
 def typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
-    """The language whose tag stands in front of every text."""
+    """The language whose tag begins every text; None where there is none, or several."""
     typed = getattr(model.tokenizer, "typed_target", None)
     targets = {typed(text) if typed and isinstance(text, str) else None for text in texts}
     return targets.pop() if len(targets) == 1 else None
@@ -173,7 +174,7 @@ def typed_target(model: TranslationModel, texts: Sequence[Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Session:
-    """A model with a direction, a decoder, a projection and constraints, all checked: what `translate` repeats."""
+    """A model with a direction, a decoder, a projection and constraints, checked once for many sentences."""
 
     model: TranslationModel
     source: str | None
@@ -196,7 +197,7 @@ class Session:
     ) -> "Session":
         """Check and complete the choices; see `translate`.
 
-        A session whose projection or drafts took work to load is the same again, as long as the files beside the model are.
+        A session whose projection or drafts are slow to load is reused until the model's files change.
 
         Raises
         ------
@@ -204,24 +205,24 @@ class Session:
             If they do not fit the model or each other; nothing has been decoded then.
         """
         if not isinstance(model, TranslationModel):
-            named = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
-            raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {named}.")
+            remedy = f"fastdecode_lib.load({model!r})" if isinstance(model, str) else "what fastdecode_lib.load returns"
+            raise ValueError(f"A loaded translation model is needed: got {model!r}. Use {remedy}.")
         source, target = model.direction(source, target)
         decoder = registry.usual(model.network) if decoder is None else decoder
-        chosen = registry.decoder(decoder)
-        named = decoder if isinstance(decoder, str) else registry.describe(chosen)
-        simple = projection == "exact" and not hasattr(chosen, "drafts")
+        parsed = registry.decoder(decoder)
+        name = decoder if isinstance(decoder, str) else registry.describe(parsed)
+        simple = projection == "exact" and not hasattr(parsed, "drafts")
         typed = isinstance(decoder, str) and isinstance(projection, str)
         if simple or not typed or any(option in f"{decoder},{projection}" for option in FROM_FILES):
-            return cls._resolved(model, source, target, chosen, named, projection, limits)
+            return cls._resolved(model, source, target, parsed, name, projection, limits)
         files = times(places_of(Path(model.checkpoint.folder), model.checkpoint.fingerprint))
         kind = registry.PROJECTIONS.get(str(projection).partition(":")[0])
         key = (source, target, decoder, projection, kind, repr(sorted(limits.items())), files)
         session: Session | None = model.sessions.get(key)
         if session is None:
-            session = cls._resolved(model, source, target, chosen, named, projection, limits)
-            for old in [*model.sessions][: 1 - SESSIONS]:
-                model.sessions.pop(old, None)
+            session = cls._resolved(model, source, target, parsed, name, projection, limits)
+            for expired in [*model.sessions][: 1 - SESSIONS]:
+                model.sessions.pop(expired, None)
             model.sessions[key] = session
         return session
 
@@ -238,7 +239,7 @@ class Session:
         observe: bool = True,
         **limits: Any,
     ) -> "Session":
-        """Check and complete the choices as `of` does; by default what pays: see `translate`."""
+        """Check and complete the choices as `of` does, by default with the fastest ones that change no output; see `translate`."""
         if decoder is None and projection is None and isinstance(model, TranslationModel) and has_choices():
             direction = model.direction(source, target)
             choice = measured_choice(model.checkpoint.fingerprint, direction, 1 if single else 2, model.dtype)
@@ -278,7 +279,7 @@ class Session:
         projection: str | Projection,
         limits: dict[str, Any],
     ) -> "Session":
-        """The session, with everything that its decoder and its projection need loaded and checked."""
+        """The session, once the files of its decoder and its projection are loaded and checked."""
         constraints = model.constraints(target, **limits)
         files = model.files(source, target, constraints.end, lambda name: drafting(name, model, source, target))
         scoring = model.exact if projection == "exact" else registry.projection(projection, model.network, files)
@@ -295,7 +296,7 @@ class Session:
         return cls(model, source, target, decoder, decoder_name, scoring, name, constraints)
 
     def translate(self, text: str, *, verify: bool = False, observe: bool = True) -> Translation:
-        """Translate one sentence and record everything about it; see `translate`."""
+        """Translate one sentence and record its trace; see `translate`."""
         source = self.encode_one(text)
         trace = self.new_trace(text, source)
         drain(self.follow([trace], source, verify=verify, observe=observe))
@@ -325,7 +326,7 @@ class Session:
         verify : bool
             Note greedy decoding's answer in the traces, where `has_greedy`.
         stop : callable
-            Asked after every pass; once it is true the traces end as interrupted.
+            Called after every pass; once it returns True the traces end as interrupted.
         """
         hypotheses: tuple[Hypothesis, ...] = ()
         passes = self.passes(source, observe=observe) if source is not None else None
@@ -344,7 +345,8 @@ class Session:
             if places:
                 iteration = replace(iteration, sources=places[iteration.row].find(iteration))
             trace.iterations.append(iteration)
-            self._name_pieces(trace, iteration)
+            lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
+            self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
             yield iteration
             if stop():
                 passes.close()
@@ -353,11 +355,11 @@ class Session:
             trace.hypotheses = (hypothesis,)
         if source is not None and verify and self.has_greedy and hypotheses[0].stop != "interrupted":
             greedy = registry.decoder("greedy")
-            answers = drain(greedy.iterate(self.model.network, self.model.exact, source, self.constraints))
-            for trace, answer in zip(
-                traces, answers, strict=True
-            ):  # as in any trace, the pass over a prefix is left out
-                trace.greedy = {"calls": len(answer.tokens), "identical": answer.tokens == trace.tokens}
+            greedy_outputs = drain(greedy.iterate(self.model.network, self.model.exact, source, self.constraints))
+            for trace, greedy_output in zip(
+                traces, greedy_outputs, strict=True
+            ):  # the pass over a prefix is not counted
+                trace.greedy = {"calls": len(greedy_output.tokens), "identical": greedy_output.tokens == trace.tokens}
         for row, trace in enumerate(traces):
             self._finish(trace, None if source is None else source.row(row))
 
@@ -370,10 +372,10 @@ class Session:
         progress: bool = False,
         keep_done: bool = False,
     ) -> list[Hypothesis]:
-        """Decode many texts without recording anything, in batches of like length; order is kept.
+        """Decode many texts without traces, in batches of similar length; the order is kept.
 
-        Text without content gets the empty hypothesis. After Ctrl-C nothing is returned; with `keep_done` what is done, and an
-        interrupted hypothesis for each text that was not reached.
+        Text without content gets the empty hypothesis. Ctrl-C raises KeyboardInterrupt; with `keep_done` it returns what is
+        done, and an interrupted hypothesis for each text that was not reached.
         """
         if not texts:
             return []
@@ -413,7 +415,7 @@ class Session:
         threads: int | None = None,
         progress: bool = False,
     ) -> list[Translation]:
-        """Translate many texts and record everything about each; see `translate`."""
+        """Translate many texts and record the trace of each; see `translate`."""
         if not texts:
             return []
         source, lengths = self._encode(texts)
@@ -436,13 +438,13 @@ class Session:
         return source if length else None
 
     def _encode(self, texts: Sequence[str]) -> tuple[Source, np.ndarray]:
-        """Ids of some texts, and their lengths, 0 for text without content."""
+        """Ids of texts, and their lengths, 0 for text without content."""
         source = self.model.encode(texts, self.source, self.target)
         blank = np.array([not text.strip() for text in texts])
-        return source, np.where(blank | (source.lengths <= self._least), 0, source.lengths)
+        return source, np.where(blank | (source.lengths <= self._empty_length), 0, source.lengths)
 
     @cached_property
-    def _least(self) -> int:
+    def _empty_length(self) -> int:
         """Ids of an empty text: tag and end."""
         return int(self.model.tokenizer.encode([""], self.source, self.target).lengths[0])
 
@@ -453,7 +455,7 @@ class Session:
         """Whether the tokenizer's normalisation leaves more than tag and end."""
         if not text.strip():
             return False
-        return bool(self.model.tokenizer.encode([text], self.source, self.target).lengths[0] > self._least)
+        return bool(self.model.tokenizer.encode([text], self.source, self.target).lengths[0] > self._empty_length)
 
     def new_trace(self, text: str, source: Source | None) -> Trace:
         """The trace of a sentence before its first pass; `source` has its ids, None for text without content."""
@@ -477,14 +479,14 @@ class Session:
         )
 
     def _without_passes(self, text: str, interrupted: bool) -> Trace:
-        """The trace of text without content, or not reached."""
+        """The trace of a text that has no content, or that was not reached."""
         trace = self.new_trace(text, None)
         if interrupted:
             trace.hypotheses = (Hypothesis((), None, "interrupted"),)
         return trace
 
     def _finish(self, trace: Trace, source: Source | None) -> None:
-        """Add what is known at the end: the text, and the active sets of the clusters that were seen."""
+        """Complete a trace with the text and the active sets of the clusters that its passes used."""
         (trace.target["text"],) = self.model.texts([trace.source["text"]], [trace.tokens])
         clusters = {
             int(c) for iteration in trace.iterations if iteration.cluster is not None for c in iteration.cluster
@@ -492,16 +494,12 @@ class Session:
         if clusters:
             scorer: Any = self.projection if hasattr(self.projection, "describe") else self.projection.bind(source)
             trace.clusters = {cluster: scorer.describe(cluster, SHOWN) for cluster in sorted(clusters)}
-            self._add_pieces(trace, {token for known in trace.clusters.values() for token in known["tokens"]})
-
-    def _name_pieces(self, trace: Trace, iteration: Iteration) -> None:
-        """Add the texts of an iteration's ids to its trace."""
-        lanes = [token for lane in iteration.lanes or () for token in lane.tokens]
-        self._add_pieces(trace, {int(t) for t in (*iteration.tokens, *iteration.drafts, *lanes) if t >= 0})
+            self._add_pieces(trace, {token for described in trace.clusters.values() for token in described["tokens"]})
 
     def _add_pieces(self, trace: Trace, tokens: set[int]) -> None:
-        new = sorted(tokens - trace.pieces.keys())
-        trace.pieces |= dict(zip(new, self.model.tokenizer.pieces(new), strict=True))
+        """Add the texts of these ids to a trace."""
+        missing = sorted(tokens - trace.pieces.keys())
+        trace.pieces |= dict(zip(missing, self.model.tokenizer.pieces(missing), strict=True))
 
     @property
     def has_greedy(self) -> bool:
@@ -510,26 +508,33 @@ class Session:
 
 
 def drafting(name: str, model: TranslationModel, source: str | None, target: str | None) -> Outputs:
-    """Outputs of another model, by its plainest decoder, for sources that are encoded for `model`.
+    """Outputs of another model, decoded by its usual decoder, for sources that are encoded for `model`.
 
     Raises
     ------
     ValueError
-        If the two have not the same vocabularies and order.
+        If the vocabularies or the order of the target tokens differ.
     """
-    other = _drafter(name, find_checkpoint(name).fingerprint, model.engine, model.dtype, model.device)
+    drafter = _drafter(name, find_checkpoint(name).fingerprint, model.engine, model.dtype, model.device)
     vocabulary = model.network.outputs[0].vocabulary
 
-    def vocabularies(which: TranslationModel) -> tuple[Any, ...]:
-        pieces, sources = (getattr(which.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens"))
-        return which.network.outputs[0].vocabulary, pieces, sources, getattr(which.tokenizer, "backwards", False)
+    def vocabularies(candidate: TranslationModel) -> tuple[Any, ...]:
+        pieces, sources = (
+            getattr(candidate.tokenizer, side)(range(vocabulary)) for side in ("pieces", "source_tokens")
+        )
+        return (
+            candidate.network.outputs[0].vocabulary,
+            pieces,
+            sources,
+            getattr(candidate.tokenizer, "backwards", False),
+        )
 
-    if vocabularies(other) != vocabularies(model):
+    if vocabularies(drafter) != vocabularies(model):
         raise ValueError(
             f"The model that drafts needs the vocabulary and order of the one that verifies: {name} and {model.name} differ. Take "
             "models trained with the same tokenizer, in the same direction."
         )
-    session = Session.of(other, source, target)
+    session = Session.of(drafter, source, target)
 
     def outputs(batch: Source) -> list[tuple[int, ...]]:
         return [hypothesis.tokens for hypothesis in drain(session.passes(batch))]
@@ -539,7 +544,7 @@ def drafting(name: str, model: TranslationModel, source: str | None, target: str
 
 @lru_cache(maxsize=2)
 def _drafter(name: str, fingerprint: str, engine: str, dtype: str, device: str) -> TranslationModel:
-    """A model that drafts, kept for the next sentence as long as its files are the same."""
+    """A model that drafts, kept for later sentences until its files change."""
     if engine == "compiled":
         return load(name, engine=engine, precision=dtype)
     return load(name, device=device, engine="torch", dtype=dtype)
@@ -550,13 +555,13 @@ def _translation(trace: Trace) -> Translation:
 
 
 def _settled(trace: Trace) -> tuple[int, ...]:
-    """The tokens known to be right when decoding was interrupted: from the left, then those from the right."""
+    """The tokens settled when decoding was interrupted: those from the left end, then those from the right end."""
     tokens: dict[int, int] = {}
     for iteration in trace.iterations:
         for slot, token, status in zip(iteration.slots, iteration.tokens, iteration.status, strict=True):
             if status == "settled":
                 tokens[int(slot)] = int(token)
-    left = [tokens[slot] for slot in range(len(tokens)) if slot in tokens]
-    known = [*left, *(tokens[slot] for slot in sorted(slot for slot in tokens if slot < 0))]
-    ends = [i for i, token in enumerate(known) if token in trace.end]
-    return tuple(known[: ends[0] + 1] if ends else known)
+    from_left = [tokens[slot] for slot in range(len(tokens)) if slot in tokens]
+    settled = [*from_left, *(tokens[slot] for slot in sorted(slot for slot in tokens if slot < 0))]
+    ends = [i for i, token in enumerate(settled) if token in trace.end]
+    return tuple(settled[: ends[0] + 1] if ends else settled)

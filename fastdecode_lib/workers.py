@@ -1,4 +1,4 @@
-"""Many independent tasks, here or on dask's workers: the same results in the same order, for any number of workers."""
+"""Independent tasks, in this process or on dask's workers; results and their order do not depend on the number of workers."""
 
 import pickle
 import sys
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from fastdecode_lib.core import optional
 
 AHEAD = 2
-"""Tasks given out for each thread of a worker, so that none waits for the next."""
+"""Tasks submitted at a time for each thread of a worker, so that no thread waits for its next task."""
 PATIENCE = 60
 """Seconds to wait for a scheduler and its first worker."""
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-"""First step of workers: Ctrl-C reaches all processes of a terminal, and is for the one that gave out the tasks."""
+"""Code that workers start with: Ctrl-C reaches all processes of a terminal, and only the one that submits tasks must react."""
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ def over(
 ) -> Generator[T, None, None]:
     """``map(function, items)``, in this process or on dask's workers.
 
-    Results come in the order of the items; only few tasks are given out before their turn. A worker that dies has its task
-    run again by another. When the generator is closed, tasks under way are waited for: none runs on afterwards.
+    Results come in the order of the items; at most `AHEAD` tasks for each thread are submitted before their turn. The task of a
+    worker that dies is run again by another. Closing the generator waits for the tasks that are running.
 
     Parameters
     ----------
@@ -51,24 +51,24 @@ def over(
     distributed = check_workers(workers, scheduler)
     with _client(distributed, workers, scheduler) as client:
         packed = client.submit(bytes, pickle.dumps(function), pure=False)
-        flying: deque[Any] = deque()
+        running: deque[Any] = deque()
         try:
             for number, item in enumerate(items):
-                flying.append(client.submit(_call, packed, item, pure=False, priority=-number))
-                if len(flying) >= AHEAD * max(1, sum(client.nthreads().values())):
-                    yield flying.popleft().result()
-            while flying:
-                yield flying.popleft().result()
+                running.append(client.submit(_call, packed, item, pure=False, priority=-number))
+                if len(running) >= AHEAD * max(1, sum(client.nthreads().values())):
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
         except distributed.KilledWorker as error:
             raise RuntimeError(
                 f"Several workers died of the same task: got {error}. They may lack memory: use fewer workers."
             ) from error
         finally:
-            distributed.wait(list(flying))
+            distributed.wait(list(running))
 
 
 def check_workers(workers: int | None, scheduler: str | None) -> Any:
-    """The module `distributed`, once the choice of workers is known to make sense; None where there are none.
+    """Check the choice of workers and return the module `distributed`; None where the tasks run in this process.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def check_workers(workers: int | None, scheduler: str | None) -> Any:
 
 @contextmanager
 def _client(distributed: Any, workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """A client of workers that are there."""
+    """A client of workers that have answered."""
     if workers is not None:
         cluster = distributed.LocalCluster(
             n_workers=workers,
@@ -123,7 +123,7 @@ def _call(packed: bytes, item: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _unpacked(packed: bytes) -> Callable[[Any], Any]:
-    """The function, with what it loads; on one thread, the workers being many."""
+    """The function, unpickled once; torch gets one thread, since several workers share the machine."""
     function: Callable[[Any], Any] = pickle.loads(packed)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -87,7 +87,7 @@ def _machine() -> list[str]:
     from ddgviz.browser import find_browser
     from fastdecode_lib.measuring.provenance import cpu_features, provenance
 
-    about = provenance()
+    record = provenance()
     try:
         browser = find_browser()
     except ValueError:
@@ -95,13 +95,13 @@ def _machine() -> list[str]:
     fonts = "unknown (fc-list is not installed)"
     if shutil.which("fc-list"):
         listed = subprocess.run(["fc-list", ":", "family"], capture_output=True, text=True, check=False).stdout
-        found = [name for name in ("Noto Sans", "Noto Sans CJK", "Noto Color Emoji") if name in listed]
-        fonts = ", ".join(found) or "no Noto fonts (install fonts-noto-core and fonts-noto-cjk)"
+        installed = [name for name in ("Noto Sans", "Noto Sans CJK", "Noto Color Emoji") if name in listed]
+        fonts = ", ".join(installed) or "no Noto fonts (install fonts-noto-core and fonts-noto-cjk)"
     cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
     return [
-        f"device    {about['cpu']}, {about['cores']} cores; CUDA: {cuda}",
+        f"device    {record['cpu']}, {record['cores']} cores; CUDA: {cuda}",
         f"features  {', '.join(cpu_features()) or 'none known'}",
-        f"versions  {', '.join(f'{name} {v}' for name, v in about['versions'].items())}, Python {about['python']}",
+        f"versions  {', '.join(f'{name} {v}' for name, v in record['versions'].items())}, Python {record['python']}",
         f"browser   {browser}",
         f"fonts     {fonts}",
     ]

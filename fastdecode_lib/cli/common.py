@@ -1,4 +1,4 @@
-"""Parts that the commands share: loading the model that is asked for, reading lines of files, printing tables."""
+"""Functions that the commands share: load the chosen model, read lines of files, print tables."""
 
 import argparse
 import os
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class UsageError(ValueError):
-    """A command line that makes no sense."""
+    """The options of a command line are wrong or contradict each other."""
 
 
 def load(options: argparse.Namespace) -> Any:
-    """The model that the options name, on as many threads as they say."""
+    """The model that the options name; torch gets the number of threads that they name."""
     from fastdecode_lib import loading
 
     model = loading.load(
@@ -27,7 +27,7 @@ def load(options: argparse.Namespace) -> Any:
 
 
 def at_low_priority() -> None:
-    """Give this process the lowest priority until it ends, for long work that nobody waits for."""
+    """Give this process a low priority until it ends, for long work."""
     os.setpriority(os.PRIO_PROCESS, 0, max(10, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
@@ -50,7 +50,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def check_file(option: str, path: str | None) -> None:
-    """Refuse an output file that could not be written."""
+    """Refuse an output file that cannot be written."""
     if path:
         folder = next(p for p in Path(path).absolute().parents if p.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK) or Path(path).is_dir():
@@ -60,7 +60,7 @@ def check_file(option: str, path: str | None) -> None:
 
 
 def print_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows with their columns, leaving out those that are empty, and raw times."""
+    """Print rows as a table, without empty columns and columns of lists (raw times)."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows)).dropna(axis=1, how="all")
@@ -79,11 +79,11 @@ PICTURES = ("svg", "pdf", "png", "gif", "tex", "html", "graphml", "gexf")
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error in one line; for errors of files with advice on what to check."""
+    """The message of an error in one line; an error about a file says what to check."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename
-        where = f": {name}" if name else ""
-        return f"{error.strerror}{where}. Check the path, the space left and the permissions."
+        place = f": {name}" if name else ""
+        return f"{error.strerror}{place}. Check the path, the space left and the permissions."
     return " ".join(str(error).split())
 
 

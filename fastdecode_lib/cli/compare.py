@@ -64,17 +64,17 @@ def _compare(options: argparse.Namespace) -> int:
     )
     rows = frame.to_dict("records")
     print_table(rows)
-    about = frame.attrs["provenance"]
+    record = frame.attrs["provenance"]
     interval = " with a 95% bootstrap interval" if frame["speedup_low"].notna().any() else ""
-    theirs = ", hf in float32" if "hf" in options.baseline and about["dtype"] in ("int16", "int8") else ""
+    baseline_dtype = ", hf in float32" if "hf" in options.baseline and record["dtype"] in ("int16", "int8") else ""
     plainest = registry.usual(model.network)
     print(
-        f"\n{about['sentences']} sentences, {about['runs']} rounds, {about['device']}, {about['threads']} thread(s), "
-        f"{about['dtype']}{theirs}; speedup over our {'greedy loop' if plainest == 'greedy' else plainest} with the exact "
+        f"\n{record['sentences']} sentences, {record['runs']} rounds, {record['device']}, {record['threads']} thread(s), "
+        f"{record['dtype']}{baseline_dtype}; speedup over our {'greedy loop' if plainest == 'greedy' else plainest} with the exact "
         f"projection{interval}"
     )
     if options.json:
-        write_table(options.json, rows, about | {"raw_seconds": frame.attrs["seconds"]})
+        write_table(options.json, rows, record | {"raw_seconds": frame.attrs["seconds"]})
     return 0
 
 
@@ -86,12 +86,12 @@ def _tune(options: argparse.Namespace) -> int:
         raise UsageError(
             f"Our own sentences are English: got --from {options.source_language}. Give yours with --source FILE."
         )
-    given = read_lines(options.source) if options.source else None
-    sentences = given if given is not None else [english for english, _ in SENTENCES]
+    lines = read_lines(options.source) if options.source else None
+    sentences = lines if lines is not None else [english for english, _ in SENTENCES]
     if options.batch < 1:
         raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
-    found = tune(load(options), sentences, draft=options.draft, batch=options.batch, **_measuring(options))
-    return _tell(options, found, {"decoder": found.decoder})
+    tuned = tune(load(options), sentences, draft=options.draft, batch=options.batch, **_measuring(options))
+    return _print_choice(options, tuned, {"decoder": tuned.decoder})
 
 
 def _speedup(options: argparse.Namespace) -> int:
@@ -101,17 +101,17 @@ def _speedup(options: argparse.Namespace) -> int:
         raise UsageError(f"--batch must be at least 1: got {options.batch}. Leave it out for single sentences.")
     if options.device not in ("auto", "cpu"):
         raise UsageError(f"speedup measures on the CPU: got --device {options.device}. Leave it out.")
-    asked = _measuring(options)
-    del asked["runs"]
-    found = speedup(
+    arguments = _measuring(options)
+    del arguments["runs"]
+    result = speedup(
         options.model,
         read_lines(options.source),
         minutes=options.minutes,
         batch=options.batch,
         near=options.near,
-        **asked | {"progress": True},
+        **arguments | {"progress": True},
     )
-    return _tell(options, found, {"lossless": found.lossless, "near": found.near})
+    return _print_choice(options, result, {"lossless": result.lossless, "near": result.near})
 
 
 def _measuring(options: argparse.Namespace) -> dict[str, Any]:
@@ -127,13 +127,13 @@ def _measuring(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _tell(options: argparse.Namespace, found: Any, chosen: dict[str, Any]) -> int:
-    """Print the settings tried and the choice; write the table where that was asked for."""
+def _print_choice(options: argparse.Namespace, result: Any, choice: dict[str, Any]) -> int:
+    """Print the settings tried and the choice; write the table if --json names a file."""
     from fastdecode_lib.store import write_table
 
-    rows = found.table.to_dict("records")
-    print_table(found.table.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
-    print(f"\n{found}")
+    rows = result.table.to_dict("records")
+    print_table(result.table.drop(columns=["decoder", "projection", "precision"], errors="ignore").to_dict("records"))
+    print(f"\n{result}")
     if options.json:
-        write_table(options.json, rows, found.provenance | chosen)
+        write_table(options.json, rows, result.provenance | choice)
     return 0

@@ -115,13 +115,13 @@ def _record(options: argparse.Namespace) -> int:
     model = load(options)
     pairs: Sequence[Any] = model.directions
     if options.directions is None:
-        asked = (options.source_language, options.target_language)
-        pairs = [model.direction(*asked) if pairs else ("any", "any")]
+        languages = (options.source_language, options.target_language)
+        pairs = [model.direction(*languages) if pairs else ("any", "any")]
     elif options.directions != "all":
-        asked_for = [name.strip().split("-") for name in options.directions.split(",")]
-        if wrong := ["-".join(parts) for parts in asked_for if len(parts) != 2]:
+        named = [name.strip().split("-") for name in options.directions.split(",")]
+        if wrong := ["-".join(parts) for parts in named if len(parts) != 2]:
             raise UsageError(f"--directions are pairs as in en-de,de-en: got {wrong[0]!r} in {options.directions!r}.")
-        pairs = [model.direction(source, target) for source, target in asked_for]
+        pairs = [model.direction(source, target) for source, target in named]
     inputs: dict[str, Sequence[Any]] = {"-".join(pair): [] for pair in pairs}
     feeder: Any = Translations(model, options.decoder, options.max_length)
     if options.source:
@@ -143,13 +143,13 @@ def _record(options: argparse.Namespace) -> int:
     return _recorded(options, feeder, inputs, provenance(model, threads=options.threads or 1, seed=options.seed))
 
 
-def _without_decoding(options: argparse.Namespace, why: str) -> None:
+def _without_decoding(options: argparse.Namespace, reason: str) -> None:
     if options.decoder is not None or options.max_length is not None:
-        raise UsageError(f"{why}, so that nothing is decoded: got --decoder or --max-length. Leave them out.")
+        raise UsageError(f"{reason}, so that nothing is decoded: got --decoder or --max-length. Leave them out.")
 
 
 def _record_language(options: argparse.Namespace) -> int:
-    """Record a language model on a text, each word fed the true one before it."""
+    """Record a language model on a text; each word is predicted from the true words before it."""
     import torch
 
     from fastdecode_lib.contexts.feeding import language_rows
@@ -169,15 +169,15 @@ def _record_language(options: argparse.Namespace) -> int:
     torch.set_num_threads(options.threads or 1)
     model = load_language(options.model, device=options.device, dtype=options.dtype)
     rows = model.text.encode(read_lines(options.source))
-    about = provenance(threads=options.threads or 1, seed=options.seed)
-    return _recorded(options, language_rows(model), {RECORDED: rows}, about)
+    record = provenance(threads=options.threads or 1, seed=options.seed)
+    return _recorded(options, language_rows(model), {RECORDED: rows}, record)
 
 
-def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], about: Any) -> int:
+def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequence[Any]], provenance: Any) -> int:
     from fastdecode_lib.contexts.recording import record
     from fastdecode_lib.store import write_table
 
-    made = record(
+    contexts = record(
         feeder,
         inputs,
         options.out,
@@ -191,13 +191,15 @@ def _recorded(options: argparse.Namespace, feeder: Any, inputs: dict[str, Sequen
         progress=sys.stderr.isatty(),
     )
     rows = [
-        {"name": direction, "sentences": len(given), "contexts": len(made.where(direction=direction))}
-        for direction, given in inputs.items()
+        {"name": direction, "sentences": len(sentences), "contexts": len(contexts.where(direction=direction))}
+        for direction, sentences in inputs.items()
     ]
     print_table(rows)
-    print(f"{len(made)} contexts in {made.folder}; {made.left_out} sentence(s) left out: without content, or too long")
+    print(
+        f"{len(contexts)} contexts in {contexts.folder}; {contexts.left_out} sentence(s) left out: without content, or too long"
+    )
     if options.json:
-        write_table(options.json, rows, about)
+        write_table(options.json, rows, provenance)
     return 0
 
 
@@ -222,54 +224,54 @@ def _fit(options: argparse.Namespace) -> int:
     contexts = Contexts.open(options.contexts, verify=True)
     output = model.network.outputs[0]
     contexts.check_model(model.checkpoint.fingerprint, contexts.width, output.vocabulary)
-    known = ("clusters", "top", "rounds", "reading", "skip", "least_count")
-    given = {name: value for name in known if (value := getattr(options, name)) is not None}
+    names_of_knobs = ("clusters", "top", "rounds", "reading", "skip", "least_count")
+    chosen = {name: value for name in names_of_knobs if (value := getattr(options, name)) is not None}
     knobs: dict[str, Any] = {"always": _always(options.always, end), "at_least": options.at_least, "seed": options.seed}
     if options.method == "screened":
         knobs |= {
             "budget": 300.0 if options.budget is None else options.budget,
-            "learning": Learning(**given),
+            "learning": Learning(**chosen),
             "progress": sys.stderr.isatty(),
         }
     else:
-        knobs |= given
+        knobs |= chosen
     folder = _screens_folder(options, model.checkpoint)
     names = groups(contexts.directions, options.per)
-    kept = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
+    unchanged = screens_to_keep(folder, options.method, model.checkpoint.fingerprint, names)
     fitted, held_out = contexts, None
     if options.hold_out and len(contexts) >= MEASURABLE:
         fitted, held_out = contexts.split(options.hold_out, options.seed)
     screens = fit_screens(fitted, options.method, per=options.per, bar=sys.stderr.isatty(), **knobs)
-    save_screens(kept | screens, folder)
+    save_screens(unchanged | screens, folder)
     for name, screen in screens.items():
         print(f"{name}: {summary(screen)}")
-        if held_out is not None and len(own := held_out.where(direction=names[name])):
-            print(f"  {Precision.of(screen, own).summary(screen)}")
+        if held_out is not None and len(sample := held_out.where(direction=names[name])):
+            print(f"  {Precision.of(screen, sample).summary(screen)}")
     if options.hold_out and held_out is None:
         print(f"fewer than {MEASURABLE:,} contexts: none were held out to measure precision on")
-    if kept:
-        print(f"kept as they were: {', '.join(kept)}")
+    if unchanged:
+        print(f"kept as they were: {', '.join(unchanged)}")
     print(f"{folder}; use it: --projection {options.method}" + (f":file={folder}" if options.out else ""))
     return 0
 
 
 def _check_knobs(options: argparse.Namespace) -> None:
-    """Refuse options that belong to another method, and a share that is none."""
+    """Refuse options that belong to another method, and a --hold-out that is no share."""
     if not 0 <= options.hold_out < 1:
         raise UsageError(f"--hold-out is a share from 0 to below 1: got {options.hold_out}. Example: --hold-out 0.05.")
     owners = {
         "clustered": ("clusters", ("least_count",)),
         "screened": ("learned screens", ("budget", "rounds", "reading", "skip")),
     }
-    for method, (what, names) in owners.items():
+    for method, (owner, names) in owners.items():
         for name in names:
             if method != options.method and getattr(options, name) is not None:
                 option = name.replace("_", "-")
-                raise UsageError(f"--{option} belongs to {what}, got it with {options.method}. Leave it out.")
+                raise UsageError(f"--{option} belongs to {owner}, got it with {options.method}. Leave it out.")
 
 
 def _screens_folder(options: argparse.Namespace, checkpoint: Any) -> Path:
-    """Folder for the screens: the one named, or beside the weights of the user's own model."""
+    """Folder for the screens: --out, or beside the weights of the user's own model."""
     from fastdecode_lib.checkpoints.hub import bundled
     from fastdecode_lib.projections.screens import screens_path
     from fastdecode_lib.store import check_replaceable
@@ -289,6 +291,6 @@ def _always(text: str, end: tuple[int, ...]) -> tuple[int, ...]:
     if text in ("end", "none"):
         return end if text == "end" else ()
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise ValueError(f"--always takes end, none or ids: got {text!r}. Example: 0,5.") from None

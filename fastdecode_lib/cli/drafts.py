@@ -11,7 +11,7 @@ from fastdecode_lib.cli.common import UsageError, at_low_priority, check_file, l
 
 
 def add_commands(commands: Any, parents: list[argparse.ArgumentParser], seed: argparse.ArgumentParser) -> None:
-    """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that counting does without."""
+    """Add ``draft-table`` and ``draft-head`` to the commands; `seed` has the option that ``draft-table`` does not need."""
     draft_table = commands.add_parser(
         "draft-table",
         parents=parents,
@@ -70,7 +70,7 @@ def _draft_table(options: argparse.Namespace) -> int:
         )
     if options.out and Path(options.out).exists() and not Path(options.out).is_dir():
         raise UsageError(f"--out is the folder of the tables: got {options.out!r}, which is a file. Name a folder.")
-    given = read_lines(options.source) if options.source else None
+    lines = read_lines(options.source) if options.source else None
     model = load(options)
     directions = _directions(options, model)
     if options.vmap and len(directions) > 1:
@@ -78,8 +78,8 @@ def _draft_table(options: argparse.Namespace) -> int:
     rows = []
     for source, target in directions:
         session = Session.of(model, source, target, "greedy", "exact", **limits(options))
-        texts = unlabelled(options.data, session.source, session.target) if given is None else given
-        made = make_table(
+        texts = unlabelled(options.data, session.source, session.target) if lines is None else lines
+        table = make_table(
             session,
             texts if options.sentences is None else spread_over(texts, options.sentences),
             least=options.least,
@@ -87,15 +87,15 @@ def _draft_table(options: argparse.Namespace) -> int:
             progress=sys.stderr.isatty(),
         )
         path = Path(options.out) / default_path(session).name if options.out else default_path(session)
-        made.save(path)
+        table.save(path)
         if options.vmap:
-            tokenizer, vocabulary = model.tokenizer, made.vocabulary
-            sources = tokenizer.source_tokens(range(made.lexicon.source_vocabulary))
-            made.lexicon.to_vmap(options.vmap, sources, tokenizer.pieces(range(vocabulary)), session.constraints.end)
+            tokenizer, vocabulary = model.tokenizer, table.vocabulary
+            sources = tokenizer.source_tokens(range(table.lexicon.source_vocabulary))
+            table.lexicon.to_vmap(options.vmap, sources, tokenizer.pieces(range(vocabulary)), session.constraints.end)
         size = path.stat().st_size
-        rows.append({"name": f"{session.source}-{session.target}", **made.about, "bytes": size, "file": str(path)})
+        rows.append({"name": f"{session.source}-{session.target}", **table.about, "bytes": size, "file": str(path)})
         print(
-            f"{rows[-1]['name']}: {made.about['tokens']} tokens of {made.about['sentences']} translations, {size} bytes, {path}"
+            f"{rows[-1]['name']}: {table.about['tokens']} tokens of {table.about['sentences']} translations, {size} bytes, {path}"
         )
     if options.json:
         write_table(options.json, rows, provenance(model, threads=options.threads or 1))
@@ -103,11 +103,11 @@ def _draft_table(options: argparse.Namespace) -> int:
 
 
 def _directions(options: argparse.Namespace, model: Any) -> Sequence[tuple[str | None, str | None]]:
-    """The direction asked for; with the corpus's text and none asked for, all that the model has."""
-    asked = (options.source_language, options.target_language)
-    if options.source is None and asked == (None, None) and model.directions:
+    """The direction of --from and --to; without them, and with the corpus's text, all directions of the model."""
+    direction = (options.source_language, options.target_language)
+    if options.source is None and direction == (None, None) and model.directions:
         return list(model.directions)
-    return [asked]
+    return [direction]
 
 
 def _draft_head(options: argparse.Namespace) -> int:
@@ -126,18 +126,18 @@ def _draft_head(options: argparse.Namespace) -> int:
 
     numbers = {name: getattr(options, name) for name in ("sentences", "updates", "vocabulary")}
     if min(numbers.values()) < 1:
-        told = ", ".join(f"--{name} {value}" for name, value in numbers.items())
-        raise UsageError(f"Sentences, updates and vocabulary must be at least 1: got {told}. Leave them out.")
+        values = ", ".join(f"--{name} {value}" for name, value in numbers.items())
+        raise UsageError(f"Sentences, updates and vocabulary must be at least 1: got {values}. Leave them out.")
     check_file("--out", options.out)
-    given = read_lines(options.source) if options.source else None
+    lines = read_lines(options.source) if options.source else None
     model = load(options)
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
     at_low_priority()
     sessions = [Session.of(model, a, b, "greedy", **limits(options)) for a, b in _directions(options, model)]
-    texts = [unlabelled(options.data, s.source, s.target) if given is None else given for s in sessions]
+    texts = [unlabelled(options.data, s.source, s.target) if lines is None else lines for s in sessions]
     head = make_head(
         sessions,
-        [spread_over(own, options.sentences) for own in texts],
+        [spread_over(lines_of_direction, options.sentences) for lines_of_direction in texts],
         replace(RECIPE, updates=options.updates, vocabulary=options.vocabulary),
         seed=options.seed,
         begin_with=None if options.begin_with is None else DraftHead.load(options.begin_with),

@@ -34,7 +34,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     if options.threads is not None:
         raise UsageError(f"Evaluation runs on one thread a worker: got --threads {options.threads}. Use --workers.")
-    found = evaluate(
+    frame = evaluate(
         options.model,
         read_lines(options.source),
         references=read_lines(options.reference) if options.reference else None,
@@ -49,8 +49,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
         **limits(options),
     )
-    rows = found.to_dict("records")
+    rows = frame.to_dict("records")
     print_table(rows)
     if options.json:
-        write_table(options.json, rows, found.attrs["provenance"])
+        write_table(options.json, rows, frame.attrs["provenance"])
     return 0

@@ -1,4 +1,4 @@
-"""Lines to type for each command, shown below its help."""
+"""Examples of each command, printed below its help."""
 
 EXAMPLES = {
     "translate": (
@@ -26,7 +26,7 @@ EXAMPLES = {
 }
 
 
-def shown(command: str) -> str:
-    """The examples of a command as its help ends with them."""
+def epilog(command: str) -> str:
+    """The examples of a command, as the end of its help."""
     lines = EXAMPLES[command]
     return "\n".join([f"example{'s' if len(lines) > 1 else ''}:", *(f"  {line}" for line in lines)])

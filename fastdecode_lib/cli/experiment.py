@@ -48,12 +48,12 @@ def _experiment(options: argparse.Namespace) -> int:
         raise UsageError("experiment needs a name. See what there is: fastdecode experiment --list")
     if options.resume and not options.results:
         raise UsageError("--resume goes on with what a folder has: got no --results DIR. Add it.")
-    known = experiments()
-    chosen = [e for e in known.values() if options.name in (e.name, e.stem)]
-    if not chosen:
-        stems = dict.fromkeys(e.stem for e in known.values())
-        near = difflib.get_close_matches(options.name, [*known, *stems], n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Papers: {', '.join(stems)}."
+    catalogue = experiments()
+    selected = [e for e in catalogue.values() if options.name in (e.name, e.stem)]
+    if not selected:
+        stems = dict.fromkeys(e.stem for e in catalogue.values())
+        matches = difflib.get_close_matches(options.name, [*catalogue, *stems], n=1)
+        hint = f"Did you mean {matches[0]!r}?" if matches else f"Papers: {', '.join(stems)}."
         raise UsageError(
             f"Unknown experiment: got {options.name!r}. {hint} List them with fastdecode experiment --list."
         )
@@ -71,9 +71,9 @@ def _experiment(options: argparse.Namespace) -> int:
     if options.data:
         settings["data"] = options.data
     rows: dict[str, list[dict[str, Any]]] = {}
-    about: dict[str, Any] = {}
-    made = make(
-        chosen,
+    provenances: dict[str, Any] = {}
+    tables = make(
+        selected,
         Maker(scale, options.model, loading, tuple(settings.items())),
         results=options.results,
         resume=options.resume,
@@ -81,17 +81,17 @@ def _experiment(options: argparse.Namespace) -> int:
         scheduler=options.scheduler,
         progress=sys.stderr.isatty(),
     )
-    with closing(made):
-        for e, table in made:
+    with closing(tables):
+        for e, table in tables:
             print(f"{e.title} ({e.name}, scale {scale})")
             print_table(table.rows)
             if table.note:
                 print(f"fastdecode: {table.note}", file=sys.stderr)
             rows[e.name] = [row | {"table": e.table} for row in table.rows]
-            about[e.name] = table.provenance
+            provenances[e.name] = table.provenance
     if options.json:
-        told = about[chosen[0].name] if len(chosen) == 1 else {"tables": about}
-        write_table(options.json, [row for e in chosen for row in rows[e.name]], told)
+        provenance = provenances[selected[0].name] if len(selected) == 1 else {"tables": provenances}
+        write_table(options.json, [row for e in selected for row in rows[e.name]], provenance)
     return 0
 
 
@@ -126,7 +126,7 @@ def _list_experiments(stem: str, json_file: str | None) -> int:
 
 
 def _state(e: Any) -> str:
-    """Whether the laptop's outcome of an experiment comes with fastdecode."""
+    """Whether the result of an experiment at scale laptop comes with fastdecode."""
     from fastdecode_lib.papers.outcomes import NoResult, committed
 
     try:

@@ -1,4 +1,4 @@
-"""The command that writes every figure in every form, and every table."""
+"""The command that writes every figure and every table in all formats."""
 
 import argparse
 import hashlib
@@ -34,36 +34,36 @@ def _figures(options: argparse.Namespace) -> int:
     scale, folder, browser = Scale.of(options.scale), Path(options.out), has_browser()
     folder.mkdir(parents=True, exist_ok=True)
     traces: dict[str, Any] = {}
-    written: list[Path] = []
-    known = experiments()
-    for number, (name, e) in enumerate(known.items(), 1):
-        print(f"fastdecode: {number} of {len(known)}, {name}", file=sys.stderr, flush=True)
+    paths: list[Path] = []
+    catalogue = experiments()
+    for number, (name, e) in enumerate(catalogue.items(), 1):
+        print(f"fastdecode: {number} of {len(catalogue)}, {name}", file=sys.stderr, flush=True)
         try:
             frame = _result(e, scale, make=options.make or scale is Scale.TINY)
         except (CorpusNotFound, NoResult) as error:
             print(f"fastdecode: {name} is left out. {one_line(error)}", file=sys.stderr)
             continue
         stem = folder / f"{name}.{scale}"
-        written += [*_write_tables(e, frame, stem, str(scale)), *_draw(e, frame, stem, browser)]
+        paths += [*_write_tables(e, frame, stem, str(scale)), *_draw(e, frame, stem, browser)]
         traces |= {f"{name}.{label}": trace for label, trace in frame.attrs.get("traces", {}).items()}
-    written += _draw_passes(traces | _passes_of_all_decoders(), folder, browser)
-    print(_write_index(folder, written))
+    paths += _draw_passes(traces | _passes_of_all_decoders(), folder, browser)
+    print(_write_index(folder, paths))
     return 0
 
 
 def _draw(e: Any, frame: Any, stem: Path, browser: bool) -> list[Path]:
-    """Draw the charts of a table; where there is no browser, as pages only."""
+    """Draw the charts of a table; without a browser, as HTML pages only."""
     import ddgviz
     from ddgviz.figures import frontier
 
     figures: dict[Path, Any] = {}
-    if e.chart and (drawn := _curves(frame, e.chart)) is not None:
-        figures[stem] = drawn
+    if e.chart and len(rows := e.chart.rows(frame)):  # without rows, all are gaps
+        figures[stem] = ddgviz.curves(rows, **e.chart.settings)
     if e.compares:
         figures[stem] = ddgviz.speed_accuracy(frame)
         if frame.get("bleu") is not None and frame["bleu"].notna().any():
             figures[stem.with_name(f"{stem.name}.frontier")] = frontier(frame)
-    written: list[Path] = []
+    paths_written: list[Path] = []
     for path, figure in figures.items():
         try:
             paths = ddgviz.save_chart(figure, path)
@@ -72,12 +72,12 @@ def _draw(e: Any, frame: Any, stem: Path, browser: bool) -> list[Path]:
                 raise
             paths = [Path(f"{path}.html")]
         print(*paths, sep="\n")
-        written += map(Path, paths)
-    return written
+        paths_written += map(Path, paths)
+    return paths_written
 
 
 def _passes_of_all_decoders() -> dict[str, Any]:
-    """The traces of a sentence under each decoder, by the stem of their files."""
+    """The traces of a sentence under each decoder, by the stems of their files."""
     from fastdecode_lib.loading import load
     from fastdecode_lib.runners import DECODERS
     from fastdecode_lib.text.sentences import SENTENCES
@@ -88,53 +88,53 @@ def _passes_of_all_decoders() -> dict[str, Any]:
         decoder: translate(model, sentence, source="en", target="de", decoder=decoder, verify=True)
         for decoder in DECODERS
     }
-    return {f"passes.{decoder.partition(':')[0]}": found.trace for decoder, found in translations.items()}
+    return {f"passes.{decoder.partition(':')[0]}": translation.trace for decoder, translation in translations.items()}
 
 
 def _draw_passes(traces: Mapping[str, Any], folder: Path, browser: bool) -> list[Path]:
-    """Write every trace in every form, by the stem of its files."""
+    """Write every trace in all formats; its key is the stem of the files."""
     import ddgviz
 
     suffixes = ("svg", "html", "tex", "json", *(("pdf", "png") if browser else ()))
-    written = [folder / f"{stem}.{suffix}" for stem in traces for suffix in suffixes]
-    for path in written:
+    paths = [folder / f"{stem}.{suffix}" for stem in traces for suffix in suffixes]
+    for path in paths:
         ddgviz.save(traces[path.name.removesuffix(path.suffix)], path)
         print(path)
-    return written
+    return paths
 
 
-def _write_index(folder: Path, written: Sequence[Path]) -> Path:
-    """Write a page that shows each picture with links to its formats; experiments without a picture are a line."""
+def _write_index(folder: Path, paths: Sequence[Path]) -> Path:
+    """Write a page with each picture and links to its formats; a table without a picture is one line."""
     from html import escape
     from urllib.parse import quote
 
     from fastdecode_lib.store import atomic_file
 
     forms: dict[str, list[str]] = {}
-    for path in written:
+    for path in paths:
         name, _, suffix = path.relative_to(folder).as_posix().rpartition(".")
         forms.setdefault(name, []).append(suffix)
-    parts = [
+    lines = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8">',
         f"<title>{len(forms)} figures and tables</title>",
     ]
-    parts += [
+    lines += [
         "<style>body{font:14px system-ui;max-width:900px;margin:24px auto;padding:0 16px}img{max-width:100%}</style>"
     ]
     for name, suffixes in sorted(forms.items()):
         links = " ".join(f'<a href="{quote(name)}.{suffix}">.{suffix}</a>' for suffix in sorted(set(suffixes)))
-        parts.append(f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{links}</p>')
+        lines.append(f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{links}</p>')
         if "svg" in suffixes:
-            parts.append(f'<img loading="lazy" alt="{escape(name)}" src="{quote(name)}.svg">')
+            lines.append(f'<img loading="lazy" alt="{escape(name)}" src="{quote(name)}.svg">')
     path = folder / "index.html"
     with atomic_file(path) as temporary:
-        Path(temporary).write_text("\n".join([*parts, "</html>", ""]), encoding="utf-8")
+        Path(temporary).write_text("\n".join([*lines, "</html>", ""]), encoding="utf-8")
     return path
 
 
 def _result(e: Any, scale: Any, *, make: bool) -> Any:
-    """The table of an experiment: the one that comes with fastdecode, or else, if it is short or so wished, made now."""
+    """The table of an experiment: the one that comes with fastdecode, or else made now if it is quick or `make` is true."""
     from fastdecode_lib.papers.outcomes import NoResult, committed
 
     try:
@@ -147,16 +147,8 @@ def _result(e: Any, scale: Any, *, make: bool) -> Any:
     return e.run(scale, **e.accepted({"progress": sys.stderr.isatty()}))
 
 
-def _curves(frame: Any, chart: Any) -> Any:
-    """The curves of a table as its experiment declares them; None if all its rows are gaps."""
-    import ddgviz
-
-    rows = chart.rows(frame)
-    return ddgviz.curves(rows, **chart.settings) if len(rows) else None
-
-
 def _pages() -> int:
-    """Write docs/results and the tables of README.md and docs/index.md; a chart is drawn again only where it has changed."""
+    """Write docs/results and the tables of README.md and docs/index.md; only charts that have changed are drawn again."""
     from fastdecode_lib.papers import page
     from fastdecode_lib.store import atomic_file
 
@@ -170,7 +162,7 @@ def _pages() -> int:
 
 
 def charts() -> Iterator[tuple[str, Any]]:
-    """Every chart of the pages: its file's stem, and the figure."""
+    """Every chart of the pages: the stem of its file, and the figure."""
     import ddgviz
     from fastdecode_lib.papers import page
 
@@ -199,8 +191,8 @@ def _draw_charts(folder: Path) -> None:
     if not changed:
         return
     find_browser()
-    with tempfile.TemporaryDirectory() as made:
-        drawings = [Path(made) / path.name for path in changed]
+    with tempfile.TemporaryDirectory() as folder_of_drawings:
+        drawings = [Path(folder_of_drawings) / path.name for path in changed]
         figures = [figure for figure, _ in changed.values()]
         heights = [figure.layout.height for figure in figures]  # plotly leaves them out where it writes several
         plotly.io.write_images(figures, drawings, width=860, height=heights)
@@ -211,7 +203,7 @@ def _draw_charts(folder: Path) -> None:
 
 
 def _frontier(rows: Any) -> Any:
-    """All methods by speedup and share of outputs unchanged; lossless ones lie on one line, so their names are slanted."""
+    """All methods by speedup and share of outputs unchanged; the names of lossless ones, which lie on one line, are slanted."""
     import ddgviz
 
     rows = rows.dropna(subset=["unchanged"])

@@ -3,7 +3,7 @@
 import argparse
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fastdecode_lib.cli.common import UsageError
@@ -22,7 +22,13 @@ def add_commands(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    tables = {"decoders": _decoders, "projections": _projections, "models": _models}
+    from fastdecode_lib.registry import DECODERS, PROJECTIONS, projection_class
+
+    tables: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
+        "decoders": lambda: ((name, _described(cls)) for name, cls in DECODERS.items()),
+        "projections": lambda: ((name, _described(projection_class(name))) for name in PROJECTIONS),
+        "models": _models,
+    }
     if options.what not in (None, *tables):
         raise UsageError(f"There are {', '.join(tables)}: got {options.what!r}. Leave it out for all of them.")
     width = shutil.get_terminal_size((120, 24)).columns
@@ -34,18 +40,6 @@ def _list(options: argparse.Namespace) -> int:
         if title == "projections" and options.what in (None, title):
             print(textwrap.fill(UNTUNED, width, initial_indent=" " * 4, subsequent_indent=" " * 4))
     return 0
-
-
-def _decoders() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.registry import DECODERS
-
-    return ((name, _described(cls)) for name, cls in DECODERS.items())
-
-
-def _projections() -> Iterator[tuple[str, str]]:
-    from fastdecode_lib.registry import PROJECTIONS, projection_class
-
-    return ((name, _described(projection_class(name))) for name in PROJECTIONS)
 
 
 def _models() -> Iterator[tuple[str, str]]:
@@ -63,5 +57,5 @@ def _described(cls: type) -> str:
     """The first line of a class's docstring, and its options with their defaults."""
     from fastdecode_lib.registry import options
 
-    known = ", ".join(f"{option.name}={option.default}" for option in options(cls).values())
-    return str(cls.__doc__).splitlines()[0].replace("``", "") + (f" [{known}]" if known else "")
+    defaults = ", ".join(f"{option.name}={option.default}" for option in options(cls).values())
+    return str(cls.__doc__).splitlines()[0].replace("``", "") + (f" [{defaults}]" if defaults else "")

@@ -21,7 +21,7 @@ from fastdecode_lib.cli import (
     translate,
 )
 from fastdecode_lib.cli.common import PICTURES, UsageError, check_file, one_line
-from fastdecode_lib.cli.examples import shown
+from fastdecode_lib.cli.examples import epilog
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,30 +57,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse bad options before any work, those included that would fail only after it."""
-    given = vars(options)
+    """Refuse bad options before any work, even those that are used only at its end."""
+    values = vars(options)
     cores = os.cpu_count() or 1
-    if not 1 <= (1 if given.get("threads") is None else given["threads"]) <= cores:
+    if not 1 <= (1 if values.get("threads") is None else values["threads"]) <= cores:
         raise UsageError(
-            f"--threads must be from 1 to {cores}, the cores here: got {given['threads']}. Use --threads 1."
+            f"--threads must be from 1 to {cores}, the cores here: got {values['threads']}. Use --threads 1."
         )
-    if (given.get("seed") or 0) < 0:
-        raise UsageError(f"--seed must be at least 0, got {given['seed']}. Use --seed 0.")
-    if given.get("runs", 1) < 1:
-        raise UsageError(f"--runs must be at least 1, got {given['runs']}. Use --runs 5.")
+    if (values.get("seed") or 0) < 0:
+        raise UsageError(f"--seed must be at least 0, got {values['seed']}. Use --seed 0.")
+    if values.get("runs", 1) < 1:
+        raise UsageError(f"--runs must be at least 1, got {values['runs']}. Use --runs 5.")
     for kind in PICTURES:
-        path = given.get(kind)
+        path = values.get(kind)
         if path and Path(path).suffix.lower() != f".{kind}":
             raise UsageError(f"--{kind} writes a file ending in .{kind}, got {path!r}. Change the one or the other.")
-    results = given.get("results")
+    results = values.get("results")
     if results and not (Path(results).is_dir() and os.access(results, os.W_OK | os.X_OK)) and Path(results).exists():
         raise UsageError(f"--results cannot write there: got {results!r}. Name a folder that can be written to.")
     for kind in ("json", "trace", "vmap", *PICTURES):
-        check_file(f"--{kind}", given.get(kind))
+        check_file(f"--{kind}", values.get(kind))
 
 
 def _parser() -> argparse.ArgumentParser:
-
     parser: argparse.ArgumentParser = _Parser(
         prog="fastdecode",
         description="Faster decoding for neural machine translation, exact and measured.",
@@ -136,5 +135,5 @@ def _parser() -> argparse.ArgumentParser:
     check.add_commands(commands, [table, seed])
     figures.add_commands(commands)
     for name, command in commands.choices.items():
-        command.epilog, command.formatter_class = shown(name), argparse.RawDescriptionHelpFormatter
+        command.epilog, command.formatter_class = epilog(name), argparse.RawDescriptionHelpFormatter
     return parser

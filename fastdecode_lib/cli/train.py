@@ -12,7 +12,7 @@ from typing import Any
 from fastdecode_lib.cli.common import UsageError, at_low_priority, print_table
 
 LOG = "train.log"
-"""Output of a run that is trained beside others, in its folder."""
+"""File with the output of a run that --jobs trains, in the folder of the run."""
 
 
 def add_commands(commands: Any) -> None:
@@ -69,7 +69,7 @@ def _train(options: argparse.Namespace) -> int:
                 manifest.refresh()
             print(f"{name}: {'kept' if options.keep else 'bundled'} in {target}")
             continue
-        best = training.train(
+        checkpoint = training.train(
             name,
             data=options.data,
             folder=options.folder,
@@ -80,21 +80,23 @@ def _train(options: argparse.Namespace) -> int:
             stop_at=options.stop_at,
             begin_with=options.begin_with,
         )
-        where = f"the best checkpoint is in {best}" if best.is_dir() else "stopped before the first evaluation"
-        print(f"{name}: {where}")
+        outcome = (
+            f"the best checkpoint is in {checkpoint}" if checkpoint.is_dir() else "stopped before the first evaluation"
+        )
+        print(f"{name}: {outcome}")
     return 0
 
 
 def _side_by_side(options: argparse.Namespace) -> int:
-    """Train the names in processes of their own, a teacher before those that learn from it; 1 if one of them failed."""
+    """Train each model in a process of its own, a teacher before the models that learn from it; return 1 if one failed."""
     from fastdecode_lib.training.presets import PRESETS
 
     shared = ("data", "folder", "device", "seed", "updates", "stop_at", "begin_with")
-    given = [f"--{k.replace('_', '-')}={v}" for k in shared if (v := getattr(options, k)) is not None]
+    arguments = [f"--{k.replace('_', '-')}={value}" for k in shared if (value := getattr(options, k)) is not None]
     if unknown := [name for name in options.names if name not in PRESETS]:
         raise UsageError(f"Unknown model to train: got {', '.join(unknown)}. Use {', '.join(PRESETS)}.")
     teachers = {name: getattr(PRESETS[name], "teacher", "") for name in options.names}
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    previous_handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     waiting, running, failed = list(teachers), dict[str, Any](), list[str]()
     try:
         while waiting or running:
@@ -105,7 +107,9 @@ def _side_by_side(options: argparse.Namespace) -> int:
                     print(f"{name}: not begun, since its teacher {teachers[name]} failed", file=sys.stderr)
                 elif len(running) < options.jobs and teachers[name] not in (*waiting, *running):
                     waiting.remove(name)
-                    running[name] = _begun(name, Path(options.folder), [*given, f"--threads={options.threads or 1}"])
+                    running[name] = _start(
+                        name, Path(options.folder), [*arguments, f"--threads={options.threads or 1}"]
+                    )
                     print(f"{name}: begun, see {Path(options.folder) / name / LOG}", flush=True)
             for name, process in list(running.items()):
                 if process.poll() is not None:
@@ -117,15 +121,15 @@ def _side_by_side(options: argparse.Namespace) -> int:
             time.sleep(0.2)
     finally:
         for process in running.values():
-            process.terminate()  # an interrupt is ignored by what a shell's background job starts
+            process.terminate()  # children of a shell's background job ignore interrupts
         for process in running.values():
             process.wait()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
     return int(bool(failed))
 
 
-def _begun(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
-    """A process that trains one model, its output appended to the log of its run."""
+def _start(name: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a process that trains one model and appends its output to the log of the run."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     with (folder / name / LOG).open("ab") as log:
         return subprocess.Popen(
@@ -171,8 +175,8 @@ def _list_presets(folder: str) -> None:
     rows = []
     for name, preset in PRESETS.items():
         begun = "begun" if (Path(folder) / name).is_dir() else "-"
-        kept = "kept" if find_weights(name) else begun
-        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else kept
+        stored = "kept" if find_weights(name) else begun
+        state = "trained here" if preset.trained(folder) else "bundled" if name in bundled() else stored
         directions = " ".join("-".join(pair) for pair in preset.directions) or "en"
         rows.append(
             {"name": name, "kind": preset.kind, "languages": directions, "updates": preset.updates, "state": state}

@@ -10,11 +10,11 @@ from typing import Any
 from fastdecode_lib.cli.common import PICTURES, UsageError, limits, load, read_lines
 
 PARTS = 5
-"""How many of the pictures, from the first, can show a part of a trace."""
+"""Number of formats, the first of `PICTURES`, that can show a part of a trace."""
 
 
 def _part(typed: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """``1:10,5:20`` as ddgviz counts: from 0, ends left out."""
+    """Parse ``1:10,5:20`` into ranges that count from 0 and exclude their ends, as in ddgviz."""
     match = re.fullmatch(r"(\d+):(\d+),(\d+):(\d+)", typed)
     if match is None or min(numbers := [int(number) for number in match.groups()]) < 1:
         raise argparse.ArgumentTypeError(f"expected passes and positions from 1, as in 1:10,5:20, got {typed!r}")
@@ -76,10 +76,10 @@ def _translate(options: argparse.Namespace) -> int:
         raise UsageError(f"--batch is at least 1, and for --file: got {options.batch}. Leave it out.")
     model = load(options)
     target = options.target_language or typed_target(model, texts)
-    asked = options.source_language, target, options.decoder, options.projection
+    choices = options.source_language, target, options.decoder, options.projection
     single = options.file is None or options.batch == 1
-    observe = options.file is None  # what makes many sentences faster takes longer to prepare than one sentence
-    session = Session.usual(model, *asked, single=single, observe=observe, **limits(options))
+    observe = options.file is None  # what makes many sentences faster costs one sentence more than it saves
+    session = Session.usual(model, *choices, single=single, observe=observe, **limits(options))
     if _pictures(options) or options.trace:
         trace = session.translate(texts[0], verify=True).trace
         _check_part(options.part, trace)
@@ -87,12 +87,12 @@ def _translate(options: argparse.Namespace) -> int:
         _draw(options, trace)
     else:
         progress = len(texts) > 1 and sys.stderr.isatty()
-        batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads share one batch
+        batches = options.threads or cores() if model.engine == "compiled" else 1  # torch's threads work on one batch
         hypotheses = session.decode(texts, batch=options.batch, threads=batches, progress=progress, keep_done=True)
     tokens = [h.tokens for h in hypotheses]
-    left = sum(h.stop == "interrupted" for h in hypotheses)
+    interrupted = sum(h.stop == "interrupted" for h in hypotheses)
     outputs = model.texts(texts, tokens)
-    different = _different(session, texts, tokens) if options.verify and not left else None
+    different = _different(session, texts, tokens) if options.verify and not interrupted else None
     if options.json:
         _write_json(options, session, texts, outputs, tokens, different, max(batches, options.threads or 1))
     for output in outputs:
@@ -100,20 +100,20 @@ def _translate(options: argparse.Namespace) -> int:
     if note := session.cut_short(tokens):
         print(f"fastdecode: {note}", file=sys.stderr)
     if different is not None:
-        which = f"; different: {', '.join(map(str, different[:10]))}{' ...' * (len(different) > 10)}"
+        examples = f"; different: {', '.join(map(str, different[:10]))}{' ...' * (len(different) > 10)}"
         print(
-            f"fastdecode: {len(texts) - len(different)} of {len(texts)} outputs are greedy decoding's{which * bool(different)}",
+            f"fastdecode: {len(texts) - len(different)} of {len(texts)} outputs are greedy decoding's{examples * bool(different)}",
             file=sys.stderr,
         )
-    if left:
-        print(f"fastdecode: interrupted, {left} of {len(texts)} lines not translated", file=sys.stderr)
+    if interrupted:
+        print(f"fastdecode: interrupted, {interrupted} of {len(texts)} lines not translated", file=sys.stderr)
     if different and session.decoder.lossless and session.projection_name in EXACT:
         return 1
-    return 130 if left else 0
+    return 130 if interrupted else 0
 
 
 def _pictures(options: argparse.Namespace) -> list[str]:
-    """Files of the pictures asked for."""
+    """The files that picture options name."""
     return [path for kind in PICTURES if (path := getattr(options, kind))]
 
 
@@ -135,7 +135,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _draw(options: argparse.Namespace, trace: Any) -> None:
-    """Write the pictures of a trace, and the trace itself where that was asked for."""
+    """Write the pictures of a trace, and the trace itself if --trace names a file."""
     from fastdecode_lib.store import atomic_file
 
     for path in _pictures(options):

@@ -42,12 +42,12 @@ class Greedy:
         check_fits(self, model, source)
         outputs: list[list[int]] = [[] for _ in range(len(source))]
         call = 0
-        for first, batch in row_batches(model, source):
+        for first_row, batch in row_batches(model, source):
             clock = perf_counter()
             prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
             state = model.start(model.encode(batch), prefix, len(constraints.prefix) + constraints.limit)
             chooser = constrained(projection, batch, constraints, observe)
-            single = Single(outputs[first : first + len(batch)], model, chooser, constraints, first)
+            single = Single(outputs[first_row : first_row + len(batch)], model, chooser, constraints, first_row)
             call = yield from single(range(len(batch)), state, call, clock)
         return tuple(
             Hypothesis(tuple(output), None, "end" if output[-1] in constraints.end else "length") for output in outputs
@@ -63,17 +63,17 @@ class Beam:
     size : int
         Hypotheses kept.
     length_penalty : float, optional
-        Scores are divided by the length to this power; the length counts the end and a forced language. What the checkpoint's
-        settings of generation say otherwise, or else 1.0.
+        Scores are divided by the length to this power; the length counts the end and a forced language. By default the value
+        in the checkpoint's settings of generation, or else 1.0.
     delta : float or None
         Also stop where the best partial hypothesis' log-probability is more than this below the best completed one's
         (Devlin, 2017, sec. 3, has 3.0). Both are sums over the tokens, not divided by lengths.
     early_stopping : bool, optional
         Stop at `size` finished hypotheses, as Hugging Face's ``early_stopping=True`` and Imamura and Sumita do, without
-        waiting for an open one that could be better. What the checkpoint's settings say otherwise, or else False.
+        waiting for an open one that could be better. By default the value in the checkpoint's settings, or else False.
     renormalised : bool, optional
-        Log-probabilities run over the tokens that may be chosen, as with Hugging Face's ``renormalize_logits``. What the
-        checkpoint's settings say otherwise, or else False.
+        Log-probabilities run over the tokens that may be chosen, as with Hugging Face's ``renormalize_logits``. By default the
+        value in the checkpoint's settings, or else False.
     """
 
     size: int = 5
@@ -97,15 +97,15 @@ class Beam:
             raise ValueError(f"beam needs delta >= 0, got {self.delta}. The paper has 3.0; leave it out to search on.")
 
     def completed(self, rules: Mapping[str, Any]) -> "Beam":
-        """With what a checkpoint's settings of generation say where nothing was said.
+        """The same, with options that are None taken from a checkpoint's settings of generation.
 
         Raises
         ------
         ValueError
-            If they say something that this search does not do.
+            If the settings need what this search does not do.
         """
         penalty, stopping, renormalised = (
-            rules.get(rule, usual) if (given := getattr(self, name)) is None else given
+            rules.get(rule, usual) if (value := getattr(self, name)) is None else value
             for name, rule, usual in (
                 ("length_penalty", "length_penalty", 1.0),
                 ("early_stopping", "early_stopping", False),
@@ -130,9 +130,9 @@ class Beam:
         check_fits(self, model, source)
         hypotheses: list[Hypothesis] = []
         calls = 0
-        for first, batch in row_batches(model, source):
-            done, calls = yield from self._batch(model, projection, batch, constraints, first, calls)
-            hypotheses += done
+        for first_row, batch in row_batches(model, source):
+            outputs, calls = yield from self._batch(model, projection, batch, constraints, first_row, calls)
+            hypotheses += outputs
         return tuple(hypotheses)
 
     def check(self, model: Model) -> None:
@@ -162,56 +162,54 @@ class Beam:
         keep = min(searches[0].most, model.outputs[0].vocabulary)
         rows = list(range(len(source)))
         """The source row of each live lane, lane by lane of each sentence."""
-        last = prefix[:, -1:]
+        tokens = prefix[:, -1:]
         scorer = projection.bind(source)
         for slot, forced in enumerate(constraints.forced(np.arange(constraints.limit)).tolist()):
-            hidden = model.step(state, last)[:, 0]
+            hidden = model.step(state, tokens)[:, 0]
             banned = constraints.forbidden(np.array([slot]))
             candidates = scorer.top_k(hidden, keep, banned, normalise=True)
             if completed.renormalised and banned is not None:
                 candidates = _over_the_allowed(candidates, scorer, hidden, banned, model.outputs[0].vocabulary)
             live = list(dict.fromkeys(rows))
             seconds = (perf_counter() - clock) / len(live)
-            rows_before, rows, parents, tokens, offset = rows, [], [], [], 0
+            previous_rows, rows, parents, last, offset = rows, [], [], [], 0
             for row in live:
                 search, lanes = searches[row], len(searches[row].live)
                 search.advance(candidates, offset, forced, slot)
                 if not search.finished:
                     rows += [row] * len(search.live)
                     parents += [offset + lane.parent for lane in search.live]
-                    tokens += [lane.tokens[-1] for lane in search.live]
+                    last += [lane.tokens[-1] for lane in search.live]
                 offset += lanes
                 yield search.iteration(first_row + row, call, slot, lanes, seconds)
             clock = perf_counter()
             call += 1
             if not rows:
                 break
-            state, last = state.select(np.array(parents)), np.array(tokens)[:, None]
-            if rows != rows_before:
+            state, tokens = state.select(np.array(parents)), np.array(last)[:, None]
+            if rows != previous_rows:
                 scorer = projection.bind(source.rows(np.array(rows)))
         return [search.best() for search in searches], call
 
 
 LITTLE = 1e-3
-"""Share of the allowed tokens below which it is summed up, not what is left of 1: little would be left but rounding."""
+"""Probability of the allowed tokens below which it is summed directly: 1 minus the others' would be mostly rounding."""
 
 
 def _over_the_allowed(
     candidates: Candidates, scorer: Scorer, hidden: Any, banned: np.ndarray, vocabulary: int
 ) -> Candidates:
-    """Candidates of hidden (N, D) with the normaliser of the tokens that may be chosen: all but those `banned` (M,)."""
+    """Candidates of hidden (N, D), normalised over the tokens that may be chosen: all but those `banned` (M,)."""
     assert candidates.log_normaliser is not None
 
     def share(rows: Any, ids: np.ndarray) -> np.ndarray:
-        every: np.ndarray = np.tile(ids, (len(rows), 1))
-        found: np.ndarray = np.exp(scorer.log_probs(rows, every), dtype=np.float64).sum(1)
-        return found
+        return np.exp(scorer.log_probs(rows, np.tile(ids, (len(rows), 1))), dtype=np.float64).sum(1)
 
-    left = 1 - share(hidden, np.unique(banned))
-    if (little := left < LITTLE).any():
-        left[little] = share(hidden[little], np.setdiff1d(np.arange(vocabulary), banned))
+    allowed_share = 1 - share(hidden, np.unique(banned))
+    if (small := allowed_share < LITTLE).any():
+        allowed_share[small] = share(hidden[small], np.setdiff1d(np.arange(vocabulary), banned))
     with np.errstate(divide="ignore"):
-        normaliser = candidates.log_normaliser + np.log(left)
+        normaliser = candidates.log_normaliser + np.log(allowed_share)
     return Candidates(candidates.ids, candidates.scores, candidates.num_active, normaliser)
 
 
@@ -231,12 +229,10 @@ class _Search:
         self.previous = np.zeros(0, dtype=np.int64)
 
     def advance(self, candidates: Candidates, offset: int, forced: int, slot: int) -> None:
-        """Take the candidates of this sentence's lanes, which stand from row `offset` on."""
+        """Extend this sentence's lanes by their candidates, whose rows begin at `offset`."""
         size, end = self.settings.size, self.constraints.end
         continuations = [] if forced >= 0 else self._continuations(candidates, offset)
-        if (
-            not continuations
-        ):  # forced, or no token allowed, which ends a sentence; the model has no say, and it costs nothing
+        if not continuations:  # forced, or no token allowed, which ends a sentence: scores do not change
             token = forced if forced >= 0 else end[0]
             continuations = [(number, token, lane.score) for number, lane in enumerate(self.live)]
         lanes, self.live = self.live, []
@@ -257,32 +253,24 @@ class _Search:
             self.finished = self.best_done - self.live[0].score > self.settings.delta
 
     def _length(self, tokens: int) -> float:
-        penalty: float = self.settings.length_penalty or 0.0
-        return float(tokens + len(self.constraints.prefix) - 1) ** penalty
+        return float(tokens + len(self.constraints.prefix) - 1) ** (self.settings.length_penalty or 0.0)
 
     def _continuations(self, candidates: Candidates, offset: int) -> list[tuple[int, int, float]]:
-        """Lane, token and score of the best continuations, best first; of equals, the earlier lane's and the better token's."""
+        """Lane, token and score of the best continuations, best first; ties go to the earlier lane, then to the better token."""
         assert candidates.log_normaliser is not None
-        rows, (lanes, tokens), values = (
-            slice(offset, offset + len(self.live)),
-            np.empty((2, self.most), np.int64),
-            np.empty(self.most),
-        )
-        number = best_continuations(
+        rows = slice(offset, offset + len(self.live))
+        lanes, tokens, scores = np.empty(self.most, np.int64), np.empty(self.most, np.int64), np.empty(self.most)
+        count = best_continuations(
             np.array([lane.score for lane in self.live]),
-            candidates.scores[rows],
-            candidates.log_normaliser[rows],
-            candidates.ids[rows],
-            lanes,
-            tokens,
-            values,
-        )
-        return list(zip(lanes[:number].tolist(), tokens[:number].tolist(), values[:number].tolist(), strict=True))
+            candidates.scores[rows], candidates.log_normaliser[rows], candidates.ids[rows],
+            lanes, tokens, scores,
+        )  # fmt: skip
+        return list(zip(lanes[:count].tolist(), tokens[:count].tolist(), scores[:count].tolist(), strict=True))
 
     def iteration(self, row: int, call: int, slot: int, positions: int, seconds: float) -> Iteration:
-        """The best hypothesis after this pass, compared with the one shown before."""
-        over = self.finished or slot + 1 == self.constraints.limit
-        tokens = np.array(self.best().tokens if over else self.live[0].tokens)
+        """The best hypothesis after this pass, with the tokens of the one before it as drafts."""
+        complete = self.finished or slot + 1 == self.constraints.limit
+        tokens = np.array(self.best().tokens if complete else self.live[0].tokens)
         length = len(tokens)
         drafts = np.full(length, -1)
         drafted = min(len(self.previous), length)
@@ -296,7 +284,7 @@ class _Search:
             drafts=drafts,
             origins=("recycled",) * drafted + ("",) * (length - drafted),
             tokens=tokens,
-            status=("settled",) * length if over else tuple(status),
+            status=("settled",) * length if complete else tuple(status),
             lanes=(*self.done, *self.live),
             positions=positions,
             seconds=seconds,

@@ -10,7 +10,7 @@ from fastdecode_lib.core import Constraints, Decoder, Model, Scorer, Source
 
 @dataclass(frozen=True)
 class Choice:
-    """Greedy tokens of N slots, with what was observed about them (see `core.Iteration`)."""
+    """Greedy tokens of N slots, with the observed fields of `core.Iteration`."""
 
     tokens: np.ndarray
     probabilities: np.ndarray | None
@@ -18,22 +18,22 @@ class Choice:
     num_active: np.ndarray
     cluster: np.ndarray | None
 
-    def rows(self, which: np.ndarray | slice) -> dict[str, Any]:
-        """The observed fields of some slots, as keyword arguments of `core.Iteration`."""
+    def rows(self, indices: np.ndarray | slice) -> dict[str, Any]:
+        """The observed fields of the slots at these indices, as keyword arguments of `core.Iteration`."""
         fields = {
             "probabilities": self.probabilities,
             "margins": self.margins,
             "num_active": self.num_active,
             "cluster": self.cluster,
         }
-        return {name: None if values is None else values[which] for name, values in fields.items()}
+        return {name: None if values is None else values[indices] for name, values in fields.items()}
 
 
 def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constraints, observe: bool) -> Choice:
     """The best allowed token of each slot: hidden (N, D), slots (N,).
 
-    A forced token has probability 1 and no margin, the model having had no say. A slot at which the projection finds
-    no allowed token ends the sentence.
+    A forced token has probability 1 and an infinite margin, since the model did not choose it. A slot at which the projection
+    finds no allowed token ends the sentence.
     """
     candidates = scorer.top_k(hidden, 2 if observe else 1, constraints.forbidden(slots), normalise=observe)
     forced = constraints.forced(slots)
@@ -50,19 +50,19 @@ def choose(scorer: Scorer, hidden: Any, slots: np.ndarray, constraints: Constrai
 
 
 def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> None:
-    """Refuse, before any work, a model the decoder cannot drive, and a source that it cannot decode, where one is given.
+    """Refuse, before any work, a model that the decoder cannot drive, and a source, if given, that it cannot decode.
 
-    A decoder's own ``check(model)``, where it has one, is asked last.
+    A decoder's own ``check(model)``, if it has one, is called too.
 
     Raises
     ------
     ValueError
         If the model does not fit the decoder, or there is nothing to decode.
     """
-    several = getattr(decoder, "several_tokens", False)
-    if model.kind not in decoder.accepts or (model.tokens_per_step > 1) != several:
+    several_tokens = getattr(decoder, "several_tokens", False)
+    if model.kind not in decoder.accepts or (model.tokens_per_step > 1) != several_tokens:
         this_one, decoders, _ = _described(model.kind == "masked", model.tokens_per_step)
-        needed, _, example = _described("masked" in decoder.accepts, "several" if several else 1)
+        needed, _, example = _described("masked" in decoder.accepts, "several" if several_tokens else 1)
         raise ValueError(
             f"The decoder {decoder.name} needs {needed}, got {this_one}. Use {decoders} for this model, or a model that fits, such "
             f"as {example}."
@@ -83,7 +83,7 @@ def check_fits(decoder: Decoder, model: Model, source: Source | None = None) -> 
 
 
 def _described(masked: bool, tokens: int | str) -> tuple[str, str, str]:
-    """Name of a model of so many tokens a step, the decoders for it, and one of them as an example."""
+    """Words for a model of this many tokens a step, the decoders for it, and an example of such a model."""
     if masked:
         return "a masked model", "mask_predict", "mask-predict (fastdecode train mask-predict)"
     if tokens == 1:

@@ -32,12 +32,12 @@ class DoubleToken:
     """Greedy decoding and beam search for models of any number n of tokens a step (Imamura and Sumita, 2020).
 
     A step scores all slots of a group at once: none sees the others' tokens. Greedy decoding takes the best token of each
-    slot, and behind an end nothing but ends. Beam search is algorithm 1: groups are put together slot by slot, the 2W best
-    first tokens, with these the 3W best pairs, and so on to (n + 1)W groups. A group that ends in one slot is ended in all
-    behind it, at no cost; so of (n + 1)W groups at least W go on. The search stops at W finished hypotheses.
+    slot, and only ends behind an end. Beam search is algorithm 1: groups are built slot by slot, from the 2W best first tokens
+    to the 3W best pairs and so on to (n + 1)W groups. Behind an end, the slots of a group are ends at no cost, so that at least
+    W of (n + 1)W groups go on. The search stops at W finished hypotheses.
 
-    With W = 1 algorithm 1 would weigh the end's log-probability against the sum of a whole group's, and end too early; a beam of
-    one is greedy decoding here.
+    With W = 1, algorithm 1 would compare the log-probability of an end with the sum of a whole group's and end too early;
+    here a beam of one is greedy decoding.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class DoubleToken:
     ) -> Passes:
         """One pass per group over all live hypotheses; see `core.Decoder.iterate`.
 
-        Slots count the output's tokens from the left, and from the right below 0, -1 being the end. Greedy decoding yields each
-        group as it comes. A beam's passes are yielded when it has ended, and show how the output grew: before, nobody knows how
-        long it is, so where its right-hand tokens stand.
+        Slots count the output's tokens from the left, and below 0 from the right, -1 being the end. Greedy decoding yields each
+        group as it comes. A beam's passes are yielded after the search and show how the output grew: the slots of its right-hand
+        tokens depend on its length.
         """
         check_fits(self, model, source)
-        # What grows from both ends is whole only with its end.
+        # An output that grows from both ends is complete only with its end.
         run = _Run(
             model, projection, source, replace(constraints, forced_end=constraints.forced_end or model.both_ends)
         )
@@ -96,33 +96,33 @@ class DoubleToken:
             hidden, slots = run.step(step)
             choice = choose(run.scorer(), hidden, slots, run.constraints, observe)
             tokens = choice.tokens.reshape(-1, group)
-            over = np.isin(tokens, run.constraints.end)
-            tokens[np.logical_or.accumulate(over, axis=1)] = end
-            ended = over.any(1) | (slots[group - 1] + 1 >= run.constraints.limit)
+            is_end = np.isin(tokens, run.constraints.end)
+            tokens[np.logical_or.accumulate(is_end, axis=1)] = end
+            ended = is_end.any(1) | (slots[group - 1] + 1 >= run.constraints.limit)
             seconds = run.lap()
             for i, row in enumerate(run.rows):
-                before = len(emitted[row])
+                start = len(emitted[row])
                 emitted[row] += tokens[i].tolist()
-                held = _places(emitted[row], end, run.constraints.limit, run.model.both_ends, before)
-                places = _ordered(held)
-                which = np.array([i * group + held[slot] - before for slot in places], dtype=np.int64)
+                slots_by_place = _places(emitted[row], end, run.constraints.limit, run.model.both_ends, start)
+                places = _ordered(slots_by_place)
+                indices = np.array([i * group + slots_by_place[slot] - start for slot in places], dtype=np.int64)
                 yield Iteration(
                     row=int(row),
                     call=step,
                     slots=np.array(places, dtype=np.int64),
                     drafts=np.full(len(places), -1),
                     origins=("",) * len(places),
-                    tokens=np.array([emitted[row][held[slot]] for slot in places], dtype=np.int64),
+                    tokens=np.array([emitted[row][slots_by_place[slot]] for slot in places], dtype=np.int64),
                     status=_SETTLED * len(places),
-                    **choice.rows(which),
+                    **choice.rows(indices),
                     positions=group,
                     seconds=seconds,
                 )
             run.start_lap()
-            going = np.flatnonzero(~ended)
-            if not len(going):
+            survivors = np.flatnonzero(~ended)
+            if not len(survivors):
                 break
-            run.go_on(going, tokens[going])
+            run.go_on(survivors, tokens[survivors])
         outputs = [run.in_order(row) for row in emitted]
         return tuple(Hypothesis(tokens, None, run.reason(tokens)) for tokens in outputs)
 
@@ -133,25 +133,27 @@ class DoubleToken:
             hidden, slots = run.step(step)
             keep = min((group + 1) * self.size + len(constraints.end) - 1, run.model.outputs[0].vocabulary)
             candidates = run.scorer().top_k(hidden, keep, constraints.forbidden(slots), normalise=True)
-            chances = _log_probabilities(candidates).reshape(len(run.rows), group, -1)
-            ids = candidates.ids.reshape(chances.shape)
-            going: list[tuple[int, Lane]] = []
+            log_probs = _log_probabilities(candidates).reshape(len(run.rows), group, -1)
+            ids = candidates.ids.reshape(log_probs.shape)
+            survivors: list[tuple[int, Lane]] = []
             offset, searched = 0, []
             for row in np.unique(run.rows):
                 search, lanes = searches[row], int((run.rows == row).sum())
                 rows = slice(offset, offset + lanes)
-                search.advance(ids[rows], chances[rows], slots[:group])
+                search.advance(ids[rows], log_probs[rows], slots[:group])
                 if not search.finished:
-                    going += [(offset + lane.parent, lane) for lane in search.live]
+                    survivors += [(offset + lane.parent, lane) for lane in search.live]
                 searched.append((search, lanes))
                 offset += lanes
             seconds = run.lap()
             for search, lanes in searched:
                 search.passes.append((lanes * group, seconds))
             run.start_lap()
-            if not going:
+            if not survivors:
                 break
-            run.go_on(np.array([parent for parent, _ in going]), np.array([lane.tokens[-group:] for _, lane in going]))
+            run.go_on(
+                np.array([parent for parent, _ in survivors]), np.array([lane.tokens[-group:] for _, lane in survivors])
+            )
         grown = [list(search.iterations(row)) for row, search in enumerate(searches)]
         for call in range(max(map(len, grown))):
             yield from (passes[call] for passes in grown if call < len(passes))
@@ -178,7 +180,7 @@ class DoubleToken:
 
 
 class _Run:
-    """Base of greedy decoding and beam search: step, choose rows, know what is forced, keep the time."""
+    """The state that greedy decoding and beam search share: rows, caches, forced tokens and the clock."""
 
     def __init__(self, model: Model, projection: Projection, source: Source, constraints: Constraints):
         self.clock = perf_counter()
@@ -207,7 +209,7 @@ class _Run:
         return self.bound
 
     def go_on(self, rows: np.ndarray, tokens: np.ndarray) -> None:
-        """Keep some rows of the state, with repetition, to be fed these tokens (R, n) next."""
+        """Keep these rows of the state (R,), which may repeat, and feed them these tokens (R, n) next."""
         if len(rows) != len(self.rows) or (rows != np.arange(len(self.rows))).any():
             self.state = self.state.select(rows)
             self.rows = self.rows[rows]
@@ -215,14 +217,11 @@ class _Run:
         self.last = tokens
 
     def forced(self, slots: np.ndarray) -> np.ndarray:
-        """The id forced at each slot, an end beyond the last; -1 where the model is free."""
-        forced: np.ndarray = np.where(
-            slots < self.constraints.limit, self.constraints.forced(slots), self.constraints.end[0]
-        )
-        return forced
+        """The id forced at each slot, an end beyond the limit; -1 where the model is free."""
+        return np.where(slots < self.constraints.limit, self.constraints.forced(slots), self.constraints.end[0])
 
     def in_order(self, slots: Sequence[int]) -> tuple[int, ...]:
-        """Emitted slots as an output: in the order of the sentence, with one end where there is one."""
+        """Emitted slots as an output, in the order of the sentence, with one end if there is any."""
         end = self.constraints.end[0]
         inside = [*slots][: self.constraints.limit]
         ended = end in inside
@@ -246,17 +245,17 @@ _SETTLED: tuple[Status, ...] = ("settled",)
 
 
 def _places(emitted: Sequence[int], end: int, limit: int, both_ends: bool, first: int = 0) -> dict[int, int]:
-    """Where in the output the emitted slots from `first` on stand, and which they are; of the ends, the one that counts."""
-    whole = [*emitted][:limit]
-    ended = whole.index(end) if end in whole else len(whole)
-    held = {place(slot, both_ends): slot for slot in range(first, ended)}
-    if first <= ended < len(whole):
-        held[-1 if both_ends else ended] = ended
-    return held
+    """The index in `emitted` of each place in the output, for slots from `first` on up to the first end."""
+    slots = [*emitted][:limit]
+    ended = slots.index(end) if end in slots else len(slots)
+    slots_by_place = {place(slot, both_ends): slot for slot in range(first, ended)}
+    if first <= ended < len(slots):
+        slots_by_place[-1 if both_ends else ended] = ended
+    return slots_by_place
 
 
 def _ordered(places: dict[int, int]) -> list[int]:
-    """From the left, then those from the right."""
+    """Places from the left, then those from the right."""
     return sorted(slot for slot in places if slot >= 0) + sorted(slot for slot in places if slot < 0)
 
 
@@ -276,7 +275,7 @@ class Groups:
     lanes : int64 array (N,)
     tokens : int64 array (N, n)
     scores : float array (N,)
-        The lane's own and those of the tokens.
+        Sums of the lane's score and the tokens' log-probabilities.
     """
 
     lanes: np.ndarray
@@ -285,20 +284,20 @@ class Groups:
 
 
 def best_groups(
-    ids: np.ndarray, chances: np.ndarray, sums: np.ndarray, end: int, size: int, forced: np.ndarray
+    ids: np.ndarray, log_probs: np.ndarray, sums: np.ndarray, end: int, size: int, forced: np.ndarray
 ) -> Groups:
-    """DOUBLETOPK of algorithm 1, for groups of n: the (n + 1)W best groups of all lanes, put together slot by slot.
+    """DOUBLETOPK of algorithm 1, for groups of n: the (n + 1)W best groups of all lanes, built slot by slot.
 
     Parameters
     ----------
     ids : int64 array (lanes, n, K)
-        The best tokens of every slot, at least (n + 1)W where there are as many; -1 for none.
-    chances : float array (lanes, n, K)
+        The best tokens of every slot, at least (n + 1)W or the whole vocabulary; -1 for none.
+    log_probs : float array (lanes, n, K)
         Their log-probabilities.
     sums : float array (lanes,)
         The lanes' scores so far.
     end : int
-        Behind it, a group holds nothing but ends, at no cost.
+        Behind an end, a group has only ends, at no cost.
     size : int
         W.
     forced : int64 array (n,)
@@ -307,26 +306,25 @@ def best_groups(
     Returns
     -------
     Groups
-        Fewer where there are not as many. Of equals, the earlier lane's, and the better token's, come first. A slot at which no
-        lane has a token left ends all of them.
+        Fewer if there are not as many. Ties go to the earlier lane, then to the better token. A slot at which no lane has an
+        allowed token ends all of them.
     """
     groups = Groups(np.arange(len(sums)), np.zeros((len(sums), 0), dtype=np.int64), sums)
     for slot in range(ids.shape[1]):
-        most = (slot + 2) * size
-        over = (groups.tokens == end).any(1)
+        has_ended = (groups.tokens == end).any(1)
         tokens = ids[groups.lanes, slot].copy()
-        added = chances[groups.lanes, slot].copy()
-        alone = over | (forced[slot] >= 0)
-        tokens[alone], added[alone] = -1, -np.inf
-        tokens[alone, 0], added[alone, 0] = np.where(over[alone], end, forced[slot]), 0.0
+        added = log_probs[groups.lanes, slot].copy()
+        fixed = has_ended | (forced[slot] >= 0)
+        tokens[fixed], added[fixed] = -1, -np.inf
+        tokens[fixed, 0], added[fixed, 0] = np.where(has_ended[fixed], end, forced[slot]), 0.0
         scores = np.where(tokens >= 0, groups.scores[:, None] + added, -np.inf)
         if not np.isfinite(scores).any():
             tokens, scores = np.full((len(tokens), 1), end), groups.scores[:, None]
-        order = np.argsort(-scores, axis=None, kind="stable")[:most]
+        order = np.argsort(-scores, axis=None, kind="stable")[: (slot + 2) * size]
         order = order[np.isfinite(scores.reshape(-1)[order])]
-        which, rank = np.unravel_index(order, scores.shape)
-        chosen = np.concatenate([groups.tokens[which], tokens[which, rank][:, None]], 1)
-        groups = Groups(groups.lanes[which], chosen, scores[which, rank])
+        parents, rank = np.unravel_index(order, scores.shape)
+        extended = np.concatenate([groups.tokens[parents], tokens[parents, rank][:, None]], 1)
+        groups = Groups(groups.lanes[parents], extended, scores[parents, rank])
     return groups
 
 
@@ -336,18 +334,18 @@ class _Search:
     def __init__(self, settings: DoubleToken, run: _Run):
         self.settings, self.run, self.end = settings, run, run.constraints.end[0]
         self.live: list[Lane] = [Lane(0, (), 0.0)]
-        """Their tokens are slots in the order of emission."""
+        """Open hypotheses; their tokens are in the order of emission."""
         self.done: list[Lane] = []
-        """Finished hypotheses, best first; their tokens end with one end where there is one, in the order of emission."""
+        """Finished hypotheses, best first; their tokens are in the order of emission, up to the first end."""
         self.finished = False
         self.passes: list[tuple[int, float]] = []
-        """Positions and seconds of each."""
+        """Positions and seconds of each pass."""
 
-    def advance(self, ids: np.ndarray, chances: np.ndarray, slots: np.ndarray) -> None:
-        """Take the candidates (lanes, n, K) of the slots (n,) of a step with their log-probabilities."""
+    def advance(self, ids: np.ndarray, log_probs: np.ndarray, slots: np.ndarray) -> None:
+        """Extend the lanes by the candidates (lanes, n, K) of a step's slots (n,) and their log-probabilities."""
         size, group = self.settings.size, len(slots)
         sums = np.array([lane.score for lane in self.live])
-        groups = best_groups(self._one_end(ids), chances, sums, self.end, size, self.run.forced(slots))
+        groups = best_groups(self._one_end(ids), log_probs, sums, self.end, size, self.run.forced(slots))
         grown = [
             Lane(lane, (*self.live[lane].tokens, *tokens), score)
             for lane, tokens, score in zip(
@@ -356,16 +354,16 @@ class _Search:
         ]
         last = slots[-1] + 1 >= self.run.constraints.limit
         ended = [last or self.end in lane.tokens[-group:] for lane in grown]
-        self.done += [self._closed(lane) for lane, over in zip(grown[:size], ended, strict=False) if over]
+        self.done += [self._closed(lane) for lane, has_ended in zip(grown[:size], ended, strict=False) if has_ended]
         self.done = sorted(self.done, key=lambda lane: -lane.score)[:size]
-        self.live = [lane for lane, over in zip(grown, ended, strict=True) if not over][:size]
+        self.live = [lane for lane, has_ended in zip(grown, ended, strict=True) if not has_ended][:size]
         self.finished = not self.live or len(self.done) >= size
 
     def _one_end(self, ids: np.ndarray) -> np.ndarray:
-        """Keep the best id that ends a sentence in each slot, as the one that closes groups, and drop the others."""
+        """Replace the best id that ends a sentence in each slot by `end`, and drop the others."""
         ends = np.isin(ids, self.run.constraints.end)
-        first = ends & (ends.cumsum(-1) == 1)
-        return np.where(first, self.end, np.where(ends, -1, ids))
+        best_end = ends & (ends.cumsum(-1) == 1)
+        return np.where(best_end, self.end, np.where(ends, -1, ids))
 
     def _closed(self, lane: Lane) -> Lane:
         """A finished hypothesis: cut behind its end or at the limit, its score divided by its length."""
@@ -374,22 +372,22 @@ class _Search:
         return Lane(lane.parent, tokens, lane.score / len(tokens) ** self.settings.length_penalty, finished=True)
 
     def iterations(self, row: int) -> Iterator[Iteration]:
-        """How the best hypothesis grew, pass by pass; all of it is settled by the last."""
+        """How the best hypothesis grew, pass by pass; the last pass settles all of it."""
         best, drafted = self._best().tokens, set[int]()
         group, limit = self.run.model.tokens_per_step, self.run.constraints.limit
         for call, (positions, seconds) in enumerate(self.passes):
-            over = call + 1 == len(self.passes)
-            held = _places(best[: (call + 1) * group], self.end, limit, self.run.model.both_ends)
-            places = _ordered(held)
-            tokens = np.array([best[held[slot]] for slot in places], dtype=np.int64)
-            known = np.array([slot in drafted for slot in places], dtype=bool)
-            status: Status = "settled" if over else "draft"
+            complete = call + 1 == len(self.passes)
+            slots_by_place = _places(best[: (call + 1) * group], self.end, limit, self.run.model.both_ends)
+            places = _ordered(slots_by_place)
+            tokens = np.array([best[slots_by_place[slot]] for slot in places], dtype=np.int64)
+            was_shown = np.array([slot in drafted for slot in places], dtype=bool)
+            status: Status = "settled" if complete else "draft"
             yield Iteration(
                 row=row,
                 call=call,
                 slots=np.array(places, dtype=np.int64),
-                drafts=np.where(known, tokens, -1),
-                origins=tuple("recycled" if old else "" for old in known),
+                drafts=np.where(was_shown, tokens, -1),
+                origins=tuple("recycled" if shown else "" for shown in was_shown),
                 tokens=tokens,
                 status=(status,) * len(places),
                 positions=positions,

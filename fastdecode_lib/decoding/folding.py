@@ -1,8 +1,8 @@
-"""The order in which a model puts out several tokens a step: folding into groups, and back (Imamura and Sumita, section 3).
+"""The order in which a model emits several tokens a step: folding into groups, and back (Imamura and Sumita, section 3).
 
 A model of n tokens a step emits groups of n slots. In order from one end, slot i is token i; from both ends, slots are by
-turns the next token from the left and the next from the right, so that the middle comes last. Behind the tokens stand
-ends, at least one and as many as fill the last group: a sentence of m tokens takes ``m // n + 1`` steps.
+turns the next token from the left and the next from the right, so that the middle comes last. Ends follow the tokens, at
+least one and as many as fill the last group: a sentence of m tokens takes ``m // n + 1`` steps.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Token = TypeVar("Token")
 
 
 def folded(tokens: Sequence[Token], end: Token, tokens_per_step: int, both_ends: bool) -> list[Token]:
-    """The slots of a sentence, ends included: what a model is to emit.
+    """The slots that a model should emit for a sentence, ends included.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def folded(tokens: Sequence[Token], end: Token, tokens_per_step: int, both_ends:
 
 
 def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
-    """The tokens of slots without ends, in the order of the sentence; any number of slots, as they come.
+    """The tokens of any number of first slots, without ends, in the order of the sentence.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def unfolded(slots: Sequence[Token], both_ends: bool) -> list[Token]:
 
 
 def place(slot: int, both_ends: bool) -> int:
-    """Where in the output a slot stands; below 0, counted from its end: -1 is the end itself, -2 the token before it."""
+    """The place of a slot in the output; below 0 counted from the right: -1 is the end, -2 the token before it."""
     if not both_ends:
         return slot
     return -2 - slot // 2 if slot % 2 else slot // 2

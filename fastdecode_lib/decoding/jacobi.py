@@ -20,7 +20,7 @@ from fastdecode_lib.decoding.passes import Accepted, Feed, decode_rows
 
 
 class _Blocks:
-    """Base of PJ, PGJ and HGJ; each says how long its blocks are."""
+    """Base of PJ, PGJ and HGJ, which differ in the sizes of their blocks."""
 
     name: ClassVar[str]
     accepts: ClassVar[frozenset[Kind]] = frozenset({"causal"})
@@ -55,7 +55,7 @@ class Jacobi(_Blocks):
     ratio, extra : float, int
         How many target positions to guess for S source tokens.
     oracle_length : int, optional
-        The true number of tokens, the end included, as the paper's experiments assume to know it.
+        The true number of tokens, the end included, which the paper's experiments assume to be known.
     """
 
     ratio: float = 1.2
@@ -69,7 +69,7 @@ class Jacobi(_Blocks):
         _check_at_least(self.name, "oracle_length", self.oracle_length, 1)
 
     def block_sizes(self, source_length: int, constraints: Constraints) -> Iterator[int]:
-        """The guessed length, again and again."""
+        """The guessed length, repeated."""
         return repeat(self.oracle_length or _guess(self.ratio, self.extra, source_length, constraints))
 
 
@@ -104,7 +104,7 @@ class Hybrid(_Blocks):
     block : int
         Positions solved together.
     length : int, optional
-        Up to where to decode in blocks; ``ceil(ratio * S) + extra`` by default.
+        Tokens decoded in blocks; ``ceil(ratio * S) + extra`` by default.
     """
 
     block: int = 3
@@ -123,19 +123,19 @@ class Hybrid(_Blocks):
         """Blocks of `block` while they fit the length, its remainder, then single positions."""
         guess = _guess(self.ratio, self.extra, source_length, constraints)
         length = guess if self.length is None else self.length
-        whole, rest = divmod(min(length, constraints.limit), self.block)
-        yield from repeat(self.block, whole)
-        if rest:
-            yield rest
+        full_blocks, remainder = divmod(min(length, constraints.limit), self.block)
+        yield from repeat(self.block, full_blocks)
+        if remainder:
+            yield remainder
         yield from repeat(1)
 
 
 class _System:
     """The equations of one sentence, solved block after block.
 
-    A pass computes the slots from the first unsettled one to the end of the block; what the network holds are the inputs
-    of those before it. By eq. 5 a block ends with a pass that changes nothing, even where all of it is settled already:
-    that pass, which only confirms, computes the last slot that counts, and is kept so that passes are the paper's.
+    A pass computes the slots from the first unsettled one to the end of the block; the inputs of the slots before it are in the
+    network's cache. By eq. 5 a block ends with a pass that changes nothing, even if all of it is settled already. That pass,
+    which only confirms the last slot that counts, is kept so that the number of passes is the paper's.
     """
 
     spare = 0
@@ -150,10 +150,10 @@ class _System:
         size = min(next(self.sizes), self.constraints.limit - len(self.output))
         self.block = np.full(size, self.constraints.padding, dtype=np.int64)
         self.origin = "pad"
-        self.left = size
-        """Passes after which the block is solved in any case (Proposition 1)."""
+        self.passes_left = size
+        """Passes left until the block is solved in any case (Proposition 1)."""
         self.settled, self.last_slot = 0, size - 1
-        """How many tokens of the block are settled, and its last slot that counts: that of the first settled end."""
+        """Settled tokens of the block, and the last slot that counts: that of the first settled end, if there is one."""
 
     @property
     def first(self) -> int:
@@ -162,10 +162,10 @@ class _System:
 
     def feed(self) -> Feed:
         """The block from its first unsettled slot on, each slot behind the token before it."""
-        known = [*self.output, *self.block[: self.first].tolist()]
-        last = known[-1] if known else self.constraints.prefix[-1]
-        slots = np.arange(len(known), len(self.output) + len(self.block))
-        return Feed(np.concatenate([[last], self.block[self.first : -1]]), slots, known)
+        settled = [*self.output, *self.block[: self.first].tolist()]
+        last_token = settled[-1] if settled else self.constraints.prefix[-1]
+        slots = np.arange(len(settled), len(self.output) + len(self.block))
+        return Feed(np.concatenate([[last_token], self.block[self.first : -1]]), slots, settled)
 
     def take(self, tokens: np.ndarray) -> Accepted:
         """Replace the unsettled tokens by the pass's; settle those behind tokens that did not change."""
@@ -181,18 +181,18 @@ class _System:
             "settled" if i < self.settled else "changed" if self.block[i] != before[i] else "draft"
             for i in range(first, size)
         ]
-        latest = self.block[first:].copy()
+        predicted = self.block[first:].copy()
         origins = (self.origin,) * (size - first)
         self.origin = "recycled"
-        self.left -= 1
-        if unchanged > self.last_slot or self.left == 0:
+        self.passes_left -= 1
+        if unchanged > self.last_slot or self.passes_left == 0:
             self._close_block()
-        known = len(self.output) + (0 if self.hypothesis else self.first)
-        keep = np.arange(known - start - first)
-        return Accepted(keep, np.arange(size - first), before[first:], origins, latest, tuple(status))
+        settled_slots = len(self.output) + (0 if self.hypothesis else self.first)
+        keep = np.arange(settled_slots - start - first)
+        return Accepted(keep, np.arange(size - first), before[first:], origins, predicted, tuple(status))
 
     def _close_block(self) -> None:
-        """The block is solved up to the first end of sentence."""
+        """Add the solved block to the output, up to its first end, and open the next block."""
         end = _first(np.isin(self.block, self.constraints.end))
         self.output += self.block[: end + 1].tolist()
         if end < len(self.block):
@@ -208,9 +208,9 @@ def _guess(ratio: float, extra: int, source_length: int, constraints: Constraint
     return math.ceil(min(ratio * source_length + extra, constraints.limit))
 
 
-def _first(true: np.ndarray) -> int:
+def _first(flags: np.ndarray) -> int:
     """Index of the first true entry, or the length if there is none."""
-    return int(true.argmax()) if true.any() else len(true)
+    return int(flags.argmax()) if flags.any() else len(flags)
 
 
 def _check_block(name: str, block: int) -> None:

@@ -1,7 +1,7 @@
-"""The loop that parallel decoders share: many sentences, each at its own place, through one network in one pass.
+"""The loop that parallel decoders share: one pass of the network for many sentences, each at its own slots.
 
-A decoder says for each sentence what to feed next and what to make of the tokens that the pass chose; everything about
-batches is here. Sentences that have ended leave the batch, so that the others get their room.
+For each sentence, a decoder defines which tokens to feed and which of the tokens chosen by the pass to accept; everything
+about batches is here. Sentences that have ended leave the batch.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,13 +21,13 @@ class Feed(NamedTuple):
     Attributes
     ----------
     tokens : int64 array (W,)
-        The first is the last known one (at slot 0 the start symbol), the others are drafts.
+        The first is the last settled token (at slot 0 the start symbol), the others are draft tokens.
     slots : int64 array (W,)
-        The slot that the pass decides after each token.
+        The slot whose token the pass predicts from each token.
     known : sequence of int
         The tokens at the slots before ``slots[0]``.
     parents : int64 array (W,) or None
-        Which of `tokens` stands before each, -1 for the first; None where each follows the one before it.
+        Index in `tokens` of the token before each, -1 for the first; None where each follows the one before it.
     """
 
     tokens: np.ndarray
@@ -36,7 +36,7 @@ class Feed(NamedTuple):
     parents: np.ndarray | None = None
 
     def prefix(self, index: int) -> tuple[int, ...]:
-        """All tokens before the slot that the pass decides after ``tokens[index]``."""
+        """All tokens before the slot whose token the pass predicts from ``tokens[index]``."""
         if self.parents is None:
             return (*self.known, *self.tokens[1 : index + 1].tolist())
         path: list[int] = []
@@ -50,10 +50,10 @@ class Feed(NamedTuple):
         width = len(self.tokens)
         if self.parents is None:
             return np.tri(width, dtype=bool)
-        seen = np.eye(width, dtype=bool)
+        visible = np.eye(width, dtype=bool)
         for index in range(1, width):
-            seen[index] |= seen[self.parents[index]]
-        return seen
+            visible[index] |= visible[self.parents[index]]
+        return visible
 
 
 class Accepted(NamedTuple):
@@ -62,9 +62,9 @@ class Accepted(NamedTuple):
     Attributes
     ----------
     keep : int64 array
-        Indices of the fed tokens that are now known to be right, in order.
+        Indices of the fed tokens that are now settled, in order.
     shown : int64 array (W,)
-        Indices of the fed tokens whose slots the trace shows, one a slot.
+        Indices of the fed tokens whose slots the trace shows, one for each slot.
     drafts, origins, tokens, status
         As in `core.Iteration`, for the slots shown.
     """
@@ -78,7 +78,7 @@ class Accepted(NamedTuple):
 
 
 class Sentence(Protocol):
-    """A sentence on its way: the part of a decoder that knows one row."""
+    """One sentence being decoded: the part of a decoder that handles one row."""
 
     @property
     def hypothesis(self) -> Hypothesis | None:
@@ -87,74 +87,74 @@ class Sentence(Protocol):
 
     @property
     def spare(self) -> int:
-        """Slots that it needs beyond the longest output, for candidates that stand side by side."""
+        """Slots that it needs beyond the longest output, for candidates that are verified side by side."""
         ...
 
     def feed(self) -> Feed:
-        """Feeds of the next pass."""
+        """Tokens and slots of the next pass."""
         ...
 
     def take(self, tokens: np.ndarray) -> Accepted:
-        """Take the tokens (W,) that the pass chose at the slots of the feed."""
+        """Accept or reject drafts by the tokens (W,) that the pass chose at the slots of the feed."""
         ...
 
 
 class Watcher(Protocol):
-    """Observer of the network's vectors while a sentence is decoded: drafts that need them."""
+    """Observer of the network's vectors while a sentence is decoded, for drafts that need them."""
 
     def begin(self, vectors: np.ndarray) -> None:
         """Take the source's vectors (S, E), before the first pass."""
         ...
 
     def see(self, hidden: np.ndarray) -> None:
-        """Take the hidden vector (D,) behind which the last settled token was chosen."""
+        """Take the hidden vector (D,) from which the last settled token was chosen."""
         ...
 
 
 class Pace(Protocol):
-    """Choice of how much every pass feeds, from what the passes before it took and brought."""
+    """Choice of the width of every pass, from the times and accepted tokens of earlier passes."""
 
     def feeds(self, sentences: Sequence[Any]) -> list[Feed]:
-        """What these sentences feed in the next pass."""
+        """Feeds of the next pass, one for each sentence."""
         ...
 
     def end(self, accepted: Sequence[Accepted]) -> None:
-        """Take what each of them accepted."""
+        """Learn from the tokens that each sentence accepted."""
         ...
 
     def drafts(self, rows: int) -> bool:
-        """Whether so many sentences are worth drafting for; if not, greedy decoding's own loop takes over, where there is one."""
+        """Whether to draft for this many sentences; if not, greedy decoding's own loop takes over."""
         ...
 
     def outputs(self, sentences: Sequence[Any]) -> list[list[int]]:
-        """The tokens of these sentences so far, to be added to."""
+        """The tokens of these sentences so far, as lists to append to."""
         ...
 
     def rested(self, sentences: Sequence[Any], passes: int) -> None:
-        """Take sentences whose outputs were completed token by token, in so many passes."""
+        """Take sentences whose outputs greedy decoding's own loop completed, and the number of its passes."""
         ...
 
 
 Chooser = Callable[[Any, np.ndarray, np.ndarray, Sequence[Feed]], Choice]
-"""Hidden vectors (N, D), slots (N,) and rows (N,) of all feeds in turn to the tokens chosen."""
+"""Function of hidden vectors (N, D), slots (N,), rows (N,) and all feeds that chooses the tokens."""
 
 
 def constrained(projection: Projection, source: Source, constraints: Constraints, observe: bool) -> Chooser:
-    """The chooser of `choosing.choose`: the best token that the constraints allow."""
-    scorer, bound = projection.bind(source), np.arange(len(source))
-    several = scorer is not projection and len(source) > 1
+    """A chooser of the best token that the constraints allow, by `choosing.choose`."""
+    scorer, bound_rows = projection.bind(source), np.arange(len(source))
+    rebinds = scorer is not projection and len(source) > 1
 
     def chooser(hidden: Any, slots: np.ndarray, rows: np.ndarray, feeds: Sequence[Feed]) -> Choice:
-        nonlocal scorer, bound
-        if several and not np.array_equal(rows, bound):
-            scorer, bound = projection.bind(source.rows(rows)), rows
+        nonlocal scorer, bound_rows
+        if rebinds and not np.array_equal(rows, bound_rows):
+            scorer, bound_rows = projection.bind(source.rows(rows)), rows
         return choose(scorer, hidden, slots, constraints, observe)
 
     return chooser
 
 
 def row_batches(model: Model, source: Source) -> Iterator[tuple[int, Source]]:
-    """The batch whole, or row by row for models without ragged batches, each with its first row's number."""
+    """The whole batch, or single rows for models without ragged batches, each with the number of its first row."""
     if "ragged" in model.supports or len(source) == 1:
         yield 0, source
     else:
@@ -172,26 +172,26 @@ def decode_rows(
     watchers: Sequence[Watcher] = (),
     pace: Pace | None = None,
 ) -> Passes:
-    """Decode a batch from its encoder to its outputs; row by row with models that cannot do otherwise.
+    """Encode and decode a batch; row by row for models without ragged batches.
 
-    `watchers`, one for each sentence, are shown the vectors of a model that is `core.Vectors`; `pace` chooses how much each pass
-    feeds, where sentences leave that open.
+    `watchers`, one for each sentence, see the vectors of a model that is `core.Vectors`; `pace` chooses the width of each pass,
+    if the sentences do not.
     """
     call = 0
     for first, batch in row_batches(model, source):
         clock = perf_counter()
         prefix = np.tile(np.array(constraints.prefix, dtype=np.int64), (len(batch), 1))
         encoded = model.encode(batch)
-        part = sentences[first : first + len(batch)]
-        slots = len(constraints.prefix) + constraints.limit + max(sentence.spare for sentence in part)
+        members = sentences[first : first + len(batch)]
+        slots = len(constraints.prefix) + constraints.limit + max(sentence.spare for sentence in members)
         state = model.start(encoded, prefix, slots)
         chooser = constrained(projection, batch, constraints, observe)
-        watching = watchers[first : first + len(batch)] if watchers else ()
-        watched: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
-        for watcher, vectors in zip(watching, watched.source_vectors(encoded) if watching else (), strict=True):
+        observers = watchers[first : first + len(batch)] if watchers else ()
+        viewed: Any = model  # `core.Vectors` where there are watchers, which counting proxies pass on
+        for watcher, vectors in zip(observers, viewed.source_vectors(encoded) if observers else (), strict=True):
             watcher.begin(vectors)
-        single = None if pace is None else Single(pace.outputs(part), model, chooser, constraints, first)
-        call = yield from passes(part, model, state, chooser, first, call, clock, watching, pace, single)
+        single = None if pace is None else Single(pace.outputs(members), model, chooser, constraints, first)
+        call = yield from passes(members, model, state, chooser, first, call, clock, observers, pace, single)
     return tuple(_finished(sentence) for sentence in sentences)
 
 
@@ -209,8 +209,8 @@ def passes(
 ) -> Generator[Iteration, None, int]:
     """Run passes until every sentence has its output; return the number of the next pass.
 
-    `state` holds a row for each sentence, fed with all but the last token of the prefix. Where `pace` finds that drafts do not
-    pay, `single` takes over.
+    `state` holds a row for each sentence, fed with all but the last token of the prefix. Once drafts do not pay by `pace`,
+    `single` takes over.
     """
     clock, rows = perf_counter() if clock is None else clock, list(range(len(sentences)))
     while rows:
@@ -218,34 +218,36 @@ def passes(
             end = yield from single(rows, state, call, clock)
             pace.rested([sentences[row] for row in rows], end - call)
             return end
-        going_on = [sentences[row] for row in rows]
-        feeds = [sentence.feed() for sentence in going_on] if pace is None else pace.feeds(going_on)
+        active = [sentences[row] for row in rows]
+        feeds = [sentence.feed() for sentence in active] if pace is None else pace.feeds(active)
         tokens, visible = _stack(feeds)
         hidden = model.step(state, tokens, visible)
         if len(rows) == 1:
             starts = [0, tokens.shape[1]]
             choice = chooser(hidden[0], feeds[0].slots, np.zeros(tokens.shape[1], dtype=np.int64) + rows[0], feeds)
         else:
-            fed, place = np.nonzero(tokens >= 0)
+            row_of, position = np.nonzero(tokens >= 0)
             starts = np.cumsum([0] + [len(feed.tokens) for feed in feeds]).tolist()
             slots = np.concatenate([feed.slots for feed in feeds])
-            choice = chooser(hidden[fed, place], slots, np.array(rows)[fed], feeds)
-        taken = [
+            choice = chooser(hidden[row_of, position], slots, np.array(rows)[row_of], feeds)
+        outcomes = [
             sentences[row].take(choice.tokens[start : start + len(feed.tokens)])
             for row, feed, start in zip(rows, feeds, starts[:-1], strict=True)
         ]
-        going = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
-        for i in going if watchers else ():
-            watchers[rows[i]].see(_host(hidden[i, int(taken[i].keep[-1])]))
-        if going:
-            if tokens.shape[1] > 1 or any(len(accepted.keep) != 1 for accepted in taken):
-                state.keep(_padded([accepted.keep for accepted in taken]))
-            if len(going) < len(rows):
-                state = state.select(np.array(going))
+        survivors = [i for i, row in enumerate(rows) if sentences[row].hypothesis is None]
+        for i in survivors if watchers else ():
+            vector = hidden[i, int(outcomes[i].keep[-1])]
+            vector = vector.float().cpu() if hasattr(vector, "cpu") else vector
+            watchers[rows[i]].see(np.ascontiguousarray(vector, dtype=np.float32))
+        if survivors:
+            if tokens.shape[1] > 1 or any(len(accepted.keep) != 1 for accepted in outcomes):
+                state.keep(_padded([accepted.keep for accepted in outcomes]))
+            if len(survivors) < len(rows):
+                state = state.select(np.array(survivors))
         if pace is not None:
-            pace.end(taken)
+            pace.end(outcomes)
         seconds = (perf_counter() - clock) / len(rows)
-        for row, feed, start, accepted in zip(rows, feeds, starts[:-1], taken, strict=True):
+        for row, feed, start, accepted in zip(rows, feeds, starts[:-1], outcomes, strict=True):
             yield Iteration(
                 row=first_row + row,
                 call=call,
@@ -260,13 +262,8 @@ def passes(
             )
         clock = perf_counter()
         call += 1
-        rows = [rows[i] for i in going]
+        rows = [rows[i] for i in survivors]
     return call
-
-
-def _host(hidden: Any) -> np.ndarray:
-    """A hidden vector of any engine in float32 on the host."""
-    return np.ascontiguousarray(hidden.float().cpu() if hasattr(hidden, "cpu") else hidden, dtype=np.float32)
 
 
 def _finished(sentence: Sentence) -> Hypothesis:
@@ -275,7 +272,7 @@ def _finished(sentence: Sentence) -> Hypothesis:
 
 
 def _stack(feeds: Sequence[Feed]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Tokens (B, W) of all rows, -1 where a row feeds less, and who sees whom (B, W, W) where that is no chain."""
+    """Tokens (B, W) of all rows, padded with -1, and `visible` (B, W, W), None where every row is a chain."""
     if len(feeds) == 1:
         return feeds[0].tokens[None], None if feeds[0].parents is None else feeds[0].visible()[None]
     if all(len(feed.tokens) == 1 for feed in feeds):
@@ -291,7 +288,7 @@ def _stack(feeds: Sequence[Feed]) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of different length in one array, -1 at their ends."""
+    """Rows of different length in one array, padded with -1."""
     if len(rows) == 1:
         return rows[0][None]
     padded = np.full((len(rows), max(map(len, rows))), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Greedy decoding's own loop, from the start or from wherever other passes have come."""
+"""Greedy decoding's own loop, from the start or after passes of another decoder."""
 
 from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
@@ -9,7 +9,7 @@ from fastdecode_lib.core import Constraints, Iteration, Model, State
 from fastdecode_lib.decoding.choosing import Choice
 
 NO_DRAFT = np.full(1, -1)
-"""The drafts of a pass that had none."""
+"""The drafts of a pass without drafts."""
 NO_DRAFT.setflags(write=False)
 
 
@@ -19,7 +19,7 @@ class Single:
     Parameters
     ----------
     outputs : list of list of int
-        The tokens of each row so far; they grow.
+        The tokens of each row so far, which the loop appends to.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Single:
                 )
             clock = perf_counter()
             call += 1
-            going = [
+            survivors = [
                 i
                 for i, (output, token) in enumerate(zip(outputs, tokens, strict=True))
                 if token not in constraints.end and len(output) < constraints.limit
             ]
             last = choice.tokens[:, None]
-            if not going:
+            if not survivors:
                 return call
-            if len(going) < len(alive):
-                kept = np.array(going)
-                alive, outputs, last = alive[kept], [outputs[i] for i in going], last[kept]
-                state = state.select(kept)
+            if len(survivors) < len(alive):
+                indices = np.array(survivors)
+                alive, outputs, last = alive[indices], [outputs[i] for i in survivors], last[indices]
+                state = state.select(indices)

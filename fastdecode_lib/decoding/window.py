@@ -1,8 +1,8 @@
-"""Sliding-window decoding: verify some drafted tokens in one pass, keep what greedy decoding would have said, refill.
+"""Sliding-window decoding: verify draft tokens in one pass, accept those that equal greedy decoding's, draft again.
 
-A pass feeds the last settled token and the drafts after it. Each hidden vector says what greedy decoding puts behind the
-token before it; as long as that is the draft, the next one is known too. So a pass settles at least the one token that
-greedy decoding would settle, and never more passes are needed. Unlike a block of Jacobi iteration
+A pass feeds the last settled token and the drafts after it. Each hidden vector gives the token that greedy decoding would put
+behind its input; as long as that token equals the draft there, the next one is settled too. So a pass settles at least one
+token, and no sentence needs more passes than greedy decoding. Unlike a block of Jacobi iteration
 (`fastdecode_lib.decoding.jacobi`), the window moves with every settled token and ends without a confirming pass.
 """
 
@@ -54,26 +54,26 @@ class Window:
         model: str | None = None,
         head: str | None = None,
     ) -> "Window":
-        """A window from what can be typed.
+        """A window from options that can be typed.
 
         Parameters
         ----------
         width, draft, candidates
             As above.
         table : str, optional
-            File of the draft table, as ``fastdecode draft-table`` writes it; looked for beside the model otherwise.
+            File of the draft table, as ``fastdecode draft-table`` writes it; by default searched for beside the model.
         model : str, optional
-            For ``draft="model"``: the model that drafts, as `fastdecode_lib.load` takes it; any with the same vocabularies,
-            such as one that puts out two tokens a step (Imamura and Sumita, 2020).
+            For ``draft="model"``: the model that drafts, by its name for `fastdecode_lib.load`; any with the same vocabularies,
+            such as one that emits two tokens a step (Imamura and Sumita, 2020).
         head : str, optional
-            File of the draft head, as ``fastdecode draft-head`` writes it; looked for beside the model otherwise.
+            File of the draft head, as ``fastdecode draft-head`` writes it; by default searched for beside the model.
         """
-        named = (table, model, head) != (None, None, None)
-        return cls(width, Draft(draft, table, model, head) if named else draft, candidates)
+        has_files = (table, model, head) != (None, None, None)
+        return cls(width, Draft(draft, table, model, head) if has_files else draft, candidates)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of `of` that give this window; what was loaded from no file is left out."""
+        """The arguments of `of` that give this window; tables, models and heads that came from no file are None."""
         drafts = self.drafts
         files = {"table": drafts.table, "model": drafts.model, "head": drafts.head}
         typed = {name: value if isinstance(value, str) else None for name, value in files.items()}
@@ -86,11 +86,11 @@ class Window:
             raise ValueError(
                 f"{self.name} needs candidates >= 1, got {self.candidates}. Leave the pool out of the draft."
             )
-        _ = self.drafts.candidates  # which refuses a draft that is none
+        _ = self.drafts.candidates  # raises for an invalid draft
 
     @cached_property
     def drafts(self) -> Draft:
-        """The draft taken apart."""
+        """The draft, parsed."""
         return Draft(self.draft) if isinstance(self.draft, str) else self.draft
 
     def iterate(
@@ -107,16 +107,16 @@ class Window:
         return replace(self, draft=draft)
 
     def pace(self) -> Pace | None:
-        """What chooses the width of every pass of a batch; None where it is the same for all."""
+        """The choice of the width of every pass of a batch; None where it is the same for all."""
         return None
 
     def check(self, model: Model) -> None:
-        """Refuse, before any work, a model that cannot verify these drafts or has none of them.
+        """Refuse, before any work, a model that cannot verify these drafts or lacks what they need.
 
         Raises
         ------
         ValueError
-            If candidates stand side by side and the model cannot mask them, or what the draft draws on is missing.
+            If candidates are verified side by side and the model cannot mask them, or a table, model or head is missing.
         """
         if self.drafts.branches(self.candidates) > 0 and "tree" not in model.supports:
             raise ValueError(
@@ -127,7 +127,7 @@ class Window:
             self.drafts.check(model)
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int) -> list[Any]:
-        """The drafts of each sentence of a batch: a `Drafter`, or what acts like one."""
+        """The drafts of each sentence of a batch: a `Drafter`, or an object with its methods."""
         return self.drafts.bind(source, constraints, vocabulary, self.candidates)
 
     def sentences(self, model: Model, source: Source, constraints: Constraints) -> list["WindowRow"]:
@@ -143,40 +143,40 @@ class Window:
 class WindowRow:
     """One sentence under a window; satisfies `passes.Sentence`.
 
-    The candidates of a pass form a tree whose root is the last settled token, common beginnings being fed once; with a
-    single candidate it is a chain.
+    The candidates of a pass form a tree whose root is the last settled token; common beginnings are fed once. With a single
+    candidate the tree is a chain.
     """
 
     def __init__(self, width: int, drafter: Drafter, constraints: Constraints, longest: int, spare: int = 0):
         self.width, self.drafter, self.constraints = width, drafter, constraints
         self.longest, self.spare = longest, spare
-        """Tokens that the model has positions for, and room beyond them."""
+        """Longest output that the model has positions for, and slots beyond it."""
         self.output: list[int] = []
         self.hypothesis: Hypothesis | None = None
 
     def widen(self, width: int) -> bool:
-        """Set the width of the next pass; whether drafts had to be prepared for it."""
+        """Set the width of the next pass, and return whether drafts had to be prepared for it."""
         self.width = width
         return width > 1 and bool(self.drafter.prepare())
 
     def feed(self) -> Feed:
         """The last settled token and the drafts after it."""
-        first = len(self.output)
+        slot = len(self.output)
         if self.width == 1:
-            last = self.output[-1] if first else self.constraints.prefix[-1]
-            return Feed(np.array([last]), np.array([first]), self.output)
-        room = max(1, self.longest - first)
+            last = self.output[-1] if slot else self.constraints.prefix[-1]
+            return Feed(np.array([last]), np.array([slot]), self.output)
+        free_slots = max(1, self.longest - slot)
         self.tokens = [self.output[-1] if self.output else self.constraints.prefix[-1]]
         self.parents, self.origins, self.depths = [-1], [""], [0]
         self.children: list[dict[int, int]] = [{}]
-        candidates = self.drafter.propose(self.output, min(self.width, room) - 1)
+        candidates = self.drafter.propose(self.output, min(self.width, free_slots) - 1)
         if len(candidates) == 1:
             return self._chain(candidates[0])
         for candidate in candidates:
             node = 0
             for token, origin in candidate:
                 if token not in self.children[node]:
-                    if len(self.tokens) == room + self.spare:
+                    if len(self.tokens) == free_slots + self.spare:
                         break
                     self.children[node][token] = len(self.tokens)
                     self.tokens.append(token)
@@ -188,23 +188,23 @@ class WindowRow:
         chain = all(parent == index - 1 for index, parent in enumerate(self.parents))
         return Feed(
             np.array(self.tokens),
-            first + np.array(self.depths),
+            slot + np.array(self.depths),
             self.output.copy(),
             None if chain else np.array(self.parents),
         )
 
     def _chain(self, candidate: Candidate) -> Feed:
-        """A single candidate: each token behind the one before."""
+        """The feed of a single candidate, a chain."""
         for number, (token, origin) in enumerate(candidate, 1):
             self.children[-1][token] = number
             self.children.append({})
             self.tokens.append(token)
             self.origins.append(origin)
-        known = self.output.copy()
-        return Feed(np.array(self.tokens), np.arange(len(known), len(known) + len(self.tokens)), known)
+        settled = self.output.copy()
+        return Feed(np.array(self.tokens), np.arange(len(settled), len(settled) + len(self.tokens)), settled)
 
     def take(self, tokens: np.ndarray) -> Accepted:
-        """Settle the token behind the last settled one, and behind each draft that equals the token settled there."""
+        """Settle the token behind the last settled one, and the one behind each draft that equals the token chosen there."""
         chosen: list[int] = tokens.tolist()
         if self.width == 1:
             return self._take_one(chosen[0], tokens)
@@ -220,10 +220,10 @@ class WindowRow:
                 break
             path.append(self.children[path[-1]][token])
         nodes = path.copy()
-        while below := self.children[nodes[-1]]:
-            nodes.append(next(iter(below.values())))
-        behind = [*nodes[1:], -1]
-        drafts = [self.tokens[node] if node > 0 else -1 for node in behind]
+        while children := self.children[nodes[-1]]:
+            nodes.append(next(iter(children.values())))
+        next_nodes = [*nodes[1:], -1]
+        drafts = [self.tokens[node] if node > 0 else -1 for node in next_nodes]
         status: list[Status] = [
             "settled" if i < len(path) else "changed" if draft not in (-1, chosen[node]) else "draft"
             for i, (node, draft) in enumerate(zip(nodes, drafts, strict=True))
@@ -233,7 +233,7 @@ class WindowRow:
             keep=np.array(path),
             shown=np.array(nodes),
             drafts=np.array(drafts),
-            origins=tuple(self.origins[node] if node > 0 else "" for node in behind),
+            origins=tuple(self.origins[node] if node > 0 else "" for node in next_nodes),
             tokens=np.array([chosen[node] for node in nodes]),
             status=tuple(status),
         )
@@ -247,7 +247,7 @@ class WindowRow:
         return Accepted(_FIRST, _FIRST, NO_DRAFT, ("",), tokens, ("settled",))
 
     def complete(self) -> None:
-        """Take the output as it is for complete."""
+        """Make the output so far the hypothesis."""
         ended = self.output[-1] in self.constraints.end
         self.hypothesis = Hypothesis(tuple(self.output), None, "end" if ended else "length")
 

@@ -17,14 +17,14 @@ from fastdecode_lib.store import ModelFiles, read_json, read_note, user_cache
 
 
 def resolve(draft: Draft, model: Model, files: ModelFiles) -> Draft:
-    """Complete a draft for a model and direction: load the files it names, look for those it leaves open.
+    """Complete a draft for a model and direction: load the files that it names, search for those that it does not name.
 
     Raises
     ------
     DraftTableError
         If a table or head cannot be used, or was made for another model or direction.
     ValueError
-        If the draft draws on something that is neither named nor found.
+        If the draft needs a table, head or model that is neither named nor found.
     """
     table, head, outputs = draft.table, draft.head, draft.model
     if draft.wants_table:
@@ -48,12 +48,12 @@ def _check_table(table: DraftTable, model: Model, files: ModelFiles) -> None:
     """Refuse the table of another model or direction."""
     table.check_vocabulary(model.outputs[0].vocabulary)
     source, target = files.direction
-    asked = {"source": source, "target": target, "fingerprint": files.fingerprint}
-    counted_for = {name: table.about.get(name) for name in asked}
-    if any(counted_for[name] not in (None, value) for name, value in asked.items()):
+    requested = {"source": source, "target": target, "fingerprint": files.fingerprint}
+    recorded = {name: table.about.get(name) for name in requested}
+    if any(recorded[name] not in (None, value) for name, value in requested.items()):
         raise DraftTableError(
-            f"The draft table was made for {counted_for['source']}-{counted_for['target']} by the model "
-            f"{counted_for['fingerprint']}: got {source}-{target} of {files.fingerprint}. Name that direction's table, or leave "
+            f"The draft table was made for {recorded['source']}-{recorded['target']} by the model "
+            f"{recorded['fingerprint']}: got {source}-{target} of {files.fingerprint}. Name that direction's table, or leave "
             "it out to have it found."
         )
 
@@ -61,14 +61,14 @@ def _check_table(table: DraftTable, model: Model, files: ModelFiles) -> None:
 def _bound(head: DraftHead | BoundHead, model: Model, files: ModelFiles) -> BoundHead:
     """A head bound to the model's output rows for the direction's target language."""
     target = files.direction[1]
-    trained, bound = (head.head, head) if isinstance(head, BoundHead) else (head, None)
-    known = (files.fingerprint,) if bound is None else (None, files.fingerprint)
-    if trained.about.get("fingerprint") not in known:
+    trained_head, bound = (head.head, head) if isinstance(head, BoundHead) else (head, None)
+    fingerprints = (files.fingerprint,) if bound is None else (None, files.fingerprint)
+    if trained_head.about.get("fingerprint") not in fingerprints:
         raise DraftHeadError(
-            f"The draft head was trained on the model {trained.about.get('fingerprint')}: got {files.fingerprint}. Name that "
+            f"The draft head was trained on the model {trained_head.about.get('fingerprint')}: got {files.fingerprint}. Name that "
             "model's head, or leave it out to have it found."
         )
-    return bound if bound is not None and bound.target == target else BoundHead(trained, model.outputs[0], target)
+    return bound if bound is not None and bound.target == target else BoundHead(trained_head, model.outputs[0], target)
 
 
 def table_beside(folder: Path, fingerprint: str, direction: tuple[str | None, str | None]) -> DraftTable | None:
@@ -86,7 +86,7 @@ def directions_with_tables(folder: Path, fingerprint: str) -> list[tuple[str | N
 
 
 def places_of(folder: Path, fingerprint: str) -> tuple[Path, ...]:
-    """The places of everything fitted on a model: screens, draft tables and heads."""
+    """The paths of everything fitted on a model: screens, draft tables and heads."""
     return folder / "projections", folder / "draft-tables", folder / FILE, cache_folder(fingerprint)
 
 
@@ -96,7 +96,7 @@ def speedups_folder(fingerprint: str) -> Path:
 
 
 def places_in_cache(fingerprint: str) -> tuple[Path, ...]:
-    """The folders of the user's cache that hold what was made and measured for a model."""
+    """The folders of the user's cache for a model: draft tables, heads and measured choices."""
     return cache_folder(fingerprint), speedups_folder(fingerprint)
 
 
@@ -115,9 +115,9 @@ def has_choices() -> bool:
 def measured_choice(
     fingerprint: str, direction: tuple[str | None, str | None], batch: int, precision: str = "float32"
 ) -> tuple[str, str] | None:
-    """The decoder and projection that were the fastest of those that change no output, on the compiled engine.
+    """The fastest decoder and projection that change no output, as measured on the compiled engine.
 
-    None where nothing was measured, or the note is damaged; whether they still run, and change nothing, is for the caller to check.
+    None if nothing was measured or the file is damaged. The caller checks that they still run and change no output.
     """
     try:
         about = read_json(choice_file(fingerprint, direction, batch))["provenance"]
@@ -128,7 +128,7 @@ def measured_choice(
 
 
 def cache_folder(fingerprint: str) -> Path:
-    """Folder of draft tables in the user's cache, for models that cannot carry them."""
+    """Folder of draft tables in the user's cache, for models whose folder has none."""
     return user_cache() / "draft-tables" / fingerprint
 
 
@@ -153,7 +153,7 @@ def _fingerprint(path: Path, kind: str) -> str | None:
 
 
 def find_head(folder: Path, fingerprint: str) -> Path | None:
-    """The head of a model: where `fastdecode draft-head` writes unless told otherwise, or beside it."""
+    """The head of a model: the one that `fastdecode draft-head` writes by default, or the one beside the model."""
     for path in (default_path(fingerprint), folder / FILE):
         if _fingerprint(path, HEAD) == fingerprint:
             return path
@@ -161,5 +161,5 @@ def find_head(folder: Path, fingerprint: str) -> Path | None:
 
 
 def default_path(fingerprint: str) -> Path:
-    """File of a draft head in the user's cache, for models that cannot carry one."""
+    """File of a draft head in the user's cache, for models whose folder has none."""
     return cache_folder(fingerprint) / FILE

@@ -1,6 +1,6 @@
-"""Draft heads: a small network on a frozen model that guesses the tokens behind the one just verified.
+"""Draft heads: a small network on a frozen model that predicts the tokens behind the one just verified.
 
-With the model's hidden vector h behind which token y stood, and the source's vectors s (`core.Vectors`)::
+With the model's hidden vector h, from which token y was chosen, and the source's vectors s (`core.Vectors`)::
 
     u = tanh(enter h)                                    once a pass
     u = GRU(u, embedding[y])                             for y and each token drafted behind it
@@ -8,7 +8,7 @@ With the model's hidden vector h behind which token y stood, and the source's ve
     z = outer relu(inner [u; c])
     logits = rows z + bias                               the model's own output rows of the draft vocabulary
 
-So a draft sees the token verified, the drafts before it and the source. The model is left as it is: its output cannot change.
+So a draft sees the token verified, the drafts before it and the source. The model itself, and so its output, does not change.
 """
 
 import json
@@ -27,7 +27,7 @@ HEADS = 4
 """Heads of the attention to the source."""
 FILE = "draft-head.safetensors"
 ANY = "any"
-"""Stands for the target language of a model that names none."""
+"""Key of the vocabulary of a model that names no target languages."""
 
 
 class DraftHeadError(DraftTableError):
@@ -97,26 +97,26 @@ class DraftHead:
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        wanted = self.shape.tensors
-        wrong = [name for name, size in wanted.items() if getattr(self.tensors.get(name), "shape", None) != size]
-        wrong += sorted(set(self.tensors) - set(wanted))
-        wrong += ["width, no multiple of the heads"] if self.shape.width % HEADS else []
-        wrong += [n for n, tensor in self.tensors.items() if n not in wrong and not np.isfinite(tensor).all()]
+        shapes = self.shape.tensors
+        problems = [name for name, size in shapes.items() if getattr(self.tensors.get(name), "shape", None) != size]
+        problems += sorted(set(self.tensors) - set(shapes))
+        problems += ["width, no multiple of the heads"] if self.shape.width % HEADS else []
+        problems += [n for n, tensor in self.tensors.items() if n not in problems and not np.isfinite(tensor).all()]
         for language, ids in self.vocabularies.items():
             ascending = ids.ndim == 1 and len(ids) and (np.diff(ids) > 0).all()
             if not ascending or not 0 <= ids[0] <= ids[-1] < self.shape.tokens:
-                wrong.append(f"the vocabulary of {language}")
-        if wrong or not self.vocabularies:
+                problems.append(f"the vocabulary of {language}")
+        if problems or not self.vocabularies:
             raise DraftHeadError(
-                f"The parts of a draft head do not fit each other: got {', '.join(wrong) or 'no vocabulary'} of other sizes than "
-                f"{self.shape} asks for, or not finite. Train it again with `fastdecode draft-head`."
+                f"The parts of a draft head do not fit each other: got {', '.join(problems) or 'no vocabulary'} of other sizes "
+                f"than {self.shape} asks for, or not finite. Train it again with `fastdecode draft-head`."
             )
 
     def vocabulary_of(self, target: str | None) -> np.ndarray | None:
-        """The draft vocabulary of a target language, or of a model that names none; None where the head was not trained for it."""
+        """The draft vocabulary of a target language, or of a model that names none; None if the head was not trained for it."""
         ids = self.vocabularies.get(target or ANY, self.vocabularies.get(ANY))
-        only = next(iter(self.vocabularies.values())) if target is None and len(self.vocabularies) == 1 else None
-        return only if ids is None else ids
+        only_ids = next(iter(self.vocabularies.values())) if target is None and len(self.vocabularies) == 1 else None
+        return only_ids if ids is None else ids
 
     def check_fits(self, hidden: int, tokens: int) -> None:
         """Refuse a model of other sizes.
@@ -163,8 +163,8 @@ class DraftHead:
                 for name in list(tensors)
                 if name.startswith("vocabulary.")
             }
-            wide = {name: t.astype(np.float32) if t.dtype == np.float16 else t for name, t in tensors.items()}
-            return cls(Shape(**header["shape"]), dequantised(wide), vocabularies, dict(header["about"]))
+            floats = {name: t.astype(np.float32) if t.dtype == np.float16 else t for name, t in tensors.items()}
+            return cls(Shape(**header["shape"]), dequantised(floats), vocabularies, dict(header["about"]))
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DraftHeadError):
                 raise

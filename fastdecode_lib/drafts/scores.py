@@ -19,15 +19,15 @@ BIGRAM_PRIOR, TRIGRAM_PRIOR = 5.0, 1.0
 HEAD_REACH, HEAD_FLOOR = 6.0, -9.0
 
 Scratch = tuple[np.ndarray, np.ndarray]
-"""Buffers that a kernel writes into and clears again: scores (4, V) and the tokens that have any (V,)."""
+"""Buffers that a kernel writes to and clears again: scores (4, V) and the tokens that have a score (V,)."""
 
 
 class Scores:
     """The token with the highest sum of log-probabilities under a draft table's n-grams and lexicon and a draft head.
 
-    The n-grams are interpolated with Dirichlet priors. The lexicon is asked about the source tokens near the one behind
-    that which the previous token translates, less about those that are translated already; both follow from the
-    output so far by the lexicon itself. The head knows nothing before the first pass; until then the others speak alone.
+    The n-grams are interpolated with Dirichlet priors. The lexicon scores translations of the source tokens near the one that
+    follows the previous token's source token, with a discount for source tokens that are translated already; the lexicon
+    aligns the output so far with the source. The head has no score before the first pass.
 
     Satisfies `sources.DraftSource`.
     """
@@ -67,16 +67,16 @@ class Scores:
             self.head.begin(vectors)
 
     def see(self, hidden: np.ndarray) -> None:
-        """Take the hidden vector (D,) behind which the last settled token was chosen."""
+        """Take the hidden vector (D,) from which the last settled token was chosen."""
         if self.head:
             self.head.see(hidden)
             self.weights[7] = HEAD_WEIGHT
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Ignore the pass: `token` gets the output that it needs."""
+        """Do nothing: `token` gets the output as an argument."""
 
     def token(self, before: list[int], settled: int) -> int:
-        """The best token by all scores, -1 where none knows any."""
+        """The best token by all scores, -1 if none has any."""
         previous = before[-1] if before else self.start
         if not 0 <= previous < len(self.touched):
             return -1
@@ -108,18 +108,18 @@ class Scores:
         )
 
     def reading(self, before: list[int], settled: int) -> "_Reading":
-        """Tokens `before`, the first `settled` of them settled, as the lexicon aligns them with the source."""
-        if len(self.ahead.read) <= settled or self.ahead.read != before[: len(self.ahead.read)]:
+        """The alignment of tokens `before`, of which the first `settled` are settled, with the source by the lexicon."""
+        if len(self.ahead.tokens) <= settled or self.ahead.tokens != before[: len(self.ahead.tokens)]:
             self._read(self.settled, before[:settled])
             self.ahead = self.settled.copy()
         self._read(self.ahead, before)
         return self.ahead
 
     def _read(self, reading: "_Reading", before: list[int]) -> None:
-        """Find the source tokens that the output's new tokens translate."""
-        for token in before[len(reading.read) :]:
+        """Align the tokens that are new in `before`."""
+        for token in before[len(reading.tokens) :]:
             reading.aligned = self.align(token, self.source, reading.covered, reading.aligned, REACH, *self.arrays[:3])
-        reading.read = before.copy()
+        reading.tokens = before.copy()
 
 
 def scratch_of(vocabulary: int) -> Scratch:
@@ -128,7 +128,7 @@ def scratch_of(vocabulary: int) -> Scratch:
 
 
 def _arrays(table: DraftTable) -> tuple[np.ndarray, ...]:
-    """A table as the kernel takes it; the lexicon first."""
+    """The arrays of a table in the order of the kernel's arguments, the lexicon first."""
     n, x = table.ngrams, table.lexicon
     return (
         x.offsets, x.ids, x.probabilities, n.unigrams, n.bigram_offsets, n.bigram_ids, n.bigram_counts, n.bigram_totals,
@@ -145,15 +145,15 @@ _NO_HEAD = (_IDS, _IDS, _NUMBERS)
 
 @dataclass
 class _Reading:
-    """The tokens of an output that are aligned with its source; `covered` is described at `kernels.drafts.align`."""
+    """An output's tokens so far and their alignment with the source; for `covered` see `kernels.drafts.align`."""
 
     covered: np.ndarray
     aligned: int = -1
-    read: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
 
     def copy(self) -> "_Reading":
-        """A copy that can be read on from."""
-        return _Reading(self.covered.copy(), self.aligned, self.read)
+        """A copy that can be extended independently."""
+        return _Reading(self.covered.copy(), self.aligned, self.tokens)
 
 
 # ------------------------------------------------------------------------------------------------------- draft heads
@@ -166,7 +166,7 @@ class BoundHead:
     ----------
     head : DraftHead
     output : Output
-        The model's, whose rows of the draft vocabulary score.
+        The model's output, whose rows of the draft vocabulary give the logits.
     target : str or None
         Target language.
 
@@ -197,7 +197,7 @@ class BoundHead:
         self.key, self.value = self._matrix("key", "float32"), self._matrix("value", "float32")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Rebuild the records of addresses: the copy's arrays are its own."""
+        """Rebuild the records, which hold addresses of arrays: a copy has its own arrays."""
         self.__dict__.update(state)
         self.matrices = np.stack([matrix.record for matrix in self.packed])
 
@@ -207,7 +207,7 @@ class BoundHead:
 
 
 def _rows(output: Output, words: np.ndarray) -> Matrix:
-    """Some rows of a model's output, in the precision that its engine computes in."""
+    """These rows of a model's output, in the precision that its engine computes in."""
     if isinstance(output.weight, Matrix):
         return output.weight.rows(words)
     weight, bias = (
@@ -219,7 +219,7 @@ def _rows(output: Output, words: np.ndarray) -> Matrix:
 
 
 class HeadReading:
-    """A draft head in the middle of a sentence."""
+    """The state of a draft head within a sentence."""
 
     def __init__(self, head: BoundHead):
         from fastdecode_lib.kernels import drafts
@@ -228,8 +228,8 @@ class HeadReading:
         shape = head.shape
         self.widest = max(3 * shape.width, shape.inner, shape.hidden, shape.embedding)
         self.rounded = scratch(1, self.widest)
-        self.first = np.zeros((1, padded(shape.width)), dtype=np.float32)
-        self.state = self.first.copy()
+        self.initial_state = np.zeros((1, padded(shape.width)), dtype=np.float32)
+        self.state = self.initial_state.copy()
         self.logits = np.zeros((1, padded(len(head.words))), dtype=np.float32)
         self.outputs = (head.words, head.places, self.logits[0])
         self.fed: list[int] = []
@@ -250,17 +250,17 @@ class HeadReading:
         self.work = np.zeros((4, max(padded(self.widest), len(vectors))), dtype=np.float32)
 
     def see(self, hidden: np.ndarray) -> None:
-        """Take the hidden vector (D,) behind which the last settled token was chosen."""
-        self.kernels.head_enter(hidden[None], self.bound.matrices, self.rounded, self.first)
+        """Take the hidden vector (D,) from which the last settled token was chosen."""
+        self.kernels.head_enter(hidden[None], self.bound.matrices, self.rounded, self.initial_state)
         self.fed = []
 
     def read(self, before: list[int], settled: int) -> float | None:
-        """Feed the tokens from the last settled one on that were not fed yet; return the logarithm of the logits' normaliser.
+        """Feed the tokens that were not fed yet, from the last settled one on; return the logarithm of the logits' normaliser.
 
-        It is None behind a token that the model does not have.
+        None if one of the tokens is not in the model's vocabulary.
         """
         if len(self.fed) < settled or self.fed != before[: len(self.fed)]:
-            self.state[:] = self.first
+            self.state[:] = self.initial_state
             self.fed = before[: settled - 1]
         for token in before[len(self.fed) :]:
             if not 0 <= token < self.bound.shape.tokens:

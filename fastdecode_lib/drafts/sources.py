@@ -1,16 +1,17 @@
 """Sources of a window's drafts; one file because they combine and each takes a few lines.
 
-A draft is written as candidates ``|`` that are verified side by side in one pass; a candidate is a list of sources ``/`` of
-which the first that has a token for a slot gives it; a source is a name, or several scores added with ``+``::
+A draft is written as candidates separated by ``|``, which are verified side by side in one pass. A candidate is a list of
+sources separated by ``/``: each slot takes the token of the first source that has one. A source is one of these names, or a
+sum of scores written with ``+``::
 
     pad               the padding symbol, as Jacobi iteration starts
-    recycled          what the previous pass said at the slot, as Jacobi iteration goes on
+    recycled          the previous pass's token at the slot, as Jacobi iteration goes on
     source            the source token at the same position, for vocabularies that both languages share
-    prompt            the source token behind the latest place where the output's last tokens stand in the source
+    prompt            the source token behind the last occurrence of the output's last tokens in the source
     ngram, lexicon    scores of a draft table (`fastdecode_lib.drafts.table`); ``ngram+lexicon`` is their product of probabilities
     head              scores of a draft head (`fastdecode_lib.drafts.head`), alone or added to the others
     pool              continuations of the last token seen in earlier passes of the same sentence; several candidates
-    model             what another model of the same vocabulary put out for the sentence, whole, before the first pass
+    model             the output of another model of the same vocabulary, decoded whole before the first pass
 """
 
 from collections import OrderedDict
@@ -48,15 +49,15 @@ class DraftSource(Protocol):
         ...
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Learn from a pass: it chose `settled` tokens, which now end `output`, and unsettled ones behind them."""
+        """Learn from the tokens that a pass chose: the first `settled` of them now end `output`, the others are unsettled."""
         return
 
     def begin(self, vectors: np.ndarray) -> None:
-        """Take the source's vectors (S, E) before the first pass; only where the draft asks for them."""
+        """Take the source's vectors (S, E) before the first pass; called only if the draft needs a head."""
         return
 
     def see(self, hidden: np.ndarray) -> None:
-        """Take the hidden vector (D,) behind which the last settled token was chosen; only where the draft asks for it."""
+        """Take the hidden vector (D,) from which the last settled token was chosen; called only if the draft needs a head."""
         return
 
 
@@ -68,24 +69,24 @@ class Pad(DraftSource):
     name: str = "pad"
 
     def token(self, before: list[int], settled: int) -> int:
-        """Always the padding."""
+        """The padding symbol."""
         return self.padding
 
 
 @dataclass
 class Recycled(DraftSource):
-    """The previous pass's token at the slot, though tokens before it were wrong."""
+    """The previous pass's token at the slot, although tokens before it were wrong."""
 
     tail: Sequence[int] = ()
     name: str = "recycled"
 
     def token(self, before: list[int], settled: int) -> int:
-        """The previous pass's token, where it reached that far."""
+        """The previous pass's token, -1 if it did not reach the slot."""
         ahead = len(before) - settled
         return self.tail[ahead] if ahead < len(self.tail) else -1
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Keep what is not settled."""
+        """Keep the unsettled tokens."""
         self.tail = chosen[settled:]
 
 
@@ -97,13 +98,13 @@ class SourceCopy(DraftSource):
     name: str = "source"
 
     def token(self, before: list[int], settled: int) -> int:
-        """The source's token, where the source is that long."""
+        """The source's token, -1 beyond its end."""
         return self.source[len(before)] if len(before) < len(self.source) else -1
 
 
 @dataclass
 class PromptLookup(DraftSource):
-    """The source's continuation of the output's last tokens, at most `longest`, where they occur in it; the latest place wins."""
+    """The source's continuation behind the last occurrence of the output's last tokens, at most `longest` of them."""
 
     source: list[int]
     longest: int = 3
@@ -115,7 +116,7 @@ class PromptLookup(DraftSource):
         return self.source[place] if place >= 0 else -1
 
     def place(self, before: list[int]) -> int:
-        """Where in the source the longest match goes on, -1 for nowhere."""
+        """The place in the source behind the longest match, -1 for none."""
         for size in range(min(self.longest, len(before)), 0, -1):
             key = before[-size:]
             for start in range(len(self.source) - size - 1, -1, -1):
@@ -125,14 +126,14 @@ class PromptLookup(DraftSource):
 
 
 @dataclass
-class Given(DraftSource):
-    """Another model's output: from the same place as long as it was right, else from behind where its last tokens stand."""
+class ModelOutput(DraftSource):
+    """Another model's output: continued at the same slot while it is right, else behind a match of the last tokens."""
 
     output: list[int]
     name: str = MODEL
 
     def token(self, before: list[int], settled: int) -> int:
-        """Its next token."""
+        """The other model's next token."""
         place = len(before)
         if before == self.output[:place]:
             return self.output[place] if place < len(self.output) else -1
@@ -146,15 +147,15 @@ class Pool:
 
     def __init__(self, candidates: int, capacity: int = 8):
         self.candidates, self.capacity = candidates, capacity
-        self.seen: dict[int, OrderedDict[tuple[int, ...], None]] = {}
+        self.continuations: dict[int, OrderedDict[tuple[int, ...], None]] = {}
 
     def propose(self, last: int, count: int) -> list[Candidate]:
         """At most `candidates` continuations of the last settled token, the most recent first."""
-        known = self.seen.get(last, OrderedDict())
-        chosen = list(reversed(known))[: self.candidates]
-        for continuation in reversed(chosen):
-            known.move_to_end(continuation)
-        return [[(token, self.name) for token in continuation[:count]] for continuation in chosen]
+        recent = self.continuations.get(last, OrderedDict())
+        continuations = list(reversed(recent))[: self.candidates]
+        for continuation in reversed(continuations):
+            recent.move_to_end(continuation)
+        return [[(token, self.name) for token in continuation[:count]] for continuation in continuations]
 
     def begin(self, vectors: np.ndarray) -> None:
         """Ignore the source."""
@@ -163,15 +164,15 @@ class Pool:
         """Ignore the model's vectors."""
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Remember what stood behind each token of the pass."""
+        """Remember the continuation of each token of the pass."""
         trail = output[-settled - 1 : -settled] + chosen
         for start in range(len(trail) - 1):
-            known = self.seen.setdefault(trail[start], OrderedDict())
+            recent = self.continuations.setdefault(trail[start], OrderedDict())
             continuation = tuple(trail[start + 1 :])
-            known[continuation] = None
-            known.move_to_end(continuation)
-            if len(known) > self.capacity:
-                known.popitem(last=False)
+            recent[continuation] = None
+            recent.move_to_end(continuation)
+            if len(recent) > self.capacity:
+                recent.popitem(last=False)
 
 
 class Drafter:
@@ -181,7 +182,7 @@ class Drafter:
         self.candidates, self.sources = candidates, sources
 
     def prepare(self) -> bool:
-        """Do nothing: it is ready."""
+        """Do nothing: this drafter is ready."""
         return False
 
     def propose(self, output: list[int], count: int) -> list[Candidate]:
@@ -197,17 +198,17 @@ class Drafter:
         return proposed
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Let every source see what a pass chose."""
+        """Pass the tokens that a pass chose to every source."""
         for source in self.sources:
             source.learn(output, chosen, settled)
 
     def begin(self, vectors: np.ndarray) -> None:
-        """Show every source the source's vectors (S, E)."""
+        """Pass the source's vectors (S, E) to every source."""
         for source in self.sources:
             source.begin(vectors)
 
     def see(self, hidden: np.ndarray) -> None:
-        """Show every source the hidden vector (D,) behind which the last settled token was chosen."""
+        """Pass the hidden vector (D,) from which the last settled token was chosen to every source."""
         for source in self.sources:
             source.see(hidden)
 
@@ -236,7 +237,7 @@ class LateDrafter:
         self.hidden: np.ndarray | None = None
 
     def prepare(self) -> bool:
-        """Prepare them, once; whether that was to be done."""
+        """Prepare the drafts once; True if this call did it."""
         if self.drafter is not None:
             return False
         (self.drafter,) = self.bind()
@@ -251,7 +252,7 @@ class LateDrafter:
         return self.drafter.propose(output, count) if self.drafter is not None else []
 
     def learn(self, output: list[int], chosen: list[int], settled: int) -> None:
-        """Let every source see what a pass chose, once there are sources."""
+        """Pass the tokens that a pass chose to every source, once there are sources."""
         if self.drafter is not None:
             self.drafter.learn(output, chosen, settled)
 
@@ -260,7 +261,7 @@ class LateDrafter:
         self.vectors = vectors
 
     def see(self, hidden: np.ndarray) -> None:
-        """Show or keep the hidden vector (D,) behind which the last settled token was chosen."""
+        """Pass on or keep the hidden vector (D,) from which the last settled token was chosen."""
         self.hidden = hidden
         if self.drafter is not None:
             self.drafter.see(hidden)
@@ -278,7 +279,7 @@ class Draft:
     model : callable that gives another model's outputs, or the name of a model
     head : BoundHead, or the file of a draft head
     resolved : bool
-        Whether it was made for one model and checked: by `drafts.finding.resolve`, which loads what is only named here.
+        Whether `drafts.finding.resolve` has loaded and checked it for a model.
     """
 
     written: str = AUTO
@@ -288,7 +289,7 @@ class Draft:
     resolved: bool = False
 
     def __post_init__(self) -> None:
-        wants_table = self.wants_table  # which refuses a draft that is none
+        wants_table = self.wants_table  # raises for an invalid draft
         if isinstance(self.table, str) and not wants_table:
             raise ValueError(
                 f"A table is read by ngram and lexicon only: got draft={self.written!r} with table={self.table!r}. Leave table "
@@ -316,8 +317,8 @@ class Draft:
 
     @cached_property
     def parts(self) -> frozenset[str]:
-        """Names of all its sources."""
-        return frozenset(part for sources in self.candidates for name in sources for part in name.split("+"))
+        """The names of all sources."""
+        return frozenset(source for sources in self.candidates for name in sources for source in name.split("+"))
 
     @property
     def wants_table(self) -> bool:
@@ -331,7 +332,7 @@ class Draft:
 
     @property
     def needs_lexicon(self) -> bool:
-        """Whether a draft table's lexicon is asked."""
+        """Whether a draft table's lexicon is used."""
         return LEXICON in self.parts
 
     @property
@@ -345,11 +346,11 @@ class Draft:
         return MODEL in self.parts
 
     def branches(self, pool: int) -> int:
-        """Most candidates beside the first, where a pool proposes `pool` of them."""
+        """Number of candidates beside the first, at most, if a pool proposes `pool` of them."""
         return sum(pool if sources == (POOL,) else 1 for sources in self.candidates) - 1
 
     def check(self, model: Model) -> None:
-        """Refuse, before any work, a model that lacks what this draft draws on.
+        """Refuse, before any work, a model for which this draft lacks something.
 
         Raises
         ------
@@ -386,7 +387,7 @@ class Draft:
         self.head.head.check_fits(int(model.outputs[0].weight.shape[1]), model.outputs[0].vocabulary)
 
     def bind(self, source: Source, constraints: Constraints, vocabulary: int, pool: int) -> list[Drafter]:
-        """The drafts of each sentence of a batch for a target vocabulary, a pool proposing `pool` candidates at most."""
+        """The drafts of each sentence of a batch for a target vocabulary; a pool proposes at most `pool` candidates."""
         scratch = scratch_of(vocabulary) if self.needs_table or self.needs_head else None
         outputs: Sequence[Sequence[int]] = [()] * len(source)
         if self.needs_model and callable(self.model):
@@ -411,7 +412,7 @@ class Draft:
             "recycled": Recycled,
             "source": lambda: SourceCopy(ids),
             "prompt": lambda: PromptLookup(ids),
-            MODEL: lambda: Given(list(output)),
+            MODEL: lambda: ModelOutput(list(output)),
         }
         sources: dict[str, DraftSource] = {}
         pool = Pool(pool_candidates)
@@ -441,15 +442,15 @@ def _parsed(written: str) -> tuple[tuple[str, ...], ...]:
     Raises
     ------
     ValueError
-        If a part has no such name, or stands where it cannot.
+        If a name is unknown or a combination is not allowed.
     """
     candidates = tuple(tuple(candidate.split("/")) for candidate in written.split("|"))
     for sources in candidates:
         for name in sources:
             parts = name.split("+")
-            for part in parts:
-                if part not in NAMES[1:]:
-                    raise ValueError(f"Unknown draft: got {part!r} in {written!r}. Use one of {', '.join(NAMES)}.")
+            for source in parts:
+                if source not in NAMES[1:]:
+                    raise ValueError(f"Unknown draft: got {source!r} in {written!r}. Use one of {', '.join(NAMES)}.")
             if len(parts) > 1 and (len(set(parts)) < len(parts) or not set(parts) <= set(SCORES)):
                 raise ValueError(
                     f"Only scores are added, each once: got {name!r} in {written!r}. Write ngram+lexicon, or put the others "

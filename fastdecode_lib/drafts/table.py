@@ -1,4 +1,4 @@
-"""Draft tables: n-gram counts and a lexicon of a model's own translations, from which tokens are guessed without a network."""
+"""Draft tables: n-gram counts and a lexicon of a model's own translations, which predict tokens without a network."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class DraftTableError(ValueError):
 
 @dataclass(frozen=True)
 class NGrams:
-    """Counts of target tokens that follow one and two others.
+    """Counts of target tokens behind one and behind two previous tokens.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ class NGrams:
         if not len(tokens):
             raise ValueError("N-grams are counted on sentences: got no token. Give at least one.")
         lengths = np.array([len(ids) for ids in sentences])
-        place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        previous = np.where(place >= 1, np.roll(tokens, 1), start)
-        before_previous = np.where(place >= 2, np.roll(tokens, 2), start)
+        position = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        previous = np.where(position >= 1, np.roll(tokens, 1), start)
+        before_previous = np.where(position >= 2, np.roll(tokens, 2), start)
 
         keys, counts = np.unique(previous * vocabulary + tokens, return_counts=True)
         totals = np.bincount(previous, minlength=vocabulary)
@@ -78,11 +78,11 @@ class NGrams:
         offsets = np.searchsorted(keys[frequent] // vocabulary, np.arange(vocabulary + 1))
 
         pairs, pair_counts = np.unique(previous * vocabulary + before_previous, return_counts=True)
-        of_pair = np.searchsorted(pairs, previous * vocabulary + before_previous)
-        triples, triple_counts = np.unique(of_pair * vocabulary + tokens, return_counts=True)
-        often = triple_counts >= least
-        used, first = np.unique(triples[often] // vocabulary, return_index=True)
-        contexts = pairs[used]
+        pair_of = np.searchsorted(pairs, previous * vocabulary + before_previous)
+        triples, triple_counts = np.unique(pair_of * vocabulary + tokens, return_counts=True)
+        frequent_triples = triple_counts >= least
+        kept_pairs, first = np.unique(triples[frequent_triples] // vocabulary, return_index=True)
+        contexts = pairs[kept_pairs]
         return cls(
             unigrams=(np.bincount(tokens, minlength=vocabulary) / len(tokens)).astype(np.float32),
             bigram_offsets=offsets.astype(np.int64),
@@ -91,10 +91,10 @@ class NGrams:
             bigram_totals=totals.astype(np.float32),
             context_offsets=np.searchsorted(contexts // vocabulary, np.arange(vocabulary + 1)).astype(np.int64),
             contexts=contexts % vocabulary,
-            trigram_offsets=np.append(first, int(often.sum())).astype(np.int64),
-            trigram_ids=triples[often] % vocabulary,
-            trigram_counts=triple_counts[often].astype(np.float32),
-            trigram_totals=pair_counts[used].astype(np.float32),
+            trigram_offsets=np.append(first, int(frequent_triples.sum())).astype(np.int64),
+            trigram_ids=triples[frequent_triples] % vocabulary,
+            trigram_counts=triple_counts[frequent_triples].astype(np.float32),
+            trigram_totals=pair_counts[kept_pairs].astype(np.float32),
         )
 
 
@@ -116,25 +116,25 @@ class DraftTable:
 
     def __post_init__(self) -> None:
         n, x, size = self.ngrams, self.lexicon, self.lexicon.vocabulary
-        parts = {
+        tables = {
             "lexicon": (x.offsets, x.source_vocabulary, x.ids, (x.probabilities,)),
             "bigrams": (n.bigram_offsets, size, n.bigram_ids, (n.bigram_counts,)),
             "contexts": (n.context_offsets, size, n.contexts, (n.trigram_totals,)),
             "trigrams": (n.trigram_offsets, len(n.contexts), n.trigram_ids, (n.trigram_counts,)),
         }
-        wrong = [
+        problems = [
             name
             for name, values in (("unigrams", n.unigrams), ("bigram_totals", n.bigram_totals))
             if len(values) != size
         ]
-        for name, (offsets, number, ids, columns) in parts.items():
+        for name, (offsets, number, ids, columns) in tables.items():
             rising = len(offsets) == number + 1 and offsets[0] == 0 and (np.diff(offsets) >= 0).all()
-            whole = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in columns)
-            if not whole or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
-                wrong.append(name)
-        if wrong:
+            consistent = rising and offsets[-1] == len(ids) and all(len(values) == len(ids) for values in columns)
+            if not consistent or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
+                problems.append(name)
+        if problems:
             raise DraftTableError(
-                f"The parts of a draft table do not fit each other: got {', '.join(wrong)} of another size than {size} target "
+                f"The parts of a draft table do not fit each other: got {', '.join(problems)} of another size than {size} target "
                 "tokens ask for. Count n-grams and lexicon of the same sentences, with `DraftTable.count`."
             )
 
@@ -242,9 +242,11 @@ class DraftTable:
         for name, values in tensors.items():
             if values.ndim != 1:
                 raise ValueError(f"{name} of one dimension is needed, got the shape {values.shape}")
-        ids = {part: tensors[f"{part}.ids"].astype(np.int64) for part in ("lexicon", "bigram", "context", "trigram")}
-        offsets = {part: _offsets(tensors[f"{part}.numbers"], len(ids[part])) for part in ids}
-        decoded = {name: _decode(codes) for name, codes in tensors.items() if name.endswith("codes")}
+        ids = {name: tensors[f"{name}.ids"].astype(np.int64) for name in ("lexicon", "bigram", "context", "trigram")}
+        offsets = {name: _offsets(tensors[f"{name}.numbers"], len(ids[name])) for name in ids}
+        decoded = {
+            name: np.exp2(codes.astype(np.float32) / CODES) for name, codes in tensors.items() if name.endswith("codes")
+        }
         ngrams = NGrams(
             unigrams=1 / decoded["unigram.codes"],
             bigram_offsets=offsets["bigram"],
@@ -263,10 +265,6 @@ class DraftTable:
 
 def _encode(values: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(CODES * np.log2(values)), 0, 255).astype(np.uint8)
-
-
-def _decode(codes: np.ndarray) -> np.ndarray:
-    return np.exp2(codes.astype(np.float32) / CODES)
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:

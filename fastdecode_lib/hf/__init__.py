@@ -3,20 +3,20 @@
 >>> from fastdecode_lib import hf
 >>> model.generate(**inputs, num_beams=1, custom_generate=hf.window())
 
-`generate` prepares everything: the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes
-is ours, and its tokens are greedy decoding's. Marian, mBART, M2M-100 / NLLB, T5 and mT5 run whole batches: in float32 on a CPU
-on the compiled kernels, with a copy of the weights that is kept and made again when they change; elsewhere on the functional
-transformer, on the module's own tensors. Other encoder-decoders, and modules changed in place (adapters, hooks, other
-activations), run through their own forward, one row at a time. Before a module is used, and after each change of it, passes are
-compared with its own single steps on the sentence at hand: what differs is refused. In half precision rounding may decide
-between the two best tokens, and a warning says where.
+`generate` prepares the encoder's pass, the prompt, logits processors and stopping criteria. The loop over passes is ours, and
+its tokens are greedy decoding's. Marian, mBART, M2M-100 / NLLB, T5 and mT5 run whole batches: in float32 on a CPU on the
+compiled kernels, with a copy of the weights that is renewed when they change; otherwise on the functional transformer, with the
+module's own tensors. Other encoder-decoders, and modules changed in place (adapters, hooks, other activations), run through
+their own forward, one row at a time. Before a module is used, and after each change of it, passes are compared with its own
+single steps on the present sentence, and a module for which they differ is refused. In half precision rounding may decide
+between the two best tokens; a warning says where.
 
-Draft tables, heads and what `fastdecode speedup` measured are found by the checkpoint that the module was loaded from. They
-decide nothing but the speed: a module trained on since then has its own tokens.
+Draft tables, heads and the choices of `fastdecode speedup` are found by the checkpoint that the module was loaded from. They
+affect only the speed: a module that was trained further has its own tokens.
 
-Logits processors are called at every slot of a pass with that slot's own prefix, so they must not remember earlier calls:
-those of transformers that do not are known here, others are accepted if they say ``stateless = True``. Stopping criteria are
-asked, and streamers told, after every settled token, row by row.
+Logits processors are called at every slot of a pass with that slot's own prefix, so that they must not remember earlier calls:
+those of transformers that do not are known here, others are accepted if they have ``stateless = True``. Stopping criteria and
+streamers are called after every settled token, row by row.
 """
 
 from dataclasses import replace
@@ -39,10 +39,10 @@ def window(
     *,
     packed: bool = True,
 ) -> "CustomGenerate":
-    """`decoding.window.Window`, as `Window.of`; without a width, the fastest decoder known for the model and batch size.
+    """`decoding.window.Window`, as `Window.of`; without arguments, the fastest decoder known for the model and batch size.
 
-    That is the choice of `fastdecode speedup` on this machine; else `decoding.auto.Auto` where there is a draft table; else greedy
-    decoding, with one warning.
+    That is the choice of `fastdecode speedup` on this machine, or else `decoding.auto.Auto` if there is a draft table, or else
+    greedy decoding, with one warning.
     """
     if width is None and (draft, candidates, table, model, head) == ("auto", 3, None, None, None):
         return CustomGenerate(None, packed)
@@ -72,22 +72,22 @@ def decoder(spec: registry.Spec, *, packed: bool = True) -> "CustomGenerate":
     spec : str or Decoder
         Spec as on the command line: ``"window:width=5,draft=prompt/recycled"``.
     packed : bool
-        Run on the compiled kernels where they run the module; without it, always on the module's own tensors.
+        Run on the compiled kernels if they support the module; otherwise always on the module's own tensors.
 
     Raises
     ------
     ValueError
-        If there is no such decoder, or it is one that `generate` has itself.
+        If there is no such decoder, or `generate` has it itself.
     """
-    chosen = registry.decoder(spec)
-    if not (chosen.lossless and hasattr(chosen, "sentences")):
-        parallel = [name for name, kind in registry.DECODERS.items() if hasattr(kind, "sentences")]
+    parsed = registry.decoder(spec)
+    if not (parsed.lossless and hasattr(parsed, "sentences")):
+        parallel = [name for name, cls in registry.DECODERS.items() if hasattr(cls, "sentences")]
         raise ValueError(
-            f"custom_generate needs a parallel decoder whose output is greedy decoding's: got {chosen.name!r}. Use one of "
+            f"custom_generate needs a parallel decoder whose output is greedy decoding's: got {parsed.name!r}. Use one of "
             f"{', '.join(parallel)}; for greedy decoding and for beams leave custom_generate out."
         )
-    draft = getattr(chosen, "drafts", None)
+    draft = getattr(parsed, "drafts", None)
     if draft is not None and isinstance(draft.table, str):
         loaded = replace(draft, table=DraftTable.load(draft.table))
-        chosen = replace(chosen, draft=loaded)  # type: ignore[type-var]
-    return CustomGenerate(chosen, packed)
+        parsed = replace(parsed, draft=loaded)  # type: ignore[type-var]
+    return CustomGenerate(parsed, packed)

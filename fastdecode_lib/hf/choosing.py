@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class Choosing:
-    """Chooses as `generate` does, by processors at every slot with its own prefix; a `passes.Chooser`.
+    """Chooses tokens as `generate` does: runs the processors at every slot with its own prefix; a `passes.Chooser`.
 
     Parameters
     ----------
     score : callable
         Hidden vectors (N, D) to logits (N, V), a new float32 tensor.
-    processors : sequence of (processor, what it looks at)
+    processors : sequence of (processor, what it reads)
     prompts : list of list of int
-        Prompts of all rows of the batch; the passes have the rows from `first` on.
+        Prompts of all rows of the batch; the passes decode the rows from `first` on.
     keep : bool
         Leave scores and logits of the last pass in `kept`, by row of the batch.
 
     Attributes
     ----------
     rounds : bool
-        Whether passes may be rounded otherwise than single steps, so that scores of the two best tokens are left in `best`.
+        Whether passes may round differently from single steps; then the two best scores are left in `best`.
     """
 
     rounds = False
@@ -64,7 +64,7 @@ class Choosing:
         """Scores (N, V) after the processors."""
         import torch
 
-        places = [(feed, index) for feed in feeds for index in range(len(feed.tokens))]
+        fed_tokens = [(feed, index) for feed in feeds for index in range(len(feed.tokens))]
         for processor, looks_at in self.processors:
             if looks_at == "scores":
                 scores = processor(torch.zeros(len(scores), 1, dtype=torch.long, device=scores.device), scores)
@@ -73,15 +73,13 @@ class Choosing:
             for slot in np.unique(slots):
                 if acts and not acts(processor, len(self.prompts[0]) + int(slot)):
                     continue
-                which = np.flatnonzero(slots == slot).tolist()
-                prefixes = [[*self.prompts[rows[n]], *places[n][0].prefix(places[n][1])] for n in which]
+                indices = np.flatnonzero(slots == slot).tolist()
+                prefixes = [[*self.prompts[rows[n]], *fed_tokens[n][0].prefix(fed_tokens[n][1])] for n in indices]
                 ids = torch.tensor(prefixes, device=scores.device)
                 if looks_at != "row":
-                    scores[which] = processor(ids, scores[which])
+                    scores[indices] = processor(ids, scores[indices])
                     continue
                 batch = len(self.prompts)
-                for n, prefix in zip(
-                    which, ids, strict=True
-                ):  # asked for a batch of the same, read where the row stands
+                for n, prefix in zip(indices, ids, strict=True):  # a batch of equal rows; only this row's scores count
                     scores[n] = processor(prefix.repeat(batch, 1), scores[n].repeat(batch, 1))[rows[n]]
         return scores

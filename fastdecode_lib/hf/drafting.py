@@ -1,4 +1,4 @@
-"""Drafts for the sentences of a `generate`: tables, heads and measured choices of the checkpoint it was loaded from."""
+"""Drafts for the sentences of a `generate`: tables, heads and measured choices of the module's checkpoint."""
 
 import warnings
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 USUAL = Auto(draft="ngram+lexicon")
-"""The decoder where there is a draft table and nothing was measured."""
+"""The decoder if there is a draft table and nothing was measured."""
 GREEDY = Window(1, "pad")
 """Greedy decoding as a parallel decoder."""
 
@@ -38,13 +38,13 @@ class Drafting:
     loaded : TranslationModel or None
         The network with the tokenizer and files of the checkpoint that the module comes from.
     direction : (source, target)
-        Languages named by the sources' tags and the forced first token; None where they name none.
+        Languages named by the sources' tags and the forced first token; None if they name none.
     """
 
     def __init__(
         self,
         model: Any,
-        known: dict[str, Any],
+        notes: dict[str, Any],
         network: Any,
         source: Source,
         ids: "Tensor",
@@ -52,51 +52,52 @@ class Drafting:
         ends: tuple[int, ...],
     ):
         self.module, self.network, self.rows, self.ends = model, network, len(source), ends
-        self.found: dict[Any, Any] = known.setdefault("found", {})
+        self.found: dict[Any, Any] = notes.setdefault("found", {})
         self.vectors = hasattr(network, "source_vectors") and network.engine != "huggingface"
         self.loaded: TranslationModel | None = None
         self.direction: tuple[str | None, str | None] = (None, None)
         if (folder := private.origin(model)) is None:
             return
-        written = network.engine, *map(_written, (folder, folder / "draft-tables"))
-        if known.get("written") != written:
-            known |= {"written": written, "loaded": loading.around(network, folder)}
-        self.loaded = known["loaded"]
+        folder_times = network.engine, *map(_written, (folder, folder / "draft-tables"))
+        if notes.get("written") != folder_times:
+            notes |= {"written": folder_times, "loaded": loading.around(network, folder)}
+        self.loaded = notes["loaded"]
         if self.loaded is not None:
             try:
                 fingerprint = self.loaded.checkpoint.fingerprint
-            except (ValueError, OSError):  # its files are gone
+            except (ValueError, OSError):  # its files were deleted
                 self.loaded = None
                 return
-            made = written, *map(_written, places_in_cache(fingerprint))
-            if known.get("made") != made:
-                known |= {"made": made, "found": {}}
-            self.found = known["found"]
-            first = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
-            self.direction = self._direction(self.loaded, source, first)
+            cache_times = folder_times, *map(_written, places_in_cache(fingerprint))
+            if notes.get("made") != cache_times:
+                notes |= {"made": cache_times, "found": {}}
+            self.found = notes["found"]
+            first_tokens = {*ids[:, 1].tolist()} if ids.shape[1] > 1 else {config.forced_bos_token_id}
+            self.direction = self._direction(self.loaded, source, first_tokens)
 
-    def _direction(self, loaded: TranslationModel, source: Source, first: set[int]) -> tuple[str | None, str | None]:
-        """The one direction with a draft table whose tag all sources bear, and whose target all outputs begin with."""
+    def _direction(
+        self, loaded: TranslationModel, source: Source, first_tokens: set[int]
+    ) -> tuple[str | None, str | None]:
+        """The one direction with a draft table whose tag all sources have, and with whose language all outputs begin."""
         fitting = []
         for pair, (tag, target) in self._frames(loaded).items():
             tagged = source.ids.shape[1] >= len(tag) and (source.ids[:, : len(tag)] == tag).all()
-            if tagged and (not target or first == set(target)):
+            if tagged and (not target or first_tokens == set(target)):
                 fitting.append(pair)
         return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _frames(self, loaded: TranslationModel) -> dict[Any, tuple[np.ndarray, tuple[int, ...]]]:
-        """Frames by direction with a draft table: the ids in front of a source and of an output."""
+        """For each direction with a draft table, the ids in front of a source and of an output."""
         if "frames" not in self.found:
             frames = self.found["frames"] = {}
             for pair in directions_with_tables(Path(loaded.checkpoint.folder), loaded.checkpoint.fingerprint):
                 with suppress(ValueError):  # a table of a direction that the model no longer names
                     empty = loaded.tokenizer.encode([""], *pair)
                     frames[pair] = empty.ids[0, : empty.lengths[0] - 1], loaded.tokenizer.forced_language(pair[1])
-        frames_found: dict[Any, tuple[np.ndarray, tuple[int, ...]]] = self.found["frames"]
-        return frames_found
+        return self.found["frames"]
 
     def usual(self) -> Any:
-        """The fastest decoder known, resolved; None for `generate` as it is."""
+        """The fastest decoder known, resolved; None for the greedy decoding of `generate`."""
         key = "usual", self.direction, self.rows == 1
         if key not in self.found:
             self.found[key] = self._usual()
@@ -107,8 +108,8 @@ class Drafting:
         if loaded is not None and (choice := measured_choice(loaded.checkpoint.fingerprint, self.direction, batch)):
             try:
                 registry.check_lossless(*choice)
-                chosen = registry.decoder(choice[0])
-                return greedy if isinstance(chosen, Greedy) else self.resolved(chosen)
+                decoder = registry.decoder(choice[0])
+                return greedy if isinstance(decoder, Greedy) else self.resolved(decoder)
             except ValueError as error:
                 warnings.warn(f"What speedup chose no longer runs, decoding as usual: {error}", stacklevel=7)
         if loaded is not None and self.direction in self._frames(loaded):
@@ -120,28 +121,28 @@ class Drafting:
         )
         return greedy
 
-    def resolved(self, chosen: Any) -> Any:
+    def resolved(self, decoder: Any) -> Any:
         """A decoder with its drafts loaded."""
-        draft = getattr(chosen, "drafts", None)
+        draft = getattr(decoder, "drafts", None)
         if draft is None or draft.resolved:
-            return chosen
+            return decoder
         if draft.needs_head and not self.vectors:
             raise ValueError(
                 f"A draft head needs the model's hidden vectors: got {type(self.module).__name__}, which runs through its own "
                 f"forward, with draft={draft.written!r}. Use draft=ngram+lexicon."
             )
         files = self._files()
-        key = chosen, self.direction, self.network.engine
+        key = decoder, self.direction, self.network.engine
         if key not in self.found:
             if draft.table is not None:
-                given, draft = draft.table, replace(draft, table=None)
-                files = replace(files, table=lambda: given)
-            self.found[key] = chosen.with_draft(resolve(draft, self.network, files))
+                table, draft = draft.table, replace(draft, table=None)
+                files = replace(files, table=lambda: table)
+            self.found[key] = decoder.with_draft(resolve(draft, self.network, files))
         return self.found[key]
 
-    def watchers(self, chosen: Any, rows: Sequence[Row], memory: Any) -> list[Any]:
-        """Observers of the network's vectors for each row: the drafters of heads."""
-        draft = getattr(chosen, "drafts", None)
+    def watchers(self, decoder: Any, rows: Sequence[Row], memory: Any) -> list[Any]:
+        """Observers of the network's vectors for each row: the drafters that use a head."""
+        draft = getattr(decoder, "drafts", None)
         if draft is None or not draft.needs_head:
             return []
         sentences: list[Any] = [row.sentence for row in rows]
@@ -158,5 +159,5 @@ class Drafting:
 
 
 def _written(folder: Path) -> int:
-    """Time of a folder's last change; 0 where there is none."""
+    """Time of a folder's last change; 0 if there is no folder."""
     return folder.stat().st_mtime_ns if folder.is_dir() else 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CustomGenerate:
-    """A decoder as the ``custom_generate`` of `generate`, driven by what that has prepared; None chooses the fastest known."""
+    """A decoder as the ``custom_generate`` of `generate`; None chooses the fastest known decoder."""
 
     decoder: Any
     packed: bool = True
@@ -44,7 +44,7 @@ class CustomGenerate:
         Raises
         ------
         ValueError
-            If `generate` was asked for anything but greedy decoding, or for what parallel decoding cannot give.
+            If the settings are not greedy decoding's, or need what parallel decoding cannot give.
         """
         caller = private.arguments_of_generate()
         caller["synced_gpus"] = synced_gpus or caller["synced_gpus"]
@@ -54,9 +54,9 @@ class CustomGenerate:
         processors = [(processor, private.looks_at(processor)) for processor in logits_processor]
         ends = tuple(private.ends(stopping_criteria))
         source = source_of(inputs_tensor, inputs, private.padding_of(generation_config))
-        known = private.notes(model)
-        network, memory, score = network_of(model, known, inputs, input_ids, self.packed)
-        drafting = Drafting(model, known, network, source, input_ids, generation_config, ends)
+        notes = private.notes(model)
+        network, memory, score = network_of(model, notes, inputs, input_ids, self.packed)
+        drafting = Drafting(model, notes, network, source, input_ids, generation_config, ends)
         decoder = drafting.usual() if self.decoder is None else drafting.resolved(self.decoder)
         prepared = {
             "generation_config": generation_config,
@@ -70,14 +70,14 @@ class CustomGenerate:
         longest = stopping_criteria.max_length or generation_config.max_length
         room = max(1, min(longest, network.max_target + 1) - input_ids.shape[1])
         output = Output(input_ids, room, **prepared)
-        for first, part in row_batches(network, source):
-            choosing = self.choosing(score, processors, output.prompts, first, bool(output.asked))
+        for first, batch in row_batches(network, source):
+            choosing = self.choosing(score, processors, output.prompts, first, bool(output.requested))
             choosing.rounds = rounds(model.dtype)
-            rows = output.begin(decoder, network, source, range(first, first + len(part)), ends, choosing)
-            remembered = memory(first)
-            prompts = np.array(output.prompts[first : first + len(part)])
-            state = network.start(remembered, prompts, output.capacity + max(row.spare for row in rows))
-            watchers = drafting.watchers(decoder, rows, remembered)
+            rows = output.begin(decoder, network, source, range(first, first + len(batch)), ends, choosing)
+            batch_memory = memory(first)
+            prompts = np.array(output.prompts[first : first + len(batch)])
+            state = network.start(batch_memory, prompts, output.capacity + max(row.spare for row in rows))
+            watchers = drafting.watchers(decoder, rows, batch_memory)
             pace = decoder.pace() if isinstance(decoder, Window) else None
             for _ in passes(rows, network, state, choosing, watchers=watchers, pace=pace):
                 pass

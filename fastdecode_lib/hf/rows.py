@@ -1,4 +1,4 @@
-"""Rows of the batch that `generate` decodes: their settled tokens, their ends, and what is returned of each step."""
+"""Rows of the batch that `generate` decodes: settled tokens, ends, and the scores and logits to return."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDINGS = {"float16": 2, "bfloat16": 2, "float32": 64}
-"""Units in the last place of a best score by which a pass may differ from single steps; more are a change of the model."""
+"""Units in the last place by which a best score of a pass may differ from that of single steps."""
 
 
 @dataclass
 class Row:
-    """A decoder's sentence that ends at the token at which a stopping criterion says so; a `passes.Sentence`.
+    """A decoder's sentence that ends where a stopping criterion says so; a `passes.Sentence`.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Row:
         Prompt, settled tokens, padding.
     length : int
         Number of prompt and settled tokens.
-    asked : tuple of str
+    requested : tuple of str
         Arrays kept and returned for every settled token: "scores", "logits".
     best : list of [float, float]
         The two best scores of every settled token, in half precision.
@@ -44,7 +44,7 @@ class Row:
     choosing: Choosing
     criteria: Any
     streamer: Any
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
     kept: "list[dict[str, Tensor]]" = field(default_factory=list)
     best: list[list[float]] = field(default_factory=list)
     hypothesis: Hypothesis | None = None
@@ -53,9 +53,8 @@ class Row:
         self.prompt, self.spare = self.length, self.sentence.spare
 
     def widen(self, width: int) -> bool:
-        """Set the width of the next pass, where the decoder leaves it open; whether drafts had to be prepared for it."""
-        sentence: Any = self.sentence
-        return bool(sentence.widen(width))
+        """Set the width of the next pass, and return whether drafts had to be prepared for it."""
+        return bool(self.sentence.widen(width))  # type: ignore[attr-defined]
 
     def feed(self) -> Feed:
         """Tokens that the decoder feeds."""
@@ -63,9 +62,9 @@ class Row:
         return self.fed
 
     def take(self, tokens: np.ndarray) -> Accepted:
-        """Let the decoder take the tokens, and go through those that it settled."""
-        taken = self.sentence.take(tokens)
-        for node, token, status in zip(taken.shown.tolist(), taken.tokens.tolist(), taken.status, strict=True):
+        """Pass the tokens to the decoder, and record those that it settled."""
+        accepted = self.sentence.take(tokens)
+        for node, token, status in zip(accepted.shown.tolist(), accepted.tokens.tolist(), accepted.status, strict=True):
             slot = self.length - self.prompt
             if status == "settled" and self.fed.slots[node] == slot and self.hypothesis is None:
                 self._settle(token, node)
@@ -74,51 +73,51 @@ class Row:
                 f"The output is too long: got {self.length} tokens and no end, and the model has no more positions. Lower "
                 "max_new_tokens."
             )
-        return taken
+        return accepted
 
     def _settle(self, token: int, node: int) -> None:
         import torch
 
         self.ids[0, self.length] = token
         self.length += 1
-        if self.asked:
+        if self.requested:
             scores, logits = (values[node].clone() for values in self.choosing.kept[self.number])
             self.kept.append({"scores": scores, "logits": logits})
         if self.choosing.rounds:
             self.best.append(self.choosing.best[self.number][node])
-        so_far = tuple(step["scores"][None] for step in self.kept) if "scores" in self.asked else None
-        done = self.criteria(self.ids[:, : self.length], so_far)
-        if done.numel() != 1:
+        so_far = tuple(step["scores"][None] for step in self.kept) if "scores" in self.requested else None
+        stop = self.criteria(self.ids[:, : self.length], so_far)
+        if stop.numel() != 1:
             raise ValueError(
-                f"Stopping criteria are asked row by row: got {done.numel()} answers for one row. Answer for the rows of "
+                f"Stopping criteria are asked row by row: got {stop.numel()} answers for one row. Answer for the rows of "
                 "input_ids, or generate one sentence at a time."
             )
         if self.streamer is not None:
             self.streamer.put(torch.tensor([token]))
-        if done:
+        if stop:
             self.hypothesis = Hypothesis(tuple(self.ids[0, self.prompt : self.length].tolist()), None, "end")
 
 
 class Output:
-    """Output of a call of `generate`: the ids of all rows, and scores and logits where it asks for them.
+    """Output of a call of `generate`: the ids of all rows, with scores and logits if requested.
 
     Parameters
     ----------
     prompts : int tensor (B, P)
         Prompt of each row.
     room : int
-        Most tokens of a row behind its prompt.
+        Tokens of a row behind its prompt, at most.
     generation_config, stopping_criteria, streamer
-        As `generate` has prepared them.
+        The arguments that `generate` has prepared.
 
     Attributes
     ----------
     ids : int tensor (B, P + room)
         Prompts, settled tokens, padding.
-    asked : tuple of str
+    requested : tuple of str
         Arrays to return of every step: "scores", "logits".
     rows : list of Row
-        Those that have begun.
+        The rows that decoding has begun.
     """
 
     def __init__(self, prompts: "Tensor", room: int, *, generation_config: Any, stopping_criteria: Any, streamer: Any):
@@ -128,8 +127,8 @@ class Output:
         self.ids[:, : self.prompt] = prompts
         self.criteria, self.streamer = stopping_criteria, streamer
         self.as_dictionary = bool(generation_config.return_dict_in_generate)
-        named = ("scores", "logits") if self.as_dictionary else ()
-        self.asked = tuple(name for name in named if getattr(generation_config, f"output_{name}"))
+        names = ("scores", "logits") if self.as_dictionary else ()
+        self.requested = tuple(name for name in names if getattr(generation_config, f"output_{name}"))
         self.rows: list[Row] = []
 
     @property
@@ -140,25 +139,25 @@ class Output:
     def begin(
         self, decoder: Any, network: Any, source: Source, numbers: range, ends: tuple[int, ...], choosing: Choosing
     ) -> list[Row]:
-        """Rows of the batch with some numbers, as the decoder's sentences."""
-        begun = []
+        """Begin the rows of these numbers with the decoder's sentences."""
+        rows = []
         for number in numbers:
             rules = Constraints(tuple(self.prompts[number]), ends or (-1,), self.room, self.padding)
             (sentence,) = decoder.sentences(network, source.row(number), rules)
-            own = self.ids[number : number + 1]
-            begun.append(Row(sentence, number, own, self.prompt, choosing, self.criteria, self.streamer, self.asked))
-        self.rows += begun
-        return begun
+            ids = self.ids[number : number + 1]
+            rows.append(Row(sentence, number, ids, self.prompt, choosing, self.criteria, self.streamer, self.requested))
+        self.rows += rows
+        return rows
 
     def returned(self) -> Any:
-        """Ids as long as the longest row, or a dictionary; there scores and logits are zero where a row has ended."""
+        """Ids as long as the longest row, or a dictionary, whose scores and logits are zero behind the end of a row."""
         sequences = self.ids[:, : max(row.length for row in self.rows)].contiguous()
         if not self.as_dictionary:
             return sequences
         from transformers.generation.utils import GenerateEncoderDecoderOutput
 
         steps = range(sequences.shape[1] - self.prompt)
-        columns: dict[str, Any] = {name: tuple(self._column(name, step) for step in steps) for name in self.asked}
+        columns: dict[str, Any] = {name: tuple(self._column(name, step) for step in steps) for name in self.requested}
         return GenerateEncoderDecoderOutput(sequences=sequences, **columns)
 
     def _column(self, name: str, step: int) -> "Tensor":
@@ -170,7 +169,7 @@ class Output:
 
 
 def rounds(dtype: Any) -> bool:
-    """Whether passes in this number format may be rounded otherwise than single steps."""
+    """Whether passes in this number format may round differently from single steps."""
     return _name_of(dtype) in ROUNDINGS
 
 
@@ -179,7 +178,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def warn_of_ties(rows: Sequence[Row], dtype: Any) -> None:
-    """Say where the two best scores lie within rounding of each other, so that `generate` may choose the other token."""
+    """Warn of tokens whose two best scores lie within rounding, so that `generate` may choose the other one."""
     import torch
 
     name = _name_of(dtype)

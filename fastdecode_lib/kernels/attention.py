@@ -22,7 +22,7 @@ def add_scaled(share, value, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def usual_factor(size):  # type: ignore[no-untyped-def]
-    """What scores are multiplied by where a model does not say otherwise: the inverse root of a head's size."""
+    """The default factor of scores: the inverse root of a head's size."""
     return np.float32(1.0) / np.sqrt(np.float32(size))
 
 
@@ -40,26 +40,26 @@ def attend(query, keys, values, count, further, scores, out):  # type: ignore[no
 def attend_from(  # type: ignore[no-untyped-def]
     query, keys, values, count, further, factor, biases, place, places, scores, out
 ):
-    """Attention of one position over the slots it sees.
+    """Attention of one position over the slots that it may attend to.
 
     Parameters
     ----------
     query : float32 array (at least heads * size,)
     keys, values : float32 arrays (heads, slots, size)
     count : int
-        The first `count` slots are seen.
+        The first `count` slots are attended to.
     further : bool array (W,)
-        Of the W slots behind them, those that are seen too.
+        Of the W slots behind them, those that are attended to as well.
     factor : float32
-        What inner products are multiplied by.
+        Factor of the inner products.
     biases : float32 array (heads, 2 * D + 1) or (0, ...)
-        Added to the scores of slots that stand from D places before the position to D behind it; farther ones count as those.
+        Added to the scores of slots by their distance from the position, from -D to D; farther slots count as the farthest.
     place : int
-        Place of the position; the first `count` slots stand at 0, 1, ...
+        Place of the position; the first `count` slots are at 0, 1, ...
     places : int64 array (at least W,)
         Places of the slots in `further`.
     scores : float32 array
-        Room for a number for each slot seen.
+        Room for a number for each slot attended to.
     out : float32 array (at least heads * size,)
     """
     heads, _, size = keys.shape

@@ -1,13 +1,13 @@
-"""The exact best tokens from byte scores with rigorous error bounds: only what may be among the best is scored in float32.
+"""The exact best tokens from byte scores with rigorous error bounds: only possible best tokens are scored in float32.
 
-With h the hidden vector, q its rounded form, w an output's weight, v its rounded form and b its bias, the byte product gives
+With the hidden vector h, its rounded form q, an output's weight w, its rounded form v and its bias b, the byte product is
 ``q v + b`` but for a few roundings, and::
 
     |h w - q v| <= |h| |w - v| + |h - q| |v|
 
 (Cauchy and Schwarz). The float32 score of a row, made of D fused steps, lies within ``(D + 1) u (|h| |w| + |b|)``, u = 2^-24,
-of the true one. The sum of both, times a little more than 1 for the rounding of the bound itself, and some of the smallest
-numbers there are for what underflows, is the row's radius. Where it is not finite, the row is scored.
+of the true one. The sum of both is the row's radius, multiplied by a little more than 1 for its own rounding and with some of the
+smallest numbers added for underflow. A row with a radius that is not finite is scored.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ _block = tile(FLOAT32, 1, 1)
 
 @njit(nogil=True, error_model="numpy")
 def _exact(x, whole, token, sixteen):  # type: ignore[no-untyped-def]
-    """The float32 score of one token: as `matrices.multiply` makes it, bit for bit."""
+    """The float32 score of one token, bit for bit that of `matrices.multiply`."""
     columns, block = whole[COLUMNS], token // LANES
     weight = whole[WEIGHT] + block * columns * 4 * LANES
     _block(
@@ -36,7 +36,7 @@ def _exact(x, whole, token, sixteen):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _lengths(x, columns, rounded, bytes_each):  # type: ignore[no-untyped-def]
-    """The length of a row and of what rounding took from it, never too small; `rounded` is the address of its integers."""
+    """Upper bounds of the lengths of a row and of its rounding error; `rounded` is the address of its integers."""
     scale = np.float64(floats_at(rounded, 1)[0])
     whole, rest = 0.0, 0.0
     if bytes_each == 1:
@@ -58,7 +58,7 @@ def _lengths(x, columns, rounded, bytes_each):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _raise(scores, row, outputs, length, lost, lengths, losses, rest, uppers, tops):  # type: ignore[no-untyped-def]
-    """Upper bounds of a row's scores, and the highest of each span; beyond what float32 holds nothing is known."""
+    """Upper bounds of a row's scores, and the highest of each span; infinite beyond the range of float32."""
     at, sizes, lost_by, more, bounds = (
         scores[row].ctypes.data, lengths.ctypes.data, losses.ctypes.data, rest.ctypes.data, uppers.ctypes.data
     )  # fmt: skip
@@ -72,7 +72,7 @@ def _raise(scores, row, outputs, length, lost, lengths, losses, rest, uppers, to
 
 @kernel
 def rounding(whole, small, scale, found):  # type: ignore[no-untyped-def]
-    """Of every output, what its bounds are made of, summed in float64.
+    """The terms of every output's bounds, summed in float64.
 
     Parameters
     ----------
@@ -101,10 +101,10 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
     hidden, whole, small, bytes_each, count, lengths, losses, rest, banned, rounded, scores, uppers, tops, sixteen,
     ids, values, rescored,
 ):  # fmt: skip
-    """The best tokens of hidden (N, D) by their float32 scores, found by way of byte scores.
+    """The best tokens of hidden (N, D) by their float32 scores, found by means of byte scores.
 
-    The token of the highest upper bound is scored exactly, then the next highest, until no bound reaches the worst of the k
-    best found: no token left can be among them.
+    The token with the highest upper bound is scored exactly, then the next, until no bound reaches the worst of the k best
+    so far: then no other token can be among them.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def best_of_bounded(  # type: ignore[no-untyped-def]
     bytes_each : int
         Bytes of a rounded entry of a row.
     lengths, losses, rest : float32 arrays (padded V,)
-        Of each output: |v|, what is multiplied by |h|, and what is added: minus infinity to the padding.
+        For each output: |v|, the factor of |h|, and the summand, which is minus infinity for padding.
     ids, values : arrays (N, k)
     rescored : int64 array (N,)
         Tokens scored exactly.

@@ -1,7 +1,7 @@
-"""Instructions that the processor offers to the kernels, and how to do without them.
+"""Instructions of the processor that the kernels use, and how to switch them off.
 
-``FASTDECODE_CPU=portable`` leaves the byte products of AVX-512 VNNI unused, and ``vnni`` lays weights out for them even
-where they have to be imitated; the integers are the same. numba's own ``NUMBA_CPU_NAME=generic`` takes away more.
+``FASTDECODE_CPU=portable`` leaves the byte products of AVX-512 VNNI unused; ``vnni`` lays weights out for them even where they
+must be imitated. The integers are the same. numba's own ``NUMBA_CPU_NAME=generic`` switches off more.
 """
 
 import os
@@ -17,11 +17,11 @@ CHOICES = ("auto", PORTABLE, VNNI)
 def features() -> frozenset[str]:
     """Instruction sets that numba compiles for, in LLVM's names."""
     from llvmlite import binding
-    from numba.core import config as known
+    from numba.core import config as numba_config
 
-    config: Any = known  # its settings are made when it is imported
+    config: Any = numba_config  # its settings are made when it is imported
     if config.CPU_FEATURES is not None:
-        return frozenset(part[1:] for part in config.CPU_FEATURES.split(",") if part.startswith("+"))
+        return frozenset(feature[1:] for feature in config.CPU_FEATURES.split(",") if feature.startswith("+"))
     if config.CPU_NAME:
         return frozenset()
     return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
@@ -38,29 +38,29 @@ def has_vnni() -> bool:
 
 
 def layout() -> str:
-    """How int8 weights are laid out: ``"vnni"`` or ``"portable"``.
+    """The layout of int8 weights: ``"vnni"`` or ``"portable"``.
 
     Raises
     ------
     ValueError
-        If ``FASTDECODE_CPU`` asks for something unknown.
+        If the value of ``FASTDECODE_CPU`` is unknown.
     """
-    wanted = os.environ.get("FASTDECODE_CPU", "auto")
-    if wanted not in CHOICES:
-        raise ValueError(f"Unknown FASTDECODE_CPU: got {wanted!r}. Use one of {', '.join(CHOICES)}.")
-    if wanted == "auto":
+    choice = os.environ.get("FASTDECODE_CPU", "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"Unknown FASTDECODE_CPU: got {choice!r}. Use one of {', '.join(CHOICES)}.")
+    if choice == "auto":
         return VNNI if has_vnni() else PORTABLE
-    return wanted
+    return choice
 
 
 @cache
 def processor() -> str:
-    """What the processor calls itself."""
+    """The processor's own name."""
     return info("model name") or platform.processor() or platform.machine()
 
 
 def info(key: str) -> str:
-    """What the kernel of the system says of the first core, empty where it does not."""
+    """An entry of ``/proc/cpuinfo`` for the first core; empty if there is none."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")

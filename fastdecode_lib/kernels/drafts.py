@@ -11,7 +11,7 @@ from fastdecode_lib.kernels.matrices import multiply
 from fastdecode_lib.kernels.recurrent import POLYNOMIAL, gru, tangent
 
 ENTER, STATE, TOKEN, QUERY, INNER, OUTER, ROWS = range(7)
-"""The matrices of a draft head, in the order its kernels are given them."""
+"""Indices of a draft head's matrices in the array that its kernels take."""
 
 _NONE = np.zeros(0, dtype=np.bool_)
 
@@ -27,7 +27,7 @@ def expectation(
 ) -> None:
     """Add the expected counts of one pass over all sentences to `counts` (E,).
 
-    `links` (sum of S * T) holds for each target token and source token of a sentence the entry of the lexicon.
+    `links` (sum of S * T) has the lexicon's entry for each target token and source token of a sentence.
     """
     first = 0
     weights = np.empty(source_lengths.max(), np.float64)
@@ -46,7 +46,7 @@ def expectation(
 
 @kernel
 def _find(keys: np.ndarray, low: int, high: int, key: int) -> int:
-    """The index of `key` in the ascending ``keys[low:high]``, -1 where it is not."""
+    """The index of `key` in the ascending ``keys[low:high]``, -1 if it is missing."""
     end = high
     while low < high:
         middle = (low + high) // 2
@@ -68,10 +68,10 @@ def align(
     lexicon_ids: np.ndarray,
     lexicon_probabilities: np.ndarray,
 ) -> int:
-    """Spread a token of the output over the source tokens it may translate; return the most likely one.
+    """Distribute a token of the output over the source tokens that it may translate; return the most probable one.
 
-    `covered` (2, S): how much of each source token is translated, and room for the shares. `aligned` is the source token
-    of the output's previous token; where the lexicon knows nothing, the next one or the last.
+    `covered` (2, S) has the share of each source token that is translated, and room for new shares. `aligned` is the source
+    token of the output's previous token; if the lexicon has no entry, the result is the one behind it, or the last.
     """
     total, best, found = 0.0, 0.0, -1
     for position in range(len(source)):
@@ -107,7 +107,7 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     state : float32 array (1, ...)
         The first `width` entries are the state; replaced by the next one.
     words : int
-        Of the draft vocabulary.
+        Size of the draft vocabulary.
     embedding : float32 array (V, E)
     matrices : int64 array (7, FIELDS)
         `matrices.Matrix.record` of each.
@@ -115,9 +115,9 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
     rounded : int16 array (1, ...)
         From `matrices.scratch`, for the widest input.
     work : float32 array (4, ...)
-        Room as wide as the widest result, or as there are words in the source.
+        Room as wide as the widest result, or as the source is long.
     logits : float32 array (1, ...)
-        Of the draft vocabulary.
+        Logits of the draft vocabulary.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def head_step(token, state, width, words, embedding, matrices, keys, values, rou
 
 @kernel
 def _noted(token: int, number: int, scratch: np.ndarray, touched: np.ndarray) -> int:
-    """Note a token as one to score, unless it is noted already; return the number of those noted."""
+    """Note a token to be scored, unless it is noted already; return the number of noted tokens."""
     if scratch[0, token] == 0:
         scratch[0, token] = 1
         touched[number] = token
@@ -185,7 +185,7 @@ def _from_counts(
     scratch: np.ndarray,
     touched: np.ndarray,
 ) -> int:
-    """Note the tokens of some entries of n-grams, with their counts in a row."""
+    """Note the tokens of n-gram entries from `first` to before `end`, with their counts in row `row`."""
     for entry in range(first, end):
         number = _noted(ids[entry], number, scratch, touched)
         scratch[row, ids[entry]] = counts[entry]
@@ -196,7 +196,7 @@ def _from_counts(
 def _from_head(
     words: np.ndarray, logits: np.ndarray, reach: float, number: int, scratch: np.ndarray, touched: np.ndarray
 ) -> int:
-    """Note the draft head's tokens whose logits are at most so far below its best."""
+    """Note the draft head's tokens whose logits are at most `reach` below its best."""
     highest = np.float32(-np.inf)
     for place in range(len(words)):
         highest = max(highest, logits[place])
@@ -271,12 +271,12 @@ def best_token(
     trigram_counts: np.ndarray,
     trigram_totals: np.ndarray,
 ) -> int:
-    """The token with the highest sum of scores behind two others, the lowest id first; -1 where no score knows any.
+    """The token with the highest sum of scores behind two previous ones, the lowest id first; -1 if no token has a score.
 
-    `weights`: of the n-grams and of the lexicon (0 leaves one out), reach in source tokens, discount of covered source
-    tokens, floor of the lexicon, prior counts of bigrams and trigrams; of the draft head (0 leaves it out), how far below its
-    best token others are looked at, and its floor as a logarithm. `words` (W,), `places` (V,), -1 elsewhere, `logits` (W,) and
-    `log_normaliser` are the head's. `scratch` (4, V) is zero before and after.
+    `weights` has: the weights of the n-grams and of the lexicon (0 for none), the reach in source tokens, the discount of covered
+    source tokens, the floor of the lexicon, the prior counts of bigrams and trigrams; the weight of the draft head (0 for none),
+    the distance from its best logit within which tokens are scored, and its floor as a logarithm. `words` (W,), `places` (V,),
+    -1 for other tokens, `logits` (W,) and `log_normaliser` are the head's. `scratch` (4, V) is zero before and after.
     """
     number, context = 0, -1
     if weights[1] > 0:

@@ -1,6 +1,6 @@
-"""Functions of vectors that stand between the products: exponential, activations, normalisation, softmax.
+"""Functions of vectors between the products: exponential, activations, normalisation, softmax.
 
-Nothing here depends on how many rows stand beside a row. Sums over a row are those of `reductions`.
+The results of a row do not depend on the other rows. Sums over a row are those of `reductions`.
 """
 
 from math import erf, log
@@ -20,7 +20,7 @@ ACTIVATIONS = {"relu": 0, "silu": 1, "swish": 1, "gelu": 2, "gelu_new": 3}
 
 @intrinsic
 def of_bits(typing, bits):  # type: ignore[no-untyped-def]
-    """The float32 that an int32 spells."""
+    """The float32 with the bits of an int32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -30,7 +30,7 @@ def of_bits(typing, bits):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def copy(source, count, target):  # type: ignore[no-untyped-def]
-    """Copy the first `count` entries of a vector; assigning slices compiles for seconds what words an error."""
+    """Copy the first `count` entries of a vector; slice assignments take seconds to compile because of their error messages."""
     for i in range(count):
         target[i] = source[i]
 
@@ -99,7 +99,7 @@ def normalise(x, rows, width, weight, bias, epsilon, out):  # type: ignore[no-un
 
 
 FAINT = np.float32(-60.0)
-"""Scores so far below the best have a share of 0, where it would be below 1e-26: products with subnormal numbers are slow."""
+"""Scores this far below the best get a share of 0 instead of one below 1e-26: products with subnormal numbers are slow."""
 
 
 @njit(nogil=True, error_model="numpy")
@@ -121,7 +121,7 @@ def softmax(scores, count):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def largest_of(scores, row, first, last):  # type: ignore[no-untyped-def]
-    """The largest of a row's scores from `first` to `last`; minus infinity of none."""
+    """The largest of a row's scores from `first` to before `last`; minus infinity if there are none."""
     top, groups = np.float32(-np.inf), (last - first) // LANES
     if groups > 0:
         top = largest(scores[row].ctypes.data + 4 * first, groups)

@@ -1,4 +1,4 @@
-"""Output layers made of smaller products: a preview of all scores and a closer look, or a head with tails behind it."""
+"""Output layers of smaller products: a preview of all scores with exact ones for the best, or a head with tails."""
 
 import numpy as np
 from numba import njit
@@ -12,7 +12,7 @@ from fastdecode_lib.kernels.listed import best_places, pick, product, score, spr
 def best_previewed(  # type: ignore[no-untyped-def]
     hidden, basis, preview, full, turned, previews, stored, room, asked, results
 ):
-    """SVD-softmax (Shim et al. 2017, algorithm 1): score all roughly, the most promising exactly.
+    """SVD-softmax (Shim et al. 2017, algorithm 1): score all tokens roughly, the best of them exactly.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def best_previewed(  # type: ignore[no-untyped-def]
     turned, previews : arrays
         Room for `R` rows at a time: (R, padded window) and (R, padded V).
     stored, room, asked, results
-        As for `listed`; normaliser and log-probabilities are over the vocabulary, rough scores where there are no others.
+        As for `listed`; normaliser and log-probabilities are over the vocabulary, with rough scores where there are no exact ones.
     """
     weight, bias, _ = stored
     x, places, scores, _ = room
@@ -57,7 +57,7 @@ def best_previewed(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _is_asked(wanted, ranks, first, last):  # type: ignore[no-untyped-def]
-    """Whether one of some tokens has a rank from `first` to before `last`."""
+    """Whether one of these tokens has a rank from `first` to before `last`."""
     found = False
     for token in wanted:
         found = found or first <= ranks[token] < last
@@ -68,7 +68,7 @@ def _is_asked(wanted, ranks, first, last):  # type: ignore[no-untyped-def]
 def best_adaptive(  # type: ignore[no-untyped-def]
     hidden, head, down, up, starts, order, ranks, heads, few, inner, tails, chosen, opened, asked, results
 ):
-    """Adaptive softmax (Grave et al. 2017): a tail is opened for those rows only that may find an answer in it.
+    """Adaptive softmax (Grave et al. 2017): a tail is computed only for rows whose result it may change.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def best_adaptive(  # type: ignore[no-untyped-def]
         Room for `R` rows at a time: (R, padded head + T), (R, D), (R, padded widest factor), (R, padded longest tail) and int64
         (2, R).
     opened : int64 array (T,)
-        To which is added how many rows needed each tail.
+        The number of rows that needed each tail is added here.
     asked, results
         As for `listed`; scores are log-probabilities over the vocabulary, so that the normaliser is 0.
     """

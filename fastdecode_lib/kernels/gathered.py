@@ -1,11 +1,11 @@
 """Products with a few rows of the output matrix; one file because all kernels read one record of a screen.
 
-The sets of all clusters stand one after another in one packed matrix, each beginning at a block of its own: a *table* holds
-for each what `matrices.multiply` reads. Rows that fall into the same cluster are multiplied together; a row's bits do not
-depend on which others do.
+The sets of all clusters follow each other in one packed matrix, each from the start of a block; a *table* has the record that
+`matrices.multiply` reads for each. Rows of the same cluster are multiplied together; the bits of a row's result do not depend on
+the other rows.
 
-Where all rows share the union of their sets, its rows of the output matrix are listed and packed on the way (`packing`); the
-union of a single set is read where that set stands.
+If all rows share the union of their sets, its rows of the output matrix are listed and packed during the product (`packing`);
+the union of a single set is read from that set.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastdecode_lib.kernels.top_k import pick_row
 
 @njit(nogil=True, error_model="numpy")
 def place(members, first, count, token):  # type: ignore[no-untyped-def]
-    """Where a token stands among `count` ascending members from `first` on, or -1."""
+    """The index of a token among `count` ascending members from `first` on, or -1."""
     low, high = first, first + count
     while low < high:
         middle = (low + high) // 2
@@ -33,7 +33,7 @@ def place(members, first, count, token):  # type: ignore[no-untyped-def]
 
 @kernel
 def nearest(hidden, router, count, rounded, scores, clusters):  # type: ignore[no-untyped-def]
-    """The cluster of the highest score of each hidden vector (N, D), of equals the lowest number; into clusters (N,)."""
+    """Write the cluster with the highest score of each hidden vector (N, D), the lowest of equals, to clusters (N,)."""
     together = len(scores)
     for first in range(0, len(hidden), together):
         rows = min(together, len(hidden) - first)
@@ -47,7 +47,7 @@ def nearest(hidden, router, count, rounded, scores, clusters):  # type: ignore[n
 
 @njit(nogil=True, error_model="numpy")
 def _by_cluster(clusters, starts, order):  # type: ignore[no-untyped-def]
-    """Rows in order of their cluster, those of a cluster in their own order; `starts` (clusters + 1,) is room."""
+    """Sort rows stably by their cluster into `order`; `starts` (clusters + 1,) is room."""
     starts[:] = 0
     for cluster in clusters:
         starts[cluster + 1] += 1
@@ -60,7 +60,7 @@ def _by_cluster(clusters, starts, order):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _best_members(scores, row, members, first, count, banned, tops, ids, values):  # type: ignore[no-untyped-def]
-    """The best of a row's scores of `count` members from `first` on, none of them banned (M,), into ids and values (k,)."""
+    """Write the best of a row's scores of `count` members from `first` on, without banned (M,), to ids and values (k,)."""
     for token in banned:
         if token >= 0:
             at = place(members, first, count, token)
@@ -85,7 +85,7 @@ def best_active(  # type: ignore[no-untyped-def]
     table : int64 array (clusters, FIELDS)
         The sets as matrices.
     firsts, counts : int64 arrays (clusters,)
-        Where the members of each set begin, and how many there are.
+        Start and number of the members of each set.
     members : int64 array
         Tokens of all sets, ascending within each.
     banned : int64 array (1 or N, M)
@@ -95,9 +95,9 @@ def best_active(  # type: ignore[no-untyped-def]
     rows_room, rounded, scores, tops : arrays
         Room for R rows at a time: (R, D), from `matrices.scratch`, (R, largest padded set) and its spans.
     ids, values : arrays (N, k)
-        Results; -1 and -inf where fewer are active.
+        Results; -1 and -inf if fewer than k are active.
     log_normaliser : float64 array (N,) or (0,)
-        Filled where there is room; banned tokens count.
+        Filled if it has room; banned tokens count.
     """
     together = len(scores)
     if len(clusters) > 1:
@@ -130,13 +130,13 @@ CLUSTERS, ROUTER, TABLE, FIRSTS, COUNTS, MEMBERS, SCREEN = range(7)
 def best_of_nearest(  # type: ignore[no-untyped-def]
     hidden, screen, banned, rounded, scores, tops, ids, values, log_normaliser, told
 ):
-    """`nearest` and `best_active` for a single hidden vector (1, D) in one call, for which most of the time is the calling.
+    """`nearest` and `best_active` for a single hidden vector (1, D) in one call, since calls take most of its time.
 
     Parameters
     ----------
     screen : int64 array (SCREEN,)
     told : int64 array (2,)
-        The cluster, and how many tokens were scored.
+        The cluster, and the number of tokens scored.
     """
     multiply(hidden, 1, longs_at(screen[ROUTER], FIELDS), rounded, scores)
     clusters = screen[CLUSTERS]
@@ -169,7 +169,7 @@ def active_log_probabilities(  # type: ignore[no-untyped-def]
 
 @kernel
 def active_products(hidden, clusters, table, counts, rounded, scores, found):  # type: ignore[no-untyped-def]
-    """The scores of each row's set in the order of its members, into `found` (N, at least the largest set's size)."""
+    """Write the scores of each row's set, in the order of its members, to `found` (N, at least the largest set's size)."""
     for row in range(len(hidden)):
         multiply(hidden[row:], 1, table[clusters[row]], rounded, scores)
         count = counts[clusters[row]]
@@ -179,7 +179,7 @@ def active_products(hidden, clusters, table, counts, rounded, scores, found):  #
 
 @njit(nogil=True, error_model="numpy")
 def _only(clusters):  # type: ignore[no-untyped-def]
-    """The cluster that all rows (at least one) fall into, or -1."""
+    """The cluster of all rows (at least one), or -1 if they differ."""
     for cluster in clusters:
         if cluster != clusters[0]:
             return -1
@@ -188,7 +188,7 @@ def _only(clusters):  # type: ignore[no-untyped-def]
 
 @kernel
 def union(clusters, firsts, counts, members, met, seen, active):  # type: ignore[no-untyped-def]
-    """List the tokens of the sets of clusters (N,), N from 1, each once, ascending; returns how many they are.
+    """List the tokens of the sets of clusters (N,), N from 1, each once, ascending; return their number.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def union(clusters, firsts, counts, members, met, seen, active):  # type: ignore
     met, seen : bool arrays (clusters,) and (V,)
         Room.
     active : int64 array (padded V + 1,)
-        Filled; what stands behind the tokens are tokens too, as far as the padding of their number.
+        Filled; the padding behind the tokens consists of tokens too.
     """
     only, count = _only(clusters), 0
     if only >= 0:
@@ -221,7 +221,7 @@ def union(clusters, firsts, counts, members, met, seen, active):  # type: ignore
 
 @njit(nogil=True, error_model="numpy")
 def _multiply_union(hidden, rows, clusters, table, listing, active, count, packed, rounded, scores):  # type: ignore[no-untyped-def]
-    """Scores of the tokens of a union, of the first rows of hidden; those of a single set from where it stands."""
+    """Scores of the tokens of a union for the first rows of hidden; a single set is read in place."""
     only = _only(clusters)
     if only >= 0:
         multiply(hidden, rows, table[only], rounded, scores)
@@ -245,8 +245,8 @@ def best_of_union(  # type: ignore[no-untyped-def]
     active : int64 array
         `count` tokens, from `union`.
     wide : float32 array (1, V) or (1, 0)
-        Where there is room, a row's scores are scattered into it, minus infinity being the score of all other tokens, and
-        normalised and picked from there.
+        If it has room, a row's scores are scattered into it, with minus infinity for all other tokens, and normalised and
+        picked there.
     """
     together, vocabulary = len(scores), wide.shape[1]
     for first in range(0, len(hidden), together):

@@ -1,11 +1,11 @@
-"""Scores of listed rows of a weight and the best of them, for projections that look at a part of the vocabulary only.
+"""Scores of listed rows of a weight and the best of them, for projections that score a part of the vocabulary only.
 
-The weight is stored row after row, so that a listed row is read as one stretch of memory. A score is made of 16 running
-sums, one for every 16th column, added up in a fixed order: neither its place in a list nor the list's length changes a bit.
+The weight is stored row after row, so that a listed row is contiguous in memory. A score is the sum of 16 running sums, one for
+every 16th column, added in a fixed order: its bits depend neither on its place in a list nor on the list's length.
 
-Kernels that make lists (`search`) hand each to `answer`. They share four tuples of arrays, Y being the longest list:
+Kernels that make lists (`search`) pass each to `answer`. They share four tuples of arrays, with Y for the longest list:
 
-- stored: weight (V, D), bias (V,), and the token of each row, int64 (V,), empty where row and token are the same;
+- stored: weight (V, D), bias (V,), and the token of each row, int64 (V,), empty if row and token are the same;
 - room: a row of hidden (padded D,), places int64 (Y,), scores (1, Y), slots int32 (V,), from `scratch`;
 - asked: banned ids (1 or N, M) and ids to score (N, M), both int64; -1 is none among the banned;
 - results: the best ids and scores (N, k), number of active tokens (N,), log-normalisers (N or 0,), log-probabilities of the
@@ -25,7 +25,7 @@ from fastdecode_lib.kernels.matrices import CODE, call
 from fastdecode_lib.kernels.tiles import LANES, Builder
 
 AT_ONCE = 8
-"""Rows of the weight that are read side by side: memory answers several requests at a time."""
+"""Rows of the weight that are read side by side, since memory serves several requests at a time."""
 
 _int64, _float = ir.IntType(64), ir.FloatType()
 
@@ -93,15 +93,15 @@ _one, _many = _dots(1), _dots(AT_ONCE)
 
 @njit(nogil=True, error_model="numpy")
 def product(x, rows, matrix, y):  # type: ignore[no-untyped-def]
-    """`matrices.multiply` for what is packed in float32, which is all that these kernels are made of."""
+    """`matrices.multiply` for matrices packed in float32, which are the only ones of these kernels."""
     call(matrix[CODE], x.ctypes.data, 4 * x.shape[1], rows, matrix.ctypes.data, 0, 0, y.ctypes.data, 4 * y.shape[1])
 
 
 @njit(nogil=True, error_model="numpy")
 def spread(hidden, x):  # type: ignore[no-untyped-def]
-    """Copy a hidden vector (D,) to x (padded D,): what is left over after the sixteens stands at the end, behind zeros.
+    """Copy a hidden vector (D,) to x (padded D,): the entries behind the last whole sixteen are at the end, behind zeros.
 
-    The last sixteen columns of a weight's row, some of them multiplied before, meet these zeros.
+    In the product with the last sixteen columns of a row, the zeros meet those columns that were multiplied before.
     """
     width = len(hidden)
     whole = width - width % LANES
@@ -135,9 +135,9 @@ def score(x, weight, bias, places, count, scores):  # type: ignore[no-untyped-de
 
 @njit(nogil=True, error_model="numpy")
 def pick(scores, tokens, count, banned, ids, values, filled):  # type: ignore[no-untyped-def]
-    """Sort the best of `count` scores of `tokens` into ids and values (k,), of which `filled` stand already, best first.
+    """Sort the best of `count` scores of `tokens` into ids and values (k,), of which `filled` are there already, best first.
 
-    Of equals the lowest token comes first; those banned (M,) are left out. Returns how many stand now; the rest is -1.
+    Ties go to the lowest token; banned (M,) tokens are left out. Returns the new number of entries; the others are -1.
     """
     k = len(ids)
     for i in range(count if k > 0 else 0):
@@ -165,7 +165,7 @@ def pick(scores, tokens, count, banned, ids, values, filled):  # type: ignore[no
 
 @njit(nogil=True, error_model="numpy")
 def best_places(scores, count, wanted, places, values):  # type: ignore[no-untyped-def]
-    """The places (wanted,) of the best of `count` scores, in no order; of equals the first.
+    """The places (wanted,) of the best of `count` scores, unordered; ties go to the first.
 
     `values` is room for their scores: a heap whose root is the worst of them.
     """
@@ -183,7 +183,7 @@ def best_places(scores, count, wanted, places, values):  # type: ignore[no-untyp
 
 @njit(nogil=True, error_model="numpy")
 def _sink(places, values, size, parent):  # type: ignore[no-untyped-def]
-    """Let an entry of a heap sink below those that are worse: of lower score, or of the same further on."""
+    """Sink an entry of a heap below worse ones: those of lower score, or of equal score and a later place."""
     place, value = places[parent], values[parent]
     while 2 * parent + 1 < size:
         child = 2 * parent + 1
@@ -201,7 +201,7 @@ def _sink(places, values, size, parent):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def answer(row, hidden, count, stored, room, asked, results):  # type: ignore[no-untyped-def]
-    """Everything asked about a row of hidden (N, D), once the first `count` places of the room are its list."""
+    """Write all results for a row of hidden (N, D), whose list is the first `count` places of the room."""
     weight, bias, order = stored
     x, places, scores, slots = room
     banned, wanted = asked
@@ -232,7 +232,7 @@ def answer(row, hidden, count, stored, room, asked, results):  # type: ignore[no
 
 @kernel
 def best_listed(hidden, lists, stored, room, asked, results):  # type: ignore[no-untyped-def]
-    """Answer for hidden (N, D) with lists of distinct places (N, Y) that are made already, -1 for none."""
+    """Write the results for hidden (N, D) with given lists of distinct places (N, Y), -1 for none."""
     places = room[1]
     for row in range(len(hidden)):
         count = 0

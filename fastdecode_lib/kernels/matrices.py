@@ -1,8 +1,8 @@
 """Products of a few rows with a packed weight in any precision; one file because packing and products share a layout.
 
-Quantised products are ``integer sum * scale of the row * scale of the output + bias``. The integer sum is exact: offline,
-the weights of an output are made so small that no rows can overflow it (`Matrix.of`), and the rows are rounded within the
-limits this counted on. A row with an entry that is no finite number comes out as NaN throughout.
+Quantised products are ``integer sum * scale of the row * scale of the output + bias``. The integer sum is exact: `Matrix.of`
+rounds the weights of an output to integers so small that no row can overflow the sum, and rows are rounded within the limits that
+this assumes. A row with an entry that is not finite becomes NaN throughout.
 """
 
 from dataclasses import dataclass, field, fields
@@ -27,23 +27,23 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "int16", "int8")
 """Precisions of an engine's products."""
 StorageFormat = Literal["float32", "int16", "int8", "float16"]
 STORAGE_FORMATS: tuple[StorageFormat, ...] = (*PRECISIONS, "float16")
-"""Formats of a stored weight; float16 is widened as it is read, and computed as float32."""
+"""Formats of a stored weight; float16 is converted to float32 when it is read."""
 
 PADDING = 4 * LANES
 """Outputs are padded to a multiple of this."""
 GROUP = 4
 """Columns are padded to a multiple of this."""
 ROWS_AT_ONCE = 48
-"""Rows that go through the whole weight together; more would push each other out of the cache."""
+"""Rows that are multiplied with the whole weight together; more would not fit the cache."""
 
 INT8_LIMIT, INT16_LIMIT = 127, 4095
 """Largest integer of a row."""
 SUM_LIMIT = 2**31 - 1
 TINY = 1e-30
-"""Rows, and weights of an output, whose every entry is smaller than this may be rounded to zero."""
+"""Rows, and weights of an output, with all entries below this may be rounded to zero."""
 
 WEIGHT, SCALE, BIAS, START, CODE, BLOCKS, COLUMNS, MULTIPLIER, LIMIT, FIELDS = range(10)
-"""Fields of a matrix as the kernels see it: five addresses and four numbers."""
+"""Fields of a matrix's record for the kernels: five addresses and four numbers."""
 
 
 class OverflowRisk(ValueError):
@@ -69,10 +69,10 @@ class Matrix:
         float32, int16, int8, or the bits of float16 as int16.
     scale, bias : float32 arrays (padded N,)
     start : int32 array (padded N,)
-        What the integer sums start with.
+        Initial values of the integer sums.
     multiplier, limit : int
-        Fixed point: rows are multiplied by `multiplier` and cut off at `limit`. Multiplier 0: each row is scaled so that its
-        largest entry becomes `limit`.
+        With fixed point, rows are multiplied by `multiplier` and cut off at `limit`; with multiplier 0, each row is scaled so
+        that its largest entry becomes `limit`.
     """
 
     shape: tuple[int, int]
@@ -85,10 +85,10 @@ class Matrix:
     multiplier: int = 0
     limit: int = 0
     record: np.ndarray = field(init=False, repr=False, compare=False)
-    """int64 (FIELDS,): what the kernels read; valid as long as this object lives."""
+    """int64 (FIELDS,) for the kernels; valid as long as this object lives."""
 
     def __reduce__(self) -> Any:
-        """A copy has arrays, and so addresses, of its own."""
+        """Build a copy anew, since its arrays have their own addresses."""
         return Matrix, tuple(getattr(self, item.name) for item in fields(self) if item.init)
 
     def __post_init__(self) -> None:
@@ -113,11 +113,11 @@ class Matrix:
         ----------
         multiplier : int
             Fixed point as in Devlin (2017), section 4.1, int16 only: weights and rows are multiplied by a fixed number (the
-            paper's reference: 1024). The rows' is halved as often as it takes for the sums to fit.
+            paper's reference: 1024). The rows' number is halved until the sums fit.
         largest : float
-            With a multiplier: the rows' entries are cut off here (1 for tanh, 10 for the clipped ReLU).
+            With a multiplier: where the rows' entries are cut off (1 for tanh, 10 for the clipped ReLU).
         name : str
-            For errors.
+            Name of the matrix in error messages.
 
         Raises
         ------
@@ -170,19 +170,19 @@ class Matrix:
             )
         rows, columns = self.shape
         weight = self.weight.view(np.float16) if self.precision == "float16" else self.weight
-        whole = weight.transpose(0, 2, 1, 3).reshape(-1, columns)
-        return np.ascontiguousarray(whole[:rows], dtype=np.float32)
+        blocks = weight.transpose(0, 2, 1, 3).reshape(-1, columns)
+        return np.ascontiguousarray(blocks[:rows], dtype=np.float32)
 
     def rows(self, ids: np.ndarray) -> "Matrix":
-        """The matrix of some outputs (M,) alone, in the order given; its integers are the same."""
+        """The matrix of these outputs (M,) alone, in their order; its integers are the same."""
         ids = checked("outputs", ids, 0, self.shape[0])
         outputs = padded(len(ids))
         weight = np.zeros((outputs // LANES, *self.weight.shape[1:]), dtype=self.weight.dtype)
         gather(self.weight, ids, weight)
         scale, bias = np.ones(outputs, dtype=np.float32), np.zeros(outputs, dtype=np.float32)
         start = np.zeros(outputs, dtype=np.int32)
-        for new, old in ((scale, self.scale), (bias, self.bias), (start, self.start)):
-            new[: len(ids)] = old[ids]
+        for target, source in ((scale, self.scale), (bias, self.bias), (start, self.start)):
+            target[: len(ids)] = source[ids]
         shape = (len(ids), self.shape[1])
         return Matrix(shape, self.precision, self.format, weight, scale, bias, start, self.multiplier, self.limit)
 
@@ -193,7 +193,7 @@ class Matrix:
 
     @property
     def outputs(self) -> int:
-        """N with padding: columns that a result must have."""
+        """N with padding: the number of columns of a result."""
         return len(self.bias)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -207,7 +207,7 @@ class Matrix:
 
 
 def format_of(precision: StorageFormat) -> Format:
-    """How this processor multiplies numbers of a precision."""
+    """The format in which this processor multiplies numbers of a precision."""
     layout = cpu.layout()
     if precision == "int8":
         return INT8_FOURS if layout == cpu.VNNI else INT8
@@ -222,9 +222,9 @@ def scratch(rows: int, columns: int) -> np.ndarray:
 def pack(entries: np.ndarray, kind: Format) -> np.ndarray:
     """Entries (N, K) in blocks of 16 outputs: (padded N / 16, padded K / group, 16, group)."""
     rows, columns = entries.shape
-    whole = np.zeros((padded(rows), columns if kind.is_float else padded(columns, GROUP)), dtype=entries.dtype)
-    whole[:rows, :columns] = entries
-    blocks = whole.reshape(-1, LANES, whole.shape[1] // kind.group, kind.group)
+    padded_entries = np.zeros((padded(rows), columns if kind.is_float else padded(columns, GROUP)), dtype=entries.dtype)
+    padded_entries[:rows, :columns] = entries
+    blocks = padded_entries.reshape(-1, LANES, padded_entries.shape[1] // kind.group, kind.group)
     return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
 
 
@@ -240,7 +240,7 @@ def _halves(weight: np.ndarray, name: str) -> np.ndarray:
 
 
 def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rounded rows and what to multiply them by; 127 * 127 * K stays below 2^31 up to K = 133,000."""
+    """Rounded rows and their scales; 127 * 127 * K stays below 2^31 up to K = 133,000."""
     if weight.shape[1] * INT8_LIMIT**2 > SUM_LIMIT:
         raise OverflowRisk(
             f"int8 products hold up to {SUM_LIMIT // INT8_LIMIT**2} columns, got {weight.shape[1]}. Use float32."
@@ -249,7 +249,7 @@ def _int8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _int16(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scales as fine as 16 bits and an exact 32-bit sum allow: the sum of a row's magnitudes times 4095 must fit."""
+    """Rounded rows, with scales as fine as 16 bits and an exact 32-bit sum allow: a row's magnitudes times 4095 must fit."""
     magnitudes = np.abs(weight).astype(np.float64)
     room = SUM_LIMIT // INT16_LIMIT - weight.shape[1]  # rounding adds at most a half for each column
     if room < weight.shape[1]:
@@ -262,14 +262,14 @@ def _rounded(weight: np.ndarray, scale: np.ndarray, kind: Any) -> tuple[np.ndarr
     """Weights as multiples of a scale for each output, and the scale, 0 for an output without weight."""
     limit = np.iinfo(kind).max
     scale = np.where(scale * limit < TINY, np.float32(0), scale)
-    whole = np.rint(weight / np.where(scale > 0, scale, np.float32(np.inf))[:, None])
-    return np.clip(whole, -limit, limit).astype(kind), scale
+    integers = np.rint(weight / np.where(scale > 0, scale, np.float32(np.inf))[:, None])
+    return np.clip(integers, -limit, limit).astype(kind), scale
 
 
 def _fixed_point(
     weight: np.ndarray, multiplier: int, largest: float, name: str
 ) -> tuple[np.ndarray, np.float32, int, int]:
-    """Devlin's fixed point, with the check it leaves out: integer weights, their scale, the rows' multiplier and limit."""
+    """Devlin's fixed point, with a check that it lacks: integer weights, their scale, the rows' multiplier and limit."""
     if not 1 <= multiplier <= 32767:
         raise ValueError(f"A multiplier must be from 1 to 32767, got {multiplier}. The paper's reference uses 1024.")
     top = float(np.abs(weight).max())
@@ -295,7 +295,7 @@ def _fixed_point(
 
 
 def _llvm_unary(name: str) -> Any:
-    """A function of one float32 that LLVM has an instruction for."""
+    """A function of one float32 that is an instruction of LLVM."""
 
     @intrinsic
     def run(typing, value):  # type: ignore[no-untyped-def]
@@ -410,7 +410,7 @@ def call(typing, code, x, x_bytes, rows, matrix, rounded, rounded_bytes, y, y_by
 
 @kernel
 def gather(weight, ids, out):  # type: ignore[no-untyped-def]
-    """Copy some outputs of a packed weight into another."""
+    """Copy these outputs of a packed weight into another."""
     for row in range(len(ids)):
         block, lane = ids[row] // LANES, ids[row] % LANES
         into, place = row // LANES, row % LANES
@@ -421,7 +421,7 @@ def gather(weight, ids, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _magnitude(x, columns):  # type: ignore[no-untyped-def]
-    """The largest magnitude in a row; infinite or NaN where an entry is: without their signs, floats sort as their bits do."""
+    """The largest magnitude in a row, infinite or NaN if an entry is: without signs, floats sort as their bits do."""
     bits, largest = x.view(np.int32), np.int32(0)
     for column in range(columns):
         largest = max(largest, np.int32(bits[column] & 0x7FFFFFFF))

@@ -1,9 +1,8 @@
-"""Products with listed outputs of a weight: their rows are packed on the way, and never stand in memory as a whole.
+"""Products with listed outputs of a weight: their rows are packed during the product, a part at a time.
 
-`matrices.multiply` reads blocks of 16 outputs. A list that is not known beforehand has no blocks, and to make them number by
-number takes longer than the product. Here the rows of 16 outputs are read side by side, four units at a time, and turned over
-in registers; what was packed is multiplied with all hidden vectors while it is in the cache. The sums are made as those of
-the whole weight, and are the same bit for bit.
+`matrices.multiply` reads blocks of 16 outputs. A list has no blocks, and to make them number by number takes longer than the
+product. Here the rows of 16 outputs are read side by side, four units at a time, and transposed in registers; the packed rows
+are multiplied with all hidden vectors while they are in the cache. The sums are bit for bit those of the whole weight.
 """
 
 from collections.abc import Sequence
@@ -48,7 +47,7 @@ _int64, _int32 = ir.IntType(64), ir.IntType(32)
 
 @dataclass(frozen=True)
 class Listing:
-    """A packed weight once more, row after row, of which any few are multiplied in little time.
+    """A second copy of a packed weight, row after row, from which products with few listed rows are fast.
 
     Attributes
     ----------
@@ -60,7 +59,7 @@ class Listing:
     whole: Matrix
     entries: np.ndarray = field(init=False, repr=False, compare=False)
     record: np.ndarray = field(init=False, repr=False, compare=False)
-    """int64 (LISTING,): what the kernels read; valid as long as this object lives."""
+    """int64 (LISTING,) for the kernels; valid as long as this object lives."""
 
     def __post_init__(self) -> None:
         weight = self.whole.weight
@@ -74,13 +73,13 @@ class Listing:
         object.__setattr__(self, "record", record)
 
     def __reduce__(self) -> Any:
-        """A copy has arrays, and so addresses, of its own."""
+        """Build a copy anew, since its arrays have their own addresses."""
         return Listing, (self.whole,)
 
     def room(self) -> np.ndarray:
-        """Room for what is packed at a time with its scales, biases and starts, uint8, from the start of a cache's line on."""
-        made = np.empty(int(self.record[TOGETHER]) * (self.entries.shape[1] + 12) + LINE, dtype=np.uint8)
-        return made[-made.ctypes.data % LINE :]
+        """Room for the rows packed at a time with their scales, biases and starts, uint8, aligned to a line of the cache."""
+        buffer = np.empty(int(self.record[TOGETHER]) * (self.entries.shape[1] + 12) + LINE, dtype=np.uint8)
+        return buffer[-buffer.ctypes.data % LINE :]
 
     def __call__(self, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Products of rows (M, K) with outputs ids (n,), float32 (M, n); a convenience, with allocation."""
@@ -93,10 +92,10 @@ class Listing:
 
 
 def _packer(bits: int) -> Any:
-    """A function for numba that packs 16 listed rows, of units of so many bits, into one block.
+    """A function for numba that packs 16 listed rows, of units of `bits` bits, into one block.
 
     Its arguments are addresses and numbers: entries and bytes of a row, places (int64), fours of units in a row, bytes to the
-    last four, block. Where a row has no whole fours, some units of the last are packed twice.
+    last four, block. If a row is no multiple of four units, some units of the last four are packed twice.
     """
 
     @intrinsic
@@ -123,9 +122,9 @@ def _emit(b: Builder, unit: Any, entries: Any, row_bytes: Any, places: Any, four
     offset = b.ir.mul(index, ir.Constant(_int64, 4 * unit_bytes))
     within = b.ir.select(b.ir.icmp_signed("<", offset, last), offset, last)
     rows = [b.load(b.at(start, within), four) for start in starts]
-    vectors = [_joined(b, rows[first::QUARTER]) for first in range(QUARTER)]
+    vectors = [_concatenated(b, rows[first::QUARTER]) for first in range(QUARTER)]
     out = b.at(block, within, LANES)
-    for column, units in enumerate(_turned(b, vectors)):
+    for column, units in enumerate(_transposed(b, vectors)):
         b.store(units, b.at(out, column * LANES * unit_bytes))
     following = b.ir.add(index, ir.Constant(_int64, 1))
     index.add_incoming(following, loop)
@@ -133,27 +132,27 @@ def _emit(b: Builder, unit: Any, entries: Any, row_bytes: Any, places: Any, four
     b.ir.position_at_end(after)
 
 
-def _chosen(b: Builder, pair: Sequence[Any], places: list[int]) -> Any:
-    """Some numbers of two vectors, those of the second counted on from those of the first."""
+def _shuffled(b: Builder, pair: Sequence[Any], places: list[int]) -> Any:
+    """Entries of two vectors by their indices, which count on from the first to the second."""
     return b.ir.shuffle_vector(*pair, ir.Constant(ir.VectorType(_int32, len(places)), places))
 
 
-def _joined(b: Builder, parts: list[Any]) -> Any:
-    """Four vectors behind one another."""
-    halves = [_chosen(b, parts[i : i + 2], list(range(8))) for i in (0, 2)]
-    return _chosen(b, halves, list(range(LANES)))
+def _concatenated(b: Builder, parts: list[Any]) -> Any:
+    """Four vectors, concatenated."""
+    halves = [_shuffled(b, parts[i : i + 2], list(range(8))) for i in (0, 2)]
+    return _shuffled(b, halves, list(range(LANES)))
 
 
-def _turned(b: Builder, rows: list[Any]) -> list[Any]:
-    """Four vectors of which each quarter, four by four, is turned over: i-th of the j-th becomes j-th of the i-th."""
+def _transposed(b: Builder, rows: list[Any]) -> list[Any]:
+    """Four vectors with each quarter transposed, four by four: i-th of the j-th becomes j-th of the i-th."""
 
     def by_quarters(*places: int) -> list[int]:
         return [place + QUARTER * quarter for quarter in range(4) for place in places]
 
     low, high = by_quarters(0, LANES, 1, LANES + 1), by_quarters(2, LANES + 2, 3, LANES + 3)
     left, right = by_quarters(0, 1, LANES, LANES + 1), by_quarters(2, 3, LANES + 2, LANES + 3)
-    pairs = [[_chosen(b, rows[i : i + 2], half) for i in (0, 2)] for half in (low, high)]
-    return [_chosen(b, pair, side) for pair in pairs for side in (left, right)]
+    pairs = [[_shuffled(b, rows[i : i + 2], half) for i in (0, 2)] for half in (low, high)]
+    return [_shuffled(b, pair, side) for pair in pairs for side in (left, right)]
 
 
 _words, _halves = _packer(32), _packer(16)
@@ -192,7 +191,7 @@ def multiply_listed(x, rows, listing, places, count, packed, rounded, y):  # typ
     listing : int64 array (LISTING,)
         `Listing.record`.
     places : int64 array (at least padded count,)
-        The outputs; behind `count` of them any others.
+        The outputs; any others as padding behind the first `count`.
     packed : uint8 array
         From `Listing.room`.
     rounded : int16 array (rows, ...)

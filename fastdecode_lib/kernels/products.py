@@ -1,8 +1,8 @@
 """Products of a few rows with a weight matrix, for the torch engine.
 
-torch's ordinary product takes as long for w rows as for w single ones while w is small; oneDNN, with the weight packed
-once in its own layout, reads the weight once for all of them. A single row of a small matrix is still faster the
-ordinary way, so that small matrices are kept in both forms and large ones packed only.
+torch's ordinary product takes as long for a few rows together as for each of them alone; oneDNN, with the weight packed once
+in its own layout, reads the weight once for all of them. A single row of a small matrix is still faster with the ordinary
+product, so that small matrices are kept in both forms, and large ones only packed.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 LARGE = 1 << 19
-"""Entries from which a single row is no slower packed."""
+"""Entries of a matrix from which a single row is no slower with the packed weight."""
 WORTHWHILE = 1 << 18
 """Multiply-adds from which oneDNN's fixed cost pays."""
 ROWS = 16
-"""Rows the packed layout is chosen for; it serves any number."""
+"""Number of rows for which the packed layout is optimised; it works for any number."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Product:
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, *, copy: bool = True) -> "Product":
-        """The product with a weight (rows, columns); without `copy` oneDNN reads the weight as it stands."""
+        """The product with a weight (rows, columns); without `copy` oneDNN reads the weight in its present layout."""
         rows, columns = weight.shape
         if not copy:
             return cls(weight.T, weight if _packs(weight) and weight.is_contiguous() else None, bias, (rows, columns))
@@ -48,13 +48,13 @@ class Product:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the bias and of every form of the weight that is kept."""
+        """Bytes of the bias and of all forms of the weight."""
         forms = (self.matrix is not None) + (self.packed is not None)
-        each = 4 if self.matrix is None else self.matrix.element_size()  # packed ones are float32
-        return (self.shape[0] * self.shape[1] * forms + self.shape[0] * (self.bias is not None)) * each
+        entry_bytes = 4 if self.matrix is None else self.matrix.element_size()  # packed ones are float32
+        return (self.shape[0] * self.shape[1] * forms + self.shape[0] * (self.bias is not None)) * entry_bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles go by the plain weight: oneDNN's layout has no storage of its own."""
+        """Copies and pickles use the plain weight, since oneDNN's layout has no storage."""
         weight = self.matrix.T if self.matrix is not None else self.packed.to_dense()
         return Product.of, (weight, self.bias)
 
@@ -66,14 +66,14 @@ class Product:
 
 
 def _packs(weight: Tensor) -> bool:
-    """Whether oneDNN takes such a weight."""
+    """Whether oneDNN supports this weight."""
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
     operations = torch.ops.mkldnn
     return fits and hasattr(operations, "_linear_pointwise") and hasattr(operations, "_reorder_linear_weight")
 
 
 def _pack(weight: Tensor) -> Any:
-    """The weight in oneDNN's layout, None where oneDNN does not take it."""
+    """The weight in oneDNN's layout, None if oneDNN does not support it."""
     if not _packs(weight):
         return None
     with torch.inference_mode():

@@ -1,7 +1,7 @@
 """Steps between the products of a recurrent model: gates, attention, clipped layers (Devlin, 2017, sec. 4 and 5).
 
-Sigmoid and tanh come in three ways: one after another from the C library, from tables as in the paper's section 4.4, and as
-polynomials that many lanes compute at once.
+Sigmoid and tanh are computed in one of three ways: entry by entry by the C library, from tables as in the paper's section 4.4,
+or as polynomials in vector registers.
 """
 
 from math import exp, tanh
@@ -19,7 +19,7 @@ LIBRARY, TABLE, POLYNOMIAL = range(3)
 GRU, LSTM = range(2)
 
 RANGE, CELLS = 8.0, 1024
-"""Tables run from -8 to 8 in so many cells; between their entries values lie on straight lines, beyond them are the ends."""
+"""Tables cover -8 to 8 in 1,024 cells, with linear interpolation within and the end values beyond."""
 
 _points = np.linspace(-RANGE, RANGE, CELLS + 1)
 SIGMOIDS = (1 / (1 + np.exp(-_points))).astype(np.float32)
@@ -108,13 +108,13 @@ def cells(kind, states, nodes, from_state, shared, from_input, first, way):  # t
     ----------
     kind : GRU or LSTM
     states : float32 array (nodes, D or 2 D)
-        The states of all nodes; those of the rows are written from node `first` on.
+        The states of all nodes; new states are written from node `first` on.
     nodes : int64 array (n,)
         The node before each row.
     from_state : float32 array (u, G D)
         Products with the states before; row ``shared[i]`` belongs to row i.
     from_input : float32 array (n, G D)
-        Everything else that is added before the gates.
+        All other summands of the gates.
     """
     rounds = from_input.shape[1]
     work = np.empty(rounds, np.float32)

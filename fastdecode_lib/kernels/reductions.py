@@ -1,8 +1,8 @@
-"""Sums and maxima over the numbers at an address, each made in one order whatever the processor and whoever calls.
+"""Sums and maxima over the numbers at an address, each in one order for all processors and callers.
 
-A compiler that may reorder a sum does so as the loop around it suggests: the same sum then has other last bits elsewhere.
-Here the order is spelled out: 32 running sums, one for every 32nd number, are added up by halves, and the numbers behind
-the last whole 32 follow one by one. Nothing is computed beside it that the compiler could join in another way.
+A compiler that may reorder a sum does so differently in different loops, which changes the last bits. Here the order is
+explicit: 32 running sums, one for every 32nd number, are added by halves, and the numbers behind the last whole 32 follow one by
+one. No other computation is beside it that the compiler could combine with it.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fastdecode_lib.kernels.tiles import LANES, Builder
 _float, _int32, _int64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _floats = ir.VectorType(_float, LANES)
 _STRIDE = 2 * LANES
-"""Numbers of one round."""
+"""Numbers that one round reads."""
 
 
 @intrinsic
@@ -55,7 +55,7 @@ def total(typing, address, count):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def squares(typing, address, count, mean):  # type: ignore[no-untyped-def]
-    """The sum of the squares of what `count` float32 numbers at an address differ from a mean."""
+    """The sum of the squared differences of `count` float32 numbers at an address from a mean."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, count, mean = arguments
@@ -71,7 +71,7 @@ def squares(typing, address, count, mean):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def exponentials(typing, address, count, top):  # type: ignore[no-untyped-def]
-    """The sum of the exponentials of `count` float32 numbers at an address, `top` taken from each."""
+    """The sum of the exponentials of `count` float32 numbers at an address, minus `top` each."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, count, top = arguments
@@ -86,7 +86,7 @@ def exponentials(typing, address, count, top):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def largest(typing, address, groups):  # type: ignore[no-untyped-def]
-    """The largest of so many times 16 float32 numbers at an address; NaN counts as nothing, which is -inf."""
+    """The largest of ``16 * groups`` float32 numbers at an address; NaN is ignored; -inf if there is none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         b, (address, groups) = Builder(builder), arguments
@@ -102,7 +102,7 @@ def largest(typing, address, groups):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def highest_bound(typing, scores, sizes, losses, rest, bounds, length, lost, groups):  # type: ignore[no-untyped-def]
-    """The largest of the bounds ``score + (length * loss + lost * size + rest)`` of so many times 16 scores.
+    """The largest of the bounds ``score + (length * loss + lost * size + rest)`` of ``16 * groups`` scores.
 
     The first five are addresses of float32 numbers; the bounds are written to the last of them, infinity for NaN.
     """
@@ -134,10 +134,10 @@ def _larger(b: Builder, value: Any, than: Any) -> Any:
 
 def _largest_lane(b: Builder, top: Any) -> Any:
     """The largest of 16 lanes."""
-    found = ir.Constant(_float, float("-inf"))
+    highest = ir.Constant(_float, float("-inf"))
     for lane in range(LANES):
-        found = _larger(b, b.ir.extract_element(top, ir.Constant(_int32, lane)), found)
-    return found
+        highest = _larger(b, b.ir.extract_element(top, ir.Constant(_int32, lane)), highest)
+    return highest
 
 
 def _exponential(b: Builder, x: Any) -> Any:
@@ -156,19 +156,19 @@ def _exponential(b: Builder, x: Any) -> Any:
     power = b.call(
         "llvm.floor.v16f32" if wide else "llvm.floor.f32", times_plus(x, number(_rounded(1.44269504)), number(0.5))
     )
-    rest = b.ir.fsub(x, b.ir.fmul(power, number(_rounded(0.693359375))))
-    rest = b.ir.fsub(rest, b.ir.fmul(power, number(_rounded(-2.12194440e-4))))
+    remainder = b.ir.fsub(x, b.ir.fmul(power, number(_rounded(0.693359375))))
+    remainder = b.ir.fsub(remainder, b.ir.fmul(power, number(_rounded(-2.12194440e-4))))
     value = number(_rounded(1.9875691500e-4))
     for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-        value = times_plus(value, rest, number(_rounded(coefficient)))
-    value = b.ir.fadd(times_plus(b.ir.fmul(value, rest), rest, rest), number(1.0))
-    whole = ir.VectorType(_int32, LANES) if wide else _int32
-    bits = b.ir.fptosi(b.ir.fmul(b.ir.fadd(power, number(127.0)), number(8388608.0)), whole)
+        value = times_plus(value, remainder, number(_rounded(coefficient)))
+    value = b.ir.fadd(times_plus(b.ir.fmul(value, remainder), remainder, remainder), number(1.0))
+    integers = ir.VectorType(_int32, LANES) if wide else _int32
+    bits = b.ir.fptosi(b.ir.fmul(b.ir.fadd(power, number(127.0)), number(8388608.0)), integers)
     return b.ir.fmul(value, b.ir.bitcast(bits, x.type))
 
 
 def _rounded(value: float) -> float:
-    """The nearest float32, which is how LLVM wants such constants spelled."""
+    """The nearest float32, the form of such constants in LLVM."""
     return float(np.float32(value))
 
 
@@ -208,10 +208,10 @@ def _loop(
     b.ir.cbranch(b.ir.icmp_signed("<", following, last), loop, after)
     end = b.ir.block
     b.ir.position_at_end(after)
-    found = []
+    values = []
     for start, result in zip(starts, results, strict=True):
         value = b.ir.phi(start.type)
         value.add_incoming(start, before)
         value.add_incoming(result, end)
-        found.append(value)
-    return found
+        values.append(value)
+    return values

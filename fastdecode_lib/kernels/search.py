@@ -1,8 +1,8 @@
-"""Lists of promising rows of a weight, found without looking at all of them: sorted columns, hash tables, trees, clusters.
+"""Lists of candidate rows of a weight, found without scoring all rows: sorted columns, hash tables, trees, clusters.
 
-Each kernel makes a list for every hidden vector (N, D) and answers with it; stored, room, asked and results are those of
-`listed`. Products with planes, directions or centroids are made for `R` rows at a time, in room (R, outputs). What is
-searched must be whole: places and offsets are followed wherever they lead.
+Each kernel makes a list for every hidden vector (N, D) and writes its results; stored, room, asked and results are those of
+`listed`. Products with planes, directions or centroids are computed for `R` rows at a time, in room (R, outputs). Places and
+offsets are not checked.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def _add_stretch(first, last, places, count):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _sink(products, columns, size, parent):  # type: ignore[no-untyped-def]
-    """Let an entry of a heap sink below those of larger product, or of the same product in an earlier column."""
+    """Sink an entry of a heap below those of larger product, or of equal product in an earlier column."""
     product, column = products[parent], columns[parent]
     while 2 * parent + 1 < size:
         child = 2 * parent + 1
@@ -47,7 +47,7 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
     Parameters
     ----------
     entries, members : float32 and int32 arrays (D + 1, V)
-        Each column of the weight in falling order, and whose the entries are; the last one is the bias, met by 1.
+        Each column of the weight in falling order, and the rows of the entries; the last column is the bias, times 1.
     budget : int
         Distinct candidates.
     heap : products float32 (D + 1,), columns and positions int64 (D + 1,)
@@ -89,7 +89,7 @@ def best_greedy(hidden, entries, members, budget, heap, stored, room, asked, res
 
 @njit(nogil=True, error_model="numpy")
 def _listed(place, places, slots, count):  # type: ignore[no-untyped-def]
-    """Whether a place is among the first `count`; `slots` says where it would stand and needs no clearing."""
+    """Whether a place is among the first `count`; `slots` has the index where it would be, and needs no clearing."""
     slot = slots[place]
     return slot < count and places[slot] == place
 
@@ -98,14 +98,14 @@ def _listed(place, places, slots, count):  # type: ignore[no-untyped-def]
 def best_hashed(  # type: ignore[no-untyped-def]
     hidden, planes, offsets, members, sides, stored, room, asked, results
 ):
-    """Candidates that fall on the same side of every plane, in one table at least (Neyshabur & Srebro 2015).
+    """Candidates on the same side of every plane, in at least one table (Neyshabur & Srebro 2015).
 
     Parameters
     ----------
     planes : int64 array
         `Matrix.record` of tables x bits normals with the bias as their constant.
     offsets : int64 array (tables, 2^bits + 1)
-        Where each bucket of a table begins in `members`.
+        Start of each bucket of a table in `members`.
     members : int32 array (tables, V)
     """
     tables, buckets = offsets.shape[0], offsets.shape[1] - 1
@@ -141,15 +141,15 @@ def best_in_tree(  # type: ignore[no-untyped-def]
     directions : int64 array
         `Matrix.record` of one direction for each level, with its share of the bias as constant.
     cuts : float32 array (2^depth - 1,)
-        Where a node divides; those of node n are 2n + 1 and, above its cut, 2n + 2.
+        The cut of each node; the children of node n are 2n + 1 and, above the cut, 2n + 2.
     centre : float32 array (depth,)
         The projections of the mean.
     radius : float
-        Length to which hidden vectors are brought, the constant 1 included.
+        Length to which hidden vectors are scaled, the constant 1 included.
     detours : bool
-        Whether the leaves count that are reached by turning the other way once.
+        Whether leaves that are reached by one opposite turn count too.
     offsets : int64 array (2^depth + 1,)
-        Where each leaf begins among the rows of the weight.
+        Start of each leaf among the rows of the weight.
     """
     depth, together, places = len(centre), len(projections), room[1]
     for first in range(0, len(hidden), together):
@@ -181,9 +181,9 @@ def best_in_clusters(  # type: ignore[no-untyped-def]
     centroids : int64 array
         `Matrix.record` of the centroids, with their bias.
     probes : int
-        Clusters to look into.
+        Number of clusters to search.
     offsets : int64 array (C + 1,)
-        Where each cluster begins among the rows of the weight.
+        Start of each cluster among the rows of the weight.
     probed : int64 and float32 arrays (probes,)
         Room.
     """

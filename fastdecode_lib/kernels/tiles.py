@@ -1,9 +1,9 @@
-"""The innermost loop, written in LLVM's own terms: a few rows times a few blocks of 16 outputs.
+"""The innermost loop, written in LLVM's terms: a few rows times a few blocks of 16 outputs.
 
 A weight is stored in blocks of 16 outputs. Within a block, for every `group` of columns that are multiplied together, the
 entries of the 16 outputs follow each other (`matrices` packs them so). A tile keeps one running sum for each of its rows
-and outputs in a register and goes through the columns once, first to last. However many rows stand beside a row, its sums
-are made in this one order: w rows at once give w single rows, bit for bit.
+and outputs in a register and reads the columns once, first to last. The order of a row's sums does not depend on the other
+rows, so that several rows at once equal single rows bit for bit.
 
 The vectors are 16 numbers long whatever the machine; LLVM splits them where registers are shorter. Sums of products of
 16-bit pairs become ``vpmaddwd`` on x86 and ``smull`` on ARM; only the byte products of AVX-512 VNNI have to be named.
@@ -26,13 +26,13 @@ _int64, _int32, _int16, _int8, _float = ir.IntType(64), ir.IntType(32), ir.IntTy
 
 @dataclass(frozen=True)
 class Format:
-    """Numbers a product is made of.
+    """Format of a product's numbers.
 
     Attributes
     ----------
     name : str
     group : int
-        Columns multiplied and added in one go.
+        Columns that are multiplied and added together.
     row_bytes, weight_bytes : int
         Bytes of an entry of the rows and of the weight.
     instruction : str
@@ -53,12 +53,12 @@ class Format:
 
 FLOAT32 = Format("float32", 1, 4, 4)
 FLOAT16 = Format("float16", 1, 4, 2)
-"""Weights widened to float32 on the way."""
+"""Weights are widened to float32 when they are read."""
 INT16 = Format("int16", 2, 2, 2)
 INT8 = Format("int8", 2, 2, 1)
-"""Bytes widened to 16 bits on the way."""
+"""Bytes are widened to 16 bits when they are read."""
 INT8_FOURS = Format("int8 in fours", 4, 1, 1, "llvm.x86.avx512.vpdpbusd.512" if cpu.has_vnni() else "")
-"""Rows are shifted by 128 to be positive; the sums start at minus what that adds."""
+"""Rows are shifted by 128 to be positive; the initial sums compensate for it."""
 
 
 def tile(kind: Format, rows: int, blocks: int) -> Any:
@@ -83,7 +83,7 @@ def tile(kind: Format, rows: int, blocks: int) -> Any:
 
 
 class Builder:
-    """LLVM's builder with the few forms that a tile is made of."""
+    """LLVM's builder with the few operations of a tile."""
 
     def __init__(self, builder: Any):
         self.ir = builder
@@ -97,7 +97,7 @@ class Builder:
         return self.ir.add(address, offset)
 
     def times(self, value: Any, number: int) -> Any:
-        """An integer multiplied by a number known now."""
+        """An integer multiplied by a constant."""
         return self.ir.mul(value, ir.Constant(_int64, number))
 
     def load(self, address: Any, kind: Any) -> Any:
@@ -105,7 +105,7 @@ class Builder:
         return self.ir.load(self.ir.inttoptr(address, ir.PointerType(kind)), align=1)
 
     def store(self, value: Any, address: Any) -> None:
-        """Write to an address, wherever that is."""
+        """Write to an address, without a check."""
         self.ir.store(value, self.ir.inttoptr(address, ir.PointerType(value.type)), align=1)
 
     def everywhere(self, value: Any) -> Any:
@@ -119,7 +119,7 @@ class Builder:
         return self.everywhere(value) if isinstance(other.type, ir.VectorType) else value
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """An intrinsic that returns what its arguments are."""
+        """Call an intrinsic whose result has the type of its arguments."""
         kind = arguments[0].type
         known = self.ir.module.globals.get(name)
         function = known or ir.Function(self.ir.module, ir.FunctionType(kind, [a.type for a in arguments]), name)
@@ -144,7 +144,7 @@ class Builder:
     def widened(self, halves: Any) -> Any:
         """16 finite float16 numbers, given by their bits, as float32.
 
-        Without an instruction for it, magnitudes are shifted to where float32 has its exponent and brought up by 2^112.
+        Without an instruction for it, magnitudes are shifted to float32's exponent and multiplied by 2^112.
         """
         floats, integers = ir.VectorType(_float, LANES), ir.VectorType(_int32, LANES)
         if "f16c" in cpu.features():
@@ -156,7 +156,7 @@ class Builder:
         return self.ir.bitcast(self.ir.or_(self.ir.bitcast(value, integers), sign), floats)
 
     def grouped_sum(self, products: Any, group: int) -> Any:
-        """Sums of neighbours in fours or pairs, so many that 16 are left."""
+        """Sums of neighbouring fours or pairs, 16 in all."""
         undefined = ir.Constant(products.type, ir.Undefined)
         parts = [
             self.ir.shuffle_vector(products, undefined, _indices(list(range(part, LANES * group, group))))
@@ -239,7 +239,7 @@ def _emit(
 
 
 def _starts(b: Builder, kind: Format, blocks: int, start: Any) -> list[Any]:
-    """What the integer sums of each block begin as."""
+    """Initial integer sums of each block."""
     integers = ir.VectorType(_int32, LANES)
     if kind.group == 4:
         return [b.load(b.at(start, 4 * LANES * block), integers) for block in range(blocks)]
@@ -247,7 +247,7 @@ def _starts(b: Builder, kind: Format, blocks: int, start: Any) -> list[Any]:
 
 
 def _weights(b: Builder, kind: Format, address: Any) -> Any:
-    """The weight's entries for one group of columns, as the products take them."""
+    """The weight's entries for one group of columns, in the form of the products."""
     if kind.is_float:
         if kind.weight_bytes == 2:
             return b.widened(b.load(address, ir.VectorType(_int16, LANES)))

@@ -1,4 +1,4 @@
-"""The best of all scores: a product with the output matrix, the tokens that are banned, and the k best of the rest."""
+"""The best of all scores: a product with the output matrix, and the k best tokens that are not banned."""
 
 import numpy as np
 from numba import njit
@@ -8,12 +8,12 @@ from fastdecode_lib.kernels.elementwise import largest_of, log_sum
 from fastdecode_lib.kernels.matrices import multiply
 
 SPAN = 512
-"""Scores whose largest is kept, so that the next best is found without reading all again."""
+"""Scores of a span, whose largest is kept, so that the next best is found without reading all scores again."""
 
 
 @njit(nogil=True, error_model="numpy")
 def pick_row(scores, row, count, tops, ids, values):  # type: ignore[no-untyped-def]
-    """The best of a row's scores into ids and values (k,), of equals the lowest id first; overwrites those it picks."""
+    """Write the best of a row's scores to ids and values (k,), the lowest id first of equals; picked scores are overwritten."""
     spans = (count + SPAN - 1) // SPAN
     for span in range(spans):
         tops[span] = largest_of(scores, row, span * SPAN, min(span * SPAN + SPAN, count))
@@ -53,7 +53,7 @@ def best_tokens(  # type: ignore[no-untyped-def]
     ids, values : arrays (N, k)
         Results.
     log_normaliser : float64 array (N,) or (0,)
-        Filled where there is room; banned tokens count.
+        Filled if it has room; banned tokens count.
     """
     together = len(scores)
     for first in range(0, len(hidden), together):

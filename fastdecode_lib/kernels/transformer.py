@@ -1,6 +1,6 @@
-"""A whole pass of a transformer in one call: encoder, and decoder over a cache. Shapes of Marian, mBART, M2M-100, T5 and our own.
+"""A pass of a transformer in one call: encoder, or decoder over a cache, for Marian, mBART, M2M-100, T5 and our own shapes.
 
-All positions of all rows stand below each other, without padding, so that a matrix is read once for all of them.
+All positions of all rows are in one array without padding, so that a matrix is read once for all of them.
 """
 
 import numpy as np
@@ -21,13 +21,14 @@ from fastdecode_lib.kernels.matrices import floats_at, multiply
 SELF_INPUTS, SELF_OUT, CROSS_QUERIES, CROSS_OUT, INNER, OUTER, CROSS_MEMORY, MATRICES = range(8)
 """Matrices of a layer: queries, keys and values together; the encoder has no cross-attention."""
 SELF_NORM, CROSS_NORM, FINAL_NORM, NORMS = range(4)
-"""Norms of a layer. Behind the layers stand two more rows, with one norm each: of the embeddings, and the last."""
+"""Norms of a layer. Two more rows behind the layers have one norm each: of the embeddings, and the last one."""
 NORM_WEIGHT, NORM_BIAS, NORM_EPSILON, NORM_FIELDS = range(4)
-"""Fields of a norm: two addresses, and the bits of a float32. No weight: no norm; no bias: division by the root mean square."""
+"""Fields of a norm: two addresses, and the bits of a float32. Without a weight there is no norm, without a bias it divides by the
+root mean square."""
 WIDTH, ATTENTION, FEED_FORWARD, GATED, ACTIVATION, UNSCALED, PRE_NORM, PADDING, SIGHT, SETTINGS = range(10)
-"""Settings of a side: sizes (of all heads together the second), whether the feed-forward layers are gated, number of the
-activation, whether scores stay as they are, norm before a block, id without a position (-1: none), and how many slots of a pass
-see each other."""
+"""Settings of a side: width, size of all heads together, width of the feed-forward layers and whether they are gated, number of
+the activation, whether scores are unscaled, whether norms are before blocks, id without a position (-1: none), and number of
+slots of a pass that see each other."""
 
 
 @njit(nogil=True, error_model="numpy")
@@ -61,7 +62,7 @@ def _norm(x, rows, width, norm, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
-    """Input of a block, read into h: x, normalised first in pre-norm models."""
+    """Write the input of a block to h: x, normalised in pre-norm models."""
     if pre_norm:
         _norm(x, rows, width, norm, h)
     else:
@@ -71,7 +72,7 @@ def _before(x, rows, width, pre_norm, norm, h):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _after(x, block, rows, width, pre_norm, norm):  # type: ignore[no-untyped-def]
-    """Add a block's result to x; normalise the sum where the model is made so."""
+    """Add a block's result to x; normalise the sum in post-norm models."""
     for row in range(rows):
         for i in range(width):
             x[row, i] += block[row, i]
@@ -93,7 +94,7 @@ def _feed_forward(x, h, wide, rounded, rows, settings, matrices, norm):  # type:
 
 @njit(nogil=True, error_model="numpy")
 def _store(wide, row, first, cache, slot):  # type: ignore[no-untyped-def]
-    """Put a key or value, from column `first` of a row on, into a slot of a cache (heads, slots, size)."""
+    """Copy a key or value, from column `first` of a row on, to a slot of a cache (heads, slots, size)."""
     heads, _, size = cache.shape
     for head in range(heads):
         for i in range(size):
@@ -110,12 +111,12 @@ def encode(  # type: ignore[no-untyped-def]
     ids, starts, settings, matrices, norms, memory, embedding, positions, biases, scale,
     x, h, wide, rounded, scores, indices, nothing, keys, values, memory_keys, memory_values,
 ):  # fmt: skip
-    """Run the encoder, and what the decoder's cross-attention reads of it.
+    """Run the encoder, and compute the decoder's keys and values of cross-attention.
 
     Parameters
     ----------
     ids : int64 array (N,)
-        All sentences behind each other; those of sentence b from ``starts[b]`` to ``starts[b + 1]``.
+        All sentences, concatenated; sentence b is from ``starts[b]`` to ``starts[b + 1]``.
     settings, matrices, norms : int64 arrays (SETTINGS,), (L, MATRICES, FIELDS), (L + 2, NORMS, NORM_FIELDS)
     memory : int64 array (decoder layers, MATRICES, FIELDS)
         The decoder's matrices.
@@ -174,15 +175,15 @@ def decode(  # type: ignore[no-untyped-def]
     tokens : int64 array (B, W)
         -1 at the end of a row feeds nothing.
     visible : bool array (B, W, W) or (0, 0, 0)
-        Which of the W slots each one sees; without it, the ``settings[SIGHT]`` of its group and those before it.
+        The slots of the W that each one sees; if empty, the ``settings[SIGHT]`` of its group and those before it.
     filled, sources : int64 arrays (B,)
-        Slots in the cache of each row; which sentence it translates.
+        Number of slots in the cache of each row; index of the sentence that it translates.
     keys, values : float32 arrays (L, B, heads, C, size)
         The cache, written behind the filled slots.
     memory_keys, memory_values, memory_lengths : arrays
         From `encode`, with the lengths of the sentences.
     hidden : float32 array (B, W, D)
-        Result, untouched where nothing was fed.
+        Result, unchanged where nothing was fed.
     """
     batch, slots = tokens.shape
     layers, width, pre_norm, sight = len(matrices), settings[WIDTH], settings[PRE_NORM], settings[SIGHT]

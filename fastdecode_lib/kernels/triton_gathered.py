@@ -1,11 +1,11 @@
 """Triton kernels for listed rows of a weight on a GPU; one file because they are the steps of one projection (Amer et al., 2022).
 
-The nearest centroid, the union of the sets of some rows, the product with a list of rows of the weight, and the product
-fused with the search for the best, so that no scores are written. Scores are float32, summed in one fixed order: a row's
-bits depend neither on the rows beside it nor on its place, and not on whether its list is its own or shared.
+They find the nearest centroid, the union of the sets of several rows, the product with a list of rows of the weight, and the
+product fused with the search for the best, so that no scores are written. Scores are float32, summed in one fixed order: a
+row's bits depend neither on other rows nor on its place, and not on whether its list is shared.
 
 A score and its id make one *key*, a 64-bit number that is larger for a higher score and, of equal scores, for a lower id:
-the best keys are the best tokens, the lowest id first, in whatever order tiles are finished.
+the best keys are the best tokens, the lowest id first, whatever the order of the tiles.
 """
 
 from contextlib import nullcontext
@@ -18,17 +18,17 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS = tl.constexpr(16)
-"""Hidden vectors multiplied together: the fewest that matrix units take."""
+"""Hidden vectors multiplied together: the fewest that matrix units support."""
 TOKENS = tl.constexpr(64)
 """Rows of the weight in a tile."""
 COLUMNS = tl.constexpr(64)
 """Columns of hidden vectors and weight that are read together."""
 SPAN = tl.constexpr(1024)
-"""Entries that stages after the product read together."""
+"""Entries that the stages after the product read together."""
 NOTHING = tl.constexpr(-(2**63))
 """The key of no token, below all others."""
 VARYING = ("rows", "tiles", "bans", "ban_stride", "k", "missing", "count")
-"""Arguments that differ from call to call: kernels are not compiled anew for their values."""
+"""Arguments that differ from call to call, for whose values kernels are not compiled anew."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Lists:
     Attributes
     ----------
     firsts, counts : tensors (L,)
-        List i is ``members[firsts[i] : firsts[i] + counts[i]]``; a count of 0 stands for all rows of the weight.
+        List i is ``members[firsts[i] : firsts[i] + counts[i]]``; a count of 0 means all rows of the weight.
     members : tensor
     longest : int
-        No list has more rows.
+        Upper limit of a list's length.
     """
 
     firsts: Tensor
@@ -58,7 +58,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Best:
-    """The best of N hidden vectors: float32 scores and int32 ids (N, k), -inf and -1 where there are fewer.
+    """The best tokens of N hidden vectors: float32 scores and int32 ids (N, k), -inf and -1 if there are fewer.
 
     `log_normaliser` (N,) runs over the list, banned ids included; empty unless asked for.
     """
@@ -81,7 +81,7 @@ def nearest(hidden: Tensor, points: Tensor, constants: Tensor) -> Tensor:
 
 
 def union(own: Tensor, lists: Lists, vocabulary: int) -> Lists:
-    """One list of all that is in the lists `own` (N,), ascending; how long it is stays on the device."""
+    """The union of the lists `own` (N,) as one ascending list, whose length stays on the device."""
     device, spans = own.device, triton.cdiv(vocabulary, SPAN.value)
     seen = torch.zeros(vocabulary, dtype=torch.int8, device=device)
     tallies = torch.empty(spans, dtype=torch.int32, device=device)
@@ -119,8 +119,8 @@ def gathered_top_k(
 ) -> Best:
     """The k best of the listed rows of a weight for each hidden vector, without writing the scores.
 
-    Rows of the same list are multiplied together, as long as they stand in the same sixteen; the product is made in tiles,
-    each keeps its k best, and a second stage picks from these.
+    Hidden vectors with the same list are multiplied together if they are in the same sixteen. Each tile of the product keeps its
+    k best, and a second stage picks from these.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def gathered_top_k(
     weight, bias : tensors (V, D) and (V,)
         Contiguous, float16, bfloat16 or float32.
     k : int
-        Small: the second stage reads what the tiles keep k times.
+        Should be small: the second stage reads the tiles' best k times.
     lists : Lists
     own : int32 tensor (N,) or None
         The list of each row; the first one for all if None.
@@ -136,7 +136,7 @@ def gathered_top_k(
         Ids that are not picked, padded with -1.
     normalise : bool
     copies : tensor (members, D) or None
-        The rows of all lists one after another, if they have been copied; a list of all rows is read from the weight.
+        Copies of the rows of all lists, one after another, if there are any; a list of all rows is read from the weight.
     """
     return _top_k(hidden, weight, bias, k, lists, own, banned, normalise, copies, missing=-1)
 
@@ -145,7 +145,7 @@ def _top_k(
     hidden: Tensor, weight: Tensor, bias: Tensor, k: int, lists: Lists, own: Tensor | None, banned: Tensor | None,
     normalise: bool, copies: Tensor | None, *, missing: int,
 ) -> Best:  # fmt: skip
-    """`gathered_top_k`; `missing` stands for the ids that are not there."""
+    """`gathered_top_k`, with `missing` in place of missing ids."""
     rows, width = hidden.shape
     tiles, device = triton.cdiv(lists.longest, TOKENS.value), hidden.device
     keys = torch.empty(rows, tiles, k, dtype=torch.int64, device=device)
@@ -167,7 +167,7 @@ def _top_k(
 
 
 def _on(device: torch.device) -> Any:
-    """Kernels run on the current device, which tensors do not choose."""
+    """A context in which kernels run on this device: they run on the current one, whatever the tensors' is."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -176,7 +176,7 @@ def _on(device: torch.device) -> Any:
 
 @triton.jit
 def _scores(hidden, row, asking, table, place, in_list, bias, ids, width):  # type: ignore[no-untyped-def]
-    """Scores (ROWS, TOKENS) of some hidden vectors with the rows `place` of a table, which are the tokens `ids`."""
+    """Scores (ROWS, TOKENS) of the hidden vectors `row` with the rows `place` of a table, which are the tokens `ids`."""
     column = tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, TOKENS), tl.float32)
     h_start = hidden + row.to(tl.int64)[:, None] * width + column[None, :]
@@ -213,7 +213,7 @@ def _best_of_tiles(  # type: ignore[no-untyped-def]
     hidden, own, firsts, counts, members, weight, copies, bias, banned, keys, tops, sums,
     rows, width, whole, bans, ban_stride, tiles, k, NORMALISE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of a list, for all rows that have it: the k best keys, and what the normaliser needs."""
+    """A tile of a list, for all rows that have the list: the k best keys, and the tile's part of the normaliser."""
     tile, leader = tl.program_id(0), tl.program_id(1)
     mine = 0
     if own is not None:
@@ -264,7 +264,7 @@ def _best_of_tiles(  # type: ignore[no-untyped-def]
 def _best_of_all(  # type: ignore[no-untyped-def]
     own, counts, keys, tops, sums, scores, ids, log_normaliser, whole, tiles, k, missing, NORMALISE: tl.constexpr
 ):
-    """The k best keys of a row's tiles, as scores and ids; every next one is the largest below the last."""
+    """The k best keys of a row's tiles, as scores and ids; each is the largest below the previous one."""
     row = tl.program_id(0).to(tl.int64)
     mine = 0
     if own is not None:
@@ -301,7 +301,7 @@ def _best_of_all(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=VARYING)
 def _product(hidden, weight, bias, ids, scores, rows, width, count):  # type: ignore[no-untyped-def]
-    """A tile of scores (N, n) of all that is listed."""
+    """A tile of the scores (N, n) of listed rows."""
     at = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     in_list, asking = at < count, row < rows
@@ -325,14 +325,14 @@ def _mark(own, firsts, counts, members, seen, whole):  # type: ignore[no-untyped
 
 @triton.jit
 def _tally(seen, tallies, whole):  # type: ignore[no-untyped-def]
-    """Count what is marked in a span of the vocabulary."""
+    """Count the marked tokens in a span of the vocabulary."""
     at = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
     tl.store(tallies + tl.program_id(0), tl.sum(tl.load(seen + at, mask=at < whole, other=0).to(tl.int32)))
 
 
 @triton.jit
 def _compact(seen, tallies, members, count, whole):  # type: ignore[no-untyped-def]
-    """Write down what is marked in a span, behind what is marked before it; the last span knows how many there are."""
+    """Write the marked tokens of a span behind those of earlier spans; the last span writes their number."""
     span = tl.program_id(0)
     before = 0
     for first in range(0, span, SPAN):

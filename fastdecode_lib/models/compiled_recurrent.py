@@ -1,7 +1,7 @@
 """The recurrent models of Devlin (2017) on a CPU; one file because every speed-up is a switch of the same step.
 
-Which states two hypotheses share is known from where they stand, not from comparing numbers: every state is a node, a row of
-the decoder's state is a path of nodes, and rows whose paths end at the same node share it (sec. 4.5).
+Every state is a node, and a row of the decoder's state is a path of nodes. Hypotheses share the states of their common nodes, so
+that no numbers are compared to find shared states (sec. 4.5).
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ class Speedups:
     products : str
         Matrix products (sec. 4.1): ``"blas"`` (torch's library, MKL on x86; numpy's for the candidates), ``"float32"`` (ours,
         packed), ``"int16"`` (a scale for each output and each row), ``"fixed16"`` (everything times 1,024, the paper's),
-        ``"int8"``. With ours, the loop over the source's words and the ranking of candidates are compiled along.
+        ``"int8"``. Without ``"blas"``, the loop over the source's words and the ranking of candidates are compiled too.
     embeddings : int
-        Products with the embeddings of so many of the most frequent words are made in advance (sec. 4.2).
+        Number of most frequent words whose products with the embeddings are computed in advance (sec. 4.2).
     attention : bool
-        U s is made once for each source word instead of U c at every step (sec. 4.3).
+        U s is computed once for each source word instead of U c at every step (sec. 4.3).
     functions : str
         Sigmoid and tanh (sec. 4.4): ``"library"`` (one after another), ``"table"`` or ``"polynomial"``.
     merged : bool
@@ -74,14 +74,14 @@ def ladder(products: Products = "int16", embeddings: int = 8_000) -> dict[str, S
 
 
 FASTEST = Speedups("float32", 8_000, True, "polynomial", True)
-"""Options that `load` chooses, with the products of the precision asked for."""
+"""Options that `load` chooses, with the products in the precision that the caller chose."""
 
 Product = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class BlasProduct:
-    """``x @ weight.T + bias`` by torch's library, from the weight (N, K) as it stands."""
+    """``x @ weight.T + bias`` by torch's library, with the weight (N, K) in its original layout."""
 
     weight: Any
     bias: Any
@@ -97,8 +97,7 @@ class BlasProduct:
         """Rows (n, K) to (n, N)."""
         import torch
 
-        result: np.ndarray = torch.nn.functional.linear(torch.from_numpy(x), self.weight, self.bias).numpy()
-        return result
+        return torch.nn.functional.linear(torch.from_numpy(x), self.weight, self.bias).numpy()
 
 
 @dataclass(frozen=True)
@@ -117,19 +116,19 @@ class RecurrentMemory:
 
 @dataclass
 class _Nodes:
-    """States of the recurrent layers, a row a node; node 0 is the first state, zero."""
+    """States of the recurrent layers, one row for each node; node 0 is the first state, zero."""
 
     layers: list[np.ndarray]
     used: int = 1
     shared: bool = False
-    """Whether several decoder states have paths here."""
+    """Whether several decoder states have paths of these nodes."""
 
     def add(self, number: int) -> int:
-        """Make room for some more; the number of the first."""
+        """Add nodes, and return the index of the first."""
         if self.used + number > len(self.layers[0]):
-            more = max(number, len(self.layers[0]))
+            growth = max(number, len(self.layers[0]))
             self.layers = [
-                np.concatenate([layer, np.zeros((more, layer.shape[1]), np.float32)]) for layer in self.layers
+                np.concatenate([layer, np.zeros((growth, layer.shape[1]), np.float32)]) for layer in self.layers
             ]
         self.used += number
         return self.used - number
@@ -159,11 +158,11 @@ class CompiledRecurrentState(SlotsInOrder):
         """Forget everything after the first `lengths` slots of each row."""
         super().truncate(lengths)
         if not self.nodes.shared:
-            kept = np.arange(self.path.shape[1]) <= self.filled[:, None]
-            self.nodes.used = int(self.path.max(where=kept, initial=0)) + 1
+            remaining = np.arange(self.path.shape[1]) <= self.filled[:, None]
+            self.nodes.used = int(self.path.max(where=remaining, initial=0)) + 1
 
     def select(self, rows: np.ndarray) -> "CompiledRecurrentState":
-        """Some rows, by their nodes; no state is copied, none is ever changed."""
+        """A state of these rows by their nodes; states are neither copied nor ever changed."""
         rows = np.asarray(rows, dtype=np.int64)
         self.nodes.shared = True
         return CompiledRecurrentState(
@@ -201,13 +200,13 @@ class CompiledRecurrent:
             return _product(name, weight, bias, largest, speedups.products)
 
         self.source_layers: list[list[tuple[Any, Any]]] = []
-        """For each layer and direction, the products with V and W."""
+        """The products with V and W, by layer and direction."""
         for layer in range(shape.source_layers):
-            ways = ["forward", "backward"] if layer < shape.bidirectional_layers else ["forward"]
-            names = [f"source.{layer}.{way}" for way in ways]
-            top = 1.0 + (shape.residual and max(0, layer - shape.bidirectional_layers))
+            directions = ["forward", "backward"] if layer < shape.bidirectional_layers else ["forward"]
+            names = [f"source.{layer}.{direction}" for direction in directions]
+            limit = 1.0 + (shape.residual and max(0, layer - shape.bidirectional_layers))
             self.source_layers.append(
-                [(product(f"{n}.V", t[f"{n}.V"], t[f"{n}.b"], top), product(f"{n}.W", t[f"{n}.W"])) for n in names]
+                [(product(f"{n}.V", t[f"{n}.V"], t[f"{n}.b"], limit), product(f"{n}.W", t[f"{n}.W"])) for n in names]
             )
         self.keys = product("target.attention.Ua", t["target.attention.Ua"], None, self._source_top)
         self.context = product("target.bottom.U", t["target.bottom.U"], None, self._source_top)
@@ -220,31 +219,31 @@ class CompiledRecurrent:
         """Outputs of `from_word` for the most frequent words, (k, G D + A)."""
         words = min(speedups.embeddings, shape.source_vocabulary)
         self.source_tables = [
-            t["source.embedding"][:words] @ t[f"source.0.{way}.V"].T + t[f"source.0.{way}.b"]
-            for way in ("forward", "backward")
+            t["source.embedding"][:words] @ t[f"source.0.{direction}.V"].T + t[f"source.0.{direction}.b"]
+            for direction in ("forward", "backward")
         ]
         self.extra = [
             self._recurrent(t, product, f"target.extra.{layer}", 1.0 + shape.residual * layer)
             for layer in range(shape.extra_layers)
         ]
-        below = 1.0 + shape.residual * shape.extra_layers
+        limit = 1.0 + shape.residual * shape.extra_layers
         self.fully_connected = [
-            product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, below if layer == 1 else RELU_LIMIT)
+            product(f"target.fc.{layer}", t[f"target.fc.{layer}"], None, limit if layer == 1 else RELU_LIMIT)
             for layer in range(1, shape.fc_layers + 1)
         ]
         packed_layers = shape.fc_layers and speedups.products != "blas"
         self.records = np.stack([matrix.record for matrix in self.fully_connected]) if packed_layers else None
         """The fully-connected layers as one kernel takes them."""
-        below = RELU_LIMIT if shape.fc_layers else below
+        limit = RELU_LIMIT if shape.fc_layers else limit
         self.top: Any = None
         if shape.top == "tanh":
-            self.top = product("target.top", t["target.top"], None, below)
-            below = 1.0
+            self.top = product("target.top", t["target.top"], None, limit)
+            limit = 1.0
         elif shape.top == "recurrent":
-            self.top = self._recurrent(t, product, "target.top", below)
-            below = 1.0
+            self.top = self._recurrent(t, product, "target.top", limit)
+            limit = 1.0
         output = t["output.V"]
-        packed = None if speedups.products == "blas" else product("output.V", output, None, below)
+        packed = None if speedups.products == "blas" else product("output.V", output, None, limit)
         self.outputs: tuple[Output, ...] = (Output(output if packed is None else packed),)
 
     @property
@@ -271,14 +270,14 @@ class CompiledRecurrent:
         values = np.zeros((len(lengths), longest, self.gates if self.speedups.attention else shape.memory), np.float32)
         for row, length in enumerate(lengths):
             ids = checked("source tokens", source.ids[row, :length], 0, shape.source_vocabulary)
-            vectors = self._read(ids)
-            found = np.ascontiguousarray(self.keys(vectors))
-            kernels.tangent(found.reshape(-1), self.way)
-            keys[row, :length] = found
+            vectors = self._encode_sentence(ids)
+            projected = np.ascontiguousarray(self.keys(vectors))
+            kernels.tangent(projected.reshape(-1), self.way)
+            keys[row, :length] = projected
             values[row, :length] = self.context(vectors) if self.speedups.attention else vectors
         return RecurrentMemory(keys, values, lengths)
 
-    def _read(self, ids: np.ndarray) -> np.ndarray:
+    def _encode_sentence(self, ids: np.ndarray) -> np.ndarray:
         """The source's hidden vectors (S, 2 H) of one sentence."""
         shape = self.architecture
         x = self.source_embedding[ids]
@@ -302,11 +301,11 @@ class CompiledRecurrent:
             return
         states = np.zeros((len(inputs) + 1, width * self.architecture.states), np.float32)
         order = range(len(inputs) - 1, -1, -1) if backwards else range(len(inputs))
-        nothing = np.zeros(1, np.int64)
+        zero = np.zeros(1, np.int64)
         for step, place in enumerate(order):
             product = from_state(states[step : step + 1, :width])
-            at = np.array([step])
-            kernels.cells(self.cell, states, at, product, nothing, inputs[place : place + 1], step + 1, self.way)
+            node = np.array([step])
+            kernels.cells(self.cell, states, node, product, zero, inputs[place : place + 1], step + 1, self.way)
             hidden[place, column : column + width] = states[step + 1, :width]
 
     # -- target
@@ -339,7 +338,7 @@ class CompiledRecurrent:
         Raises
         ------
         ValueError
-            If slots are to see each other otherwise than in a row, do not fit, or are missing within a row.
+            If `visible` is given, or the slots do not fit or have gaps within a row.
         """
         if visible is not None:
             raise ValueError(
@@ -359,18 +358,18 @@ class CompiledRecurrent:
     def _advance(
         self, state: CompiledRecurrentState, rows: np.ndarray, words: np.ndarray, slot: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Feed a word to each of some rows; the output's hidden vectors (n, D) and the attention (n, S)."""
+        """Feed one word to each of these rows; return the output's hidden vectors (n, D) and the attention (n, S)."""
         shape, memory = self.architecture, state.memory
         width = shape.width
         place = state.filled[rows] + slot
-        before = state.path[rows, place]
-        distinct, shared = before, np.arange(len(rows))
+        parents = state.path[rows, place]
+        distinct, shared = parents, np.arange(len(rows))
         if self.speedups.merged:
-            different = np.empty_like(before)
-            distinct = different[: kernels.distinct(before, different, shared)]
+            different = np.empty_like(parents)
+            distinct = different[: kernels.distinct(parents, different, shared)]
         first = state.nodes.add(len(rows))
         state.path[rows, place + 1] = np.arange(first, first + len(rows))
-        bottom, *others = state.nodes.layers
+        bottom, *upper_layers = state.nodes.layers
         from_state = self.from_state(bottom[distinct, :width])
         from_word = _table_or_product(self.word_table, words, self.target_embedding[words], self.from_word)
         weights = np.zeros((len(rows), memory.keys.shape[1]), np.float32)
@@ -380,11 +379,11 @@ class CompiledRecurrent:
             weights, contexts, self.way,
         )  # fmt: skip
         inputs = from_word[:, : self.gates] + (contexts if self.speedups.attention else self.context(contexts))
-        kernels.cells(self.cell, bottom, before, from_state, shared, inputs, first, self.way)
+        kernels.cells(self.cell, bottom, parents, from_state, shared, inputs, first, self.way)
         hidden = bottom[first : first + len(rows), :width]
-        for (from_input, from_last), layer in zip(self.extra, others, strict=False):
-            found = self._layer(from_input, from_last, layer, before, first, hidden)
-            hidden = hidden + found if shape.residual else found
+        for (from_input, from_last), layer in zip(self.extra, upper_layers, strict=False):
+            output = self._layer(from_input, from_last, layer, parents, first, hidden)
+            hidden = hidden + output if shape.residual else output
         if self.fully_connected:
             hidden = self._connected(np.ascontiguousarray(hidden))
         if shape.top == "tanh":
@@ -392,7 +391,7 @@ class CompiledRecurrent:
             kernels.tangent(hidden.reshape(-1), self.way)
         elif shape.top == "recurrent":
             from_input, from_last = self.top
-            hidden = self._layer(from_input, from_last, others[-1], before, first, hidden)
+            hidden = self._layer(from_input, from_last, upper_layers[-1], parents, first, hidden)
         return hidden, weights
 
     def _connected(self, hidden: np.ndarray) -> np.ndarray:
@@ -411,27 +410,27 @@ class CompiledRecurrent:
         return hidden
 
     def _layer(
-        self, from_input: Any, from_last: Any, states: np.ndarray, before: np.ndarray, first: int, hidden: np.ndarray
+        self, from_input: Any, from_last: Any, states: np.ndarray, parents: np.ndarray, first: int, hidden: np.ndarray
     ) -> np.ndarray:
         """A recurrent layer above the bottom one, for n rows of hidden (n, ...)."""
         width = self.architecture.width
         inputs = np.ascontiguousarray(from_input(hidden))
-        last = from_last(states[before, :width])
-        kernels.cells(self.cell, states, before, last, np.arange(len(before)), inputs, first, self.way)
-        return states[first : first + len(before), :width]
+        product = from_last(states[parents, :width])
+        kernels.cells(self.cell, states, parents, product, np.arange(len(parents)), inputs, first, self.way)
+        return states[first : first + len(parents), :width]
 
     def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
-        """The attention (B, T, S) with which each token of given targets (B, T) was chosen, by feeding them once more."""
-        fed = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
-        state = self.start(self.encode(source), fed[:, :1], fed.shape[1])
-        rows, found = np.arange(len(fed)), []
-        for slot in range(fed.shape[1]):
-            found.append(self._advance(state, rows, fed[:, slot], slot)[1])
-        return np.stack(found[len(prefix) - 1 :], 1).astype(np.float64)
+        """The attention (B, T, S) from which each token of these targets (B, T) was chosen; feeds them again."""
+        inputs = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
+        state = self.start(self.encode(source), inputs[:, :1], inputs.shape[1])
+        rows, alignments = np.arange(len(inputs)), []
+        for slot in range(inputs.shape[1]):
+            alignments.append(self._advance(state, rows, inputs[:, slot], slot)[1])
+        return np.stack(alignments[len(prefix) - 1 :], 1).astype(np.float64)
 
 
 def _product(name: str, weight: np.ndarray, bias: np.ndarray | None, largest: float, products: Products) -> Any:
-    """A product in the numbers asked for; rows have entries up to `largest`."""
+    """The product in the chosen numbers, for rows with entries up to `largest`."""
     if products == "blas":
         return BlasProduct.of(weight, bias)
     if products == "fixed16":
@@ -440,13 +439,13 @@ def _product(name: str, weight: np.ndarray, bias: np.ndarray | None, largest: fl
 
 
 def _table_or_product(table: np.ndarray, words: np.ndarray, x: np.ndarray, product: Product) -> np.ndarray:
-    """Products of x (n, ...): those of words in the table from there, the others on the fly."""
-    known = words < len(table)
-    if known.all():
+    """Products of x (n, ...), taken from the table for words that are in it."""
+    in_table = words < len(table)
+    if in_table.all():
         return table[words]
-    if not known.any():
+    if not in_table.any():
         return product(x)
-    found = np.empty((len(words), table.shape[1]), np.float32)
-    found[known] = table[words[known]]
-    found[~known] = product(x[~known])
-    return found
+    products = np.empty((len(words), table.shape[1]), np.float32)
+    products[in_table] = table[words[in_table]]
+    products[~in_table] = product(x[~in_table])
+    return products

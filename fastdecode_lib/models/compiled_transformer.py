@@ -1,7 +1,7 @@
-"""Transformers on compiled kernels, in any precision; one file because it is the pair of `transformer`, part by part.
+"""Transformers on compiled kernels, in any precision; one file because its parts mirror those of `transformer`.
 
-A row's result does not depend on the rows computed beside it, nor a slot's on the other slots of a pass: passes over
-several slots equal single steps bit for bit, in every precision (`kernels.tiles`).
+The result of a row does not depend on the other rows of a pass, nor that of a slot on the other slots: passes over several
+slots equal single steps bit for bit, in every precision (`kernels.tiles`).
 """
 
 import threading
@@ -31,7 +31,7 @@ class CompiledMemory:
     keys, values : float32 arrays (decoder layers, B, heads, S, size)
     lengths : int64 array (B,)
     mean : float32 array (B, D) or None
-        Of a masked model, the mean of the encoder's hidden vectors, which tells the target's length.
+        Mean of the encoder's hidden vectors, from which a masked model predicts the target's length.
     """
 
     keys: np.ndarray
@@ -46,23 +46,23 @@ class CompiledMemory:
 
 
 SLOTS = 16
-"""Slots of a row that a cache has room for at first, and beyond those in use when it is copied."""
+"""Slots of a row in a new cache, and free slots in a copied one."""
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class _Room(threading.local):
-    """Arrays a pass works in, for so many positions, each thread its own; made again, larger, when a pass needs more."""
+    """Working arrays of a pass, separate for each thread; replaced by larger ones when a pass needs more."""
 
     def __init__(self, width: int, widest: int, slots: int):
         self.width, self.widest, self.slots, self.positions = width, widest, slots, -1
 
     def arrays(self, positions: int, slots: int) -> _Arrays:
-        """Buffers of `kernels.transformer`, for at least so many positions and slots seen."""
+        """Buffers of `kernels.transformer` for at least this many positions, and slots to attend to."""
         if positions > self.positions or slots > self.slots:
             self.positions, self.slots = max(positions, 2 * self.positions), max(slots, self.slots)
             narrow, wide = padded(self.width), padded(self.widest)
-            self.made = (
+            self.buffers = (
                 np.zeros((self.positions, narrow), dtype=np.float32),
                 np.zeros((self.positions, narrow), dtype=np.float32),
                 np.zeros((self.positions, wide), dtype=np.float32),
@@ -71,19 +71,19 @@ class _Room(threading.local):
                 np.zeros((5, self.positions), dtype=np.int64),
                 np.zeros(0, dtype=bool),
             )
-        return self.made
+        return self.buffers
 
 
 @dataclass
 class CompiledState(Slots):
     """Self-attention caches (layers, B, heads, C, size) and the length of each row; see `core.State`.
 
-    C grows as slots are fed, up to `most`: caches that are copied whenever a row ends are better small.
+    C grows as slots are fed, up to `max_slots`: caches are copied whenever a row ends, which is cheap while they are small.
     """
 
     keys: np.ndarray
     values: np.ndarray
-    most: int
+    max_slots: int
     memory: CompiledMemory
     inverse: np.ndarray
     """Row of the memory that each row of the state reads, (B,)."""
@@ -94,40 +94,40 @@ class CompiledState(Slots):
     @property
     def capacity(self) -> int:
         """Most slots of a row."""
-        return self.most
+        return self.max_slots
 
     def reach(self, slots: int) -> None:
-        """Make the caches hold so many slots of a row."""
-        held = self.keys.shape[3]
-        if slots > held:
-            everything, slots = np.arange(len(self.filled)), min(max(slots, 2 * held), self.most)
-            self.keys, self.values = (self._copied(cache, everything, slots) for cache in (self.keys, self.values))
+        """Grow the caches to at least this many slots of a row."""
+        current = self.keys.shape[3]
+        if slots > current:
+            all_rows, slots = np.arange(len(self.filled)), min(max(slots, 2 * current), self.max_slots)
+            self.keys, self.values = (self._copied(cache, all_rows, slots) for cache in (self.keys, self.values))
 
     def _copied(self, cache: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
-        """Some rows of a cache, with room for so many slots."""
+        """A copy of these rows of a cache, with room for `slots` slots."""
         used = int(self.filled[rows].max(initial=0))
-        layers, _, heads, _, each = cache.shape
-        fresh = np.empty((layers, len(rows), heads, slots, each), dtype=cache.dtype)
-        fresh[:, :, :, :used] = cache[:, rows, :, :used]
-        return fresh
+        layers, _, heads, _, size = cache.shape
+        copied = np.empty((layers, len(rows), heads, slots, size), dtype=cache.dtype)
+        copied[:, :, :, :used] = cache[:, rows, :, :used]
+        return copied
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n), in this order; -1 pads a row."""
         slots, counts = self.kept(slots)
         for row in np.flatnonzero(((slots >= 0) & (slots != np.arange(slots.shape[1]))).any(1)):
-            first, kept = int(self.before_step[row]), slots[row, : counts[row]]
+            start, order = int(self.before_step[row]), slots[row, : counts[row]]
             for cache in (self.keys, self.values):
-                cache[:, row, :, first : first + len(kept)] = cache[:, row][:, :, first + kept]
+                cache[:, row, :, start : start + len(order)] = cache[:, row][:, :, start + order]
         self.filled = self.before_step + counts
 
     def select(self, rows: np.ndarray) -> "CompiledState":
-        """Independent copies of some rows; the memory of the source is shared."""
+        """Independent copies of these rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
-        slots = min(int(self.filled[rows].max(initial=0)) + SLOTS, self.most)
+        slots = min(int(self.filled[rows].max(initial=0)) + SLOTS, self.max_slots)
         return CompiledState(
             self._copied(self.keys, rows, slots),
             self._copied(self.values, rows, slots),
-            self.most,
+            self.max_slots,
             self.memory,
             self.inverse[rows],
             self.filled[rows],
@@ -137,7 +137,7 @@ class CompiledState(Slots):
 
 
 class _Side:
-    """Encoder or decoder as the kernels read it."""
+    """Encoder or decoder in the form that the kernels read."""
 
     def __init__(self, architecture: Architecture, side: str, tensors: Mapping[str, np.ndarray], precision: Precision):
         prefix, width = f"model.{side}", architecture.width
@@ -147,9 +147,9 @@ class _Side:
         self.heads, self.head_size = architecture.heads(side)
         attention = self.heads * self.head_size
         self.packed: dict[tuple[int, int], Matrix] = {}
-        """By layer and place."""
+        """Matrices by layer and place."""
         self.normed: dict[tuple[int, int], tuple[np.ndarray, np.ndarray | None]] = {}
-        """Weight and bias, by row and place."""
+        """Weight and bias of each norm, by row and place."""
         self.epsilon = np.float32(architecture.epsilon)
 
         def matrix(layer: int, place: int, *names: str) -> None:
@@ -164,18 +164,18 @@ class _Side:
 
         for layer in range(layers):
             name = f"{prefix}.layers.{layer}"
-            own, cross = f"{name}.self_attn", f"{name}.encoder_attn"
-            matrix(layer, kernels.SELF_INPUTS, *(f"{own}.{part}_proj" for part in "qkv"))
-            matrix(layer, kernels.SELF_OUT, f"{own}.out_proj")
-            matrix(layer, kernels.INNER, *(f"{name}.{part}" for part in architecture.inner_parts))
+            self_attention, cross_attention = f"{name}.self_attn", f"{name}.encoder_attn"
+            matrix(layer, kernels.SELF_INPUTS, *(f"{self_attention}.{projection}_proj" for projection in "qkv"))
+            matrix(layer, kernels.SELF_OUT, f"{self_attention}.out_proj")
+            matrix(layer, kernels.INNER, *(f"{name}.{projection}" for projection in architecture.inner_parts))
             matrix(layer, kernels.OUTER, f"{name}.fc2")
-            norm(layer, kernels.SELF_NORM, f"{own}_layer_norm")
+            norm(layer, kernels.SELF_NORM, f"{self_attention}_layer_norm")
             norm(layer, kernels.FINAL_NORM, f"{name}.final_layer_norm")
             if decoder:
-                matrix(layer, kernels.CROSS_QUERIES, f"{cross}.q_proj")
-                matrix(layer, kernels.CROSS_OUT, f"{cross}.out_proj")
-                matrix(layer, kernels.CROSS_MEMORY, f"{cross}.k_proj", f"{cross}.v_proj")
-                norm(layer, kernels.CROSS_NORM, f"{cross}_layer_norm")
+                matrix(layer, kernels.CROSS_QUERIES, f"{cross_attention}.q_proj")
+                matrix(layer, kernels.CROSS_OUT, f"{cross_attention}.out_proj")
+                matrix(layer, kernels.CROSS_MEMORY, f"{cross_attention}.k_proj", f"{cross_attention}.v_proj")
+                norm(layer, kernels.CROSS_NORM, f"{cross_attention}_layer_norm")
         if architecture.normed_embeddings:
             norm(layers, 0, f"{prefix}.layernorm_embedding")
         if architecture.pre_norm:
@@ -199,7 +199,7 @@ class _Side:
         )
 
     def _point(self) -> None:
-        """Note where the arrays are."""
+        """Write the addresses of the arrays."""
         for place, matrix in self.packed.items():
             self.matrices[place] = matrix.record
         for place, (weight, bias) in self.normed.items():
@@ -207,7 +207,7 @@ class _Side:
             self.norms[place] = [*addresses, int(self.epsilon.view(np.int32))]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy has arrays of its own."""
+        """Write the addresses anew: a copy has its own arrays."""
         self.__dict__.update(state)
         self._point()
 
@@ -236,8 +236,8 @@ class CompiledTransformer:
     tensors : dict of str to numpy array
         As `checkpoints.Checkpoint.tensors("np")` gives them.
     precision : str
-        ``"float32"``, ``"int16"`` or ``"int8"``: of every product, the output's included. Embeddings, attention and
-        norms stay in float32.
+        ``"float32"``, ``"int16"`` or ``"int8"``, for every product, the output's included. Embeddings, attention and
+        norms are float32.
     """
 
     engine = "compiled"
@@ -261,25 +261,25 @@ class CompiledTransformer:
     def of_module(cls, module: Any) -> "CompiledTransformer | None":
         """The compiled form, with copies of the weights, of a transformers module in float32 on the CPU.
 
-        None where it is not, and where `tensors_of_module` finds that the module does anything else.
+        None for other modules, and where `tensors_of_module` returns None.
         """
-        found = tensors_of_module(module)
-        if found is None:
+        parts = tensors_of_module(module)
+        if parts is None:
             return None
-        architecture, tensors = found
+        architecture, tensors = parts
         if any((tensor.device.type, str(tensor.dtype)) != ("cpu", "torch.float32") for tensor in tensors.values()):
             return None
         return cls(architecture, {name: tensor.numpy() for name, tensor in tensors.items()})
 
     def remember(self, hidden: np.ndarray, real: np.ndarray) -> CompiledMemory:
-        """What cross-attention reads of an encoder's hidden vectors (B, S, D), of which those count that are `real` (B, S)."""
+        """Memory of cross-attention for an encoder's hidden vectors (B, S, D); `real` (B, S) says which are no padding."""
         heads, layers, lengths = self.decoder.heads, len(self.decoder.matrices), real.sum(1)
         rows, places = np.nonzero(np.arange(int(lengths.max())) < lengths[:, None])
         shape = (2, layers, len(hidden), heads, int(lengths.max()), self.decoder.head_size)
         memory = np.zeros(shape, dtype=np.float32)
         for layer in range(layers):
-            both = self.decoder.packed[layer, kernels.CROSS_MEMORY](hidden[real])
-            memory[:, layer, rows, :, places] = both.reshape(len(rows), 2, heads, -1)
+            keys_values = self.decoder.packed[layer, kernels.CROSS_MEMORY](hidden[real])
+            memory[:, layer, rows, :, places] = keys_values.reshape(len(rows), 2, heads, -1)
         return CompiledMemory(memory[0], memory[1], lengths)
 
     def encode(self, source: Source) -> CompiledMemory:
@@ -290,17 +290,17 @@ class CompiledTransformer:
         ids = checked("source tokens", ids, 0, len(self.encoder.embedding))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         encoder, decoder = self.encoder, self.decoder
-        own = np.empty((2, encoder.heads, len(ids), encoder.head_size), dtype=np.float32)
+        self_keys_values = np.empty((2, encoder.heads, len(ids), encoder.head_size), dtype=np.float32)
         shape = (2, len(decoder.matrices), len(lengths), decoder.heads, longest, decoder.head_size)
         memory = np.zeros(shape, dtype=np.float32)
         widest = max(encoder.widest, 2 * decoder.heads * decoder.head_size)
         arrays = _Room(encoder.narrow, widest, longest).arrays(len(ids), longest)
         kernels.encode(
             ids, starts, encoder.settings, encoder.matrices, encoder.norms, decoder.matrices, encoder.embedding,
-            encoder.positions, encoder.biases, self.scale, *arrays, own[0], own[1], memory[0], memory[1],
+            encoder.positions, encoder.biases, self.scale, *arrays, self_keys_values[0], self_keys_values[1], memory[0], memory[1],
         )  # fmt: skip
         mean = None
-        if self.kind == "masked":  # each row alone, so that it does not depend on the others
+        if self.kind == "masked":  # row by row, so that no row depends on the others
             hidden = arrays[0][:, : self.architecture.width]
             mean = np.stack([hidden[a:b].mean(0) for a, b in pairwise(starts)])
         return CompiledMemory(memory[0], memory[1], lengths, mean)
@@ -323,9 +323,9 @@ class CompiledTransformer:
             lengths.copy(),
             _Room(decoder.narrow, decoder.widest, longest),
         )
-        before = fed_before(prefix, self.tokens_per_step)
-        if before.shape[1]:
-            self.step(state, before)
+        fed = fed_before(prefix, self.tokens_per_step)
+        if fed.shape[1]:
+            self.step(state, fed)
         return state
 
     def source_vectors(self, encoded: CompiledMemory) -> list[np.ndarray]:
@@ -339,8 +339,7 @@ class CompiledTransformer:
         assert self.lengths is not None and encoded.mean is not None
         scores = self.lengths(encoded.mean).astype(np.float64)
         scores -= scores.max(1, keepdims=True)
-        found: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-        return found
+        return scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
     def refine(self, encoded: CompiledMemory, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """See `core.MaskedModel`."""
@@ -356,19 +355,19 @@ class CompiledTransformer:
         rows, width = tokens.shape
         longest = int((state.filled + counts).max(initial=0))
         state.reach(longest)
-        seen = _EVERYTHING if visible is None else self._seen(visible, feeding)
+        visible_slots = _EVERYTHING if visible is None else self._visible(visible, feeding)
         hidden = np.zeros((rows, width, self.architecture.width), dtype=np.float32)
         side, memory = self.decoder, state.memory
         kernels.decode(
-            tokens, seen, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding, side.positions,
-            side.biases, self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
+            tokens, visible_slots, state.filled, state.inverse, side.settings, side.matrices, side.norms, side.embedding,
+            side.positions, side.biases, self.scale, *state.room.arrays(rows * width, longest), state.keys, state.values,
             memory.keys, memory.values, memory.lengths, hidden,
         )  # fmt: skip
         state.advance(counts)
         return hidden
 
-    def _seen(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:
-        """Which of the slots that are fed each one sees."""
+    def _visible(self, visible: np.ndarray, feeding: np.ndarray) -> np.ndarray:
+        """`visible` for the slots that feed something, checked and contiguous."""
         if visible.shape != (*feeding.shape, feeding.shape[1]):
             raise ValueError(f"visible must be (B, W, W) for tokens {feeding.shape}: got {visible.shape}.")
         return np.ascontiguousarray(visible & feeding[:, :, None] & feeding[:, None, :], dtype=bool)

@@ -1,4 +1,4 @@
-"""Several networks as one model: their hidden vectors side by side, to be scored by `projections.average.Average`."""
+"""Several networks as one model, with concatenated hidden vectors that `projections.average.Average` scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,22 +30,21 @@ class EnsembleState:
     @property
     def lengths(self) -> np.ndarray:
         """Slots fed so far, (B,)."""
-        lengths: np.ndarray = self.parts[0].lengths
-        return lengths
+        return self.parts[0].lengths
 
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` (B,) slots."""
-        for part in self.parts:
-            part.truncate(lengths)
+        for state in self.parts:
+            state.truncate(lengths)
 
     def keep(self, slots: np.ndarray) -> None:
         """Keep these of the last step's slots (B, n)."""
-        for part in self.parts:
-            part.keep(slots)
+        for state in self.parts:
+            state.keep(slots)
 
     def select(self, rows: np.ndarray) -> "EnsembleState":
-        """Independent copies of some rows."""
-        return EnsembleState(tuple(part.select(rows) for part in self.parts))
+        """Independent copies of these rows."""
+        return EnsembleState(tuple(state.select(rows) for state in self.parts))
 
 
 class Ensemble:
@@ -66,26 +65,27 @@ class Ensemble:
         self.parts = tuple(parts)
         if not self.parts:
             raise ValueError("An ensemble needs networks: got none. Give at least one, better two.")
-        for what, found in (
-            ("target vocabulary", [part.outputs[0].vocabulary for part in self.parts]),
-            ("source vocabulary", [_source_vocabulary(part) for part in self.parts]),
-            ("kind", [part.kind for part in self.parts]),
-            ("step", [part.tokens_per_step for part in self.parts]),
-            ("order", [part.both_ends for part in self.parts]),
-            ("engine", [getattr(part, "engine", None) for part in self.parts]),
+        shapes = [getattr(network, "architecture", None) for network in self.parts]
+        for label, values in (
+            ("target vocabulary", [network.outputs[0].vocabulary for network in self.parts]),
+            ("source vocabulary", [getattr(shape, "source_vocabulary", None) for shape in shapes]),
+            ("kind", [network.kind for network in self.parts]),
+            ("step", [network.tokens_per_step for network in self.parts]),
+            ("order", [network.both_ends for network in self.parts]),
+            ("engine", [getattr(network, "engine", None) for network in self.parts]),
         ):
-            if len(set(found)) > 1:
+            if len(set(values)) > 1:
                 raise ValueError(
-                    f"The networks of an ensemble need the same {what}: got {', '.join(map(str, found))}. Take models trained "
+                    f"The networks of an ensemble need the same {label}: got {', '.join(map(str, values))}. Take models trained "
                     "with the same vocabularies and load them alike."
                 )
         self.kind: Kind = self.parts[0].kind
         self.tokens_per_step, self.both_ends = self.parts[0].tokens_per_step, self.parts[0].both_ends
         self.engine = getattr(self.parts[0], "engine", "torch")
-        self.supports = frozenset.intersection(*(part.supports for part in self.parts))
-        self.outputs: tuple[Output, ...] = tuple(output for part in self.parts for output in part.outputs)
-        self.max_source = min(part.max_source for part in self.parts)
-        self.max_target = min(part.max_target for part in self.parts)
+        self.supports = frozenset.intersection(*(network.supports for network in self.parts))
+        self.outputs: tuple[Output, ...] = tuple(output for network in self.parts for output in network.outputs)
+        self.max_source = min(network.max_source for network in self.parts)
+        self.max_target = min(network.max_target for network in self.parts)
 
     @property
     def architecture(self) -> Any:
@@ -94,35 +94,25 @@ class Ensemble:
 
     def encode(self, source: Source) -> EnsembleEncoded:
         """Run every network's encoder over a batch."""
-        return EnsembleEncoded(tuple(part.encode(source) for part in self.parts))
+        return EnsembleEncoded(tuple(network.encode(source) for network in self.parts))
 
     def start(self, encoded: EnsembleEncoded, prefix: np.ndarray, capacity: int | None = None) -> EnsembleState:
         """A state of each network, fed with all but the last of the prefix ids (B, P)."""
         slots = min(capacity or self.max_target, self.max_target)
         return EnsembleState(
-            tuple(part.start(own, prefix, slots) for part, own in zip(self.parts, encoded.parts, strict=True))
+            tuple(model.start(part, prefix, slots) for model, part in zip(self.parts, encoded.parts, strict=True))
         )
 
     def step(self, state: EnsembleState, tokens: np.ndarray, visible: np.ndarray | None = None) -> Hidden:
-        """Feed tokens (B, W) to every network; hidden vectors (B, W, sum of D), one network's after another's."""
-        return _concatenated(
-            [part.step(own, tokens, visible) for part, own in zip(self.parts, state.parts, strict=True)]
-        )
+        """Feed tokens (B, W) to every network; return the concatenated hidden vectors (B, W, sum of D)."""
+        hidden = [model.step(part, tokens, visible) for model, part in zip(self.parts, state.parts, strict=True)]
+        if isinstance(hidden[0], np.ndarray):
+            return np.concatenate(hidden, -1)
+        import torch
+
+        return torch.cat(hidden, -1)
 
     def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
-        """The mean attention (B, T, S) of networks that have one to show."""
-        parts: tuple[Any, ...] = self.parts
-        alignments: np.ndarray = np.mean([part.align(source, tokens, prefix) for part in parts], 0)
-        return alignments
-
-
-def _source_vocabulary(part: Any) -> Any:
-    return getattr(getattr(part, "architecture", None), "source_vocabulary", None)
-
-
-def _concatenated(hidden: list[Any]) -> Any:
-    if isinstance(hidden[0], np.ndarray):
-        return np.concatenate(hidden, -1)
-    import torch
-
-    return torch.cat(hidden, -1)
+        """The mean attention (B, T, S) of the networks."""
+        networks: tuple[Any, ...] = self.parts
+        return np.mean([network.align(source, tokens, prefix) for network in networks], 0)

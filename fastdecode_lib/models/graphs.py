@@ -1,9 +1,9 @@
 """Passes of the torch engine as CUDA graphs: recorded once for each shape, and replayed without a call for each kernel.
 
-A small decoder on a GPU spends its passes on starting kernels, some hundreds of them. A graph starts them all at once, but only
-on the same tensors: so here rows that start together share caches of a fixed capacity, tokens are padded to one of a few widths,
-and masks say what is real. Encoder and projection are called as before, and so is every pass of rows that were selected from
-others (a beam that moves, a batch from which a sentence has left).
+A small decoder on a GPU spends its passes on starting some hundreds of kernels. A graph starts them all at once, but only on the
+same tensors. So rows that start together share caches of a fixed capacity, tokens are padded to one of a few widths, and masks
+mark what is real. The encoder, the projection, and passes of rows that were selected from others (beams, batches from which a
+sentence has left) run without graphs.
 """
 
 import weakref
@@ -31,7 +31,7 @@ WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 ENDS, SOURCES = 64, 16
 """Cache entries, and source tokens, are read in multiples of these."""
 ROOMS, SHAPES = 3, 8
-"""States of one shape that have graphs at a time, those beyond doing without; and shapes whose graphs are kept."""
+"""States of one shape that can have graphs at a time (others run without); shapes whose graphs are kept."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Pass:
     reads: Tensor
     """(B, 1, W, end)."""
     place: Placing
-    """Its tensors are held here: a graph reads them wherever they were recorded."""
+    """Kept because a recorded graph reads its tensors."""
     run: Callable[[], Tensor]
 
 
@@ -56,14 +56,14 @@ class Room:
     memory: Memory
     passes: dict[tuple[int, int], Pass] = field(default_factory=dict)
     owner: Any = None
-    """Weak reference to the state that it is lent to."""
+    """Weak reference to the state that uses the room."""
 
     def lend(self, state: "GraphState", encoded: Memory) -> None:
-        """Give the room to a state, whose memory is copied into it."""
+        """Lend the room to a state, whose memory is copied into it."""
         length = encoded.keys[0].shape[2]
-        for room, given in ((self.memory.keys, encoded.keys), (self.memory.values, encoded.values)):
-            for mine, theirs in zip(room, given, strict=True):
-                mine[:, :, :length] = theirs
+        for buffers, source in ((self.memory.keys, encoded.keys), (self.memory.values, encoded.values)):
+            for buffer, tensor in zip(buffers, source, strict=True):
+                buffer[:, :, :length] = tensor
         for cache in (*self.keys, *self.values):
             cache.zero_()
         assert self.memory.mask is not None
@@ -73,7 +73,7 @@ class Room:
 
     @property
     def free(self) -> bool:
-        """Whether no state has it."""
+        """Whether no state uses the room."""
         return self.owner is None or self.owner() is None
 
 
@@ -94,46 +94,46 @@ class GraphTransformer(Transformer):
         Raises
         ------
         ValueError
-            If it is none of the torch engine, or has relative positions.
+            If it is not a transformer of the torch engine, or has relative positions.
         """
         if not isinstance(network, Transformer) or isinstance(network.decoder.positions, RelativePositions):
             raise ValueError(
                 f"Graphs are for transformers with absolute positions on the torch engine: got a {type(network).__name__}. Load a "
                 "Marian, mBART or M2M-100 model with engine='torch', or do without graphs."
             )
-        made = cls.__new__(cls)
-        vars(made).update(vars(network))
-        made.rooms = {}
-        made.memory_pool = torch.cuda.graph_pool_handle() if made.device.type == "cuda" else None
-        return made
+        graphed = cls.__new__(cls)
+        vars(graphed).update(vars(network))
+        graphed.rooms = {}
+        graphed.memory_pool = torch.cuda.graph_pool_handle() if graphed.device.type == "cuda" else None
+        return graphed
 
     rooms: dict[tuple[int, int], list[Room]]
     """Rooms by their rows and source tokens."""
     memory_pool: Any
-    """Device memory that all graphs share: they run one after another, and their results are held."""
+    """Device memory that all graphs share: they run one after another, and their results are copied."""
 
     @torch.inference_mode()
-    def _empty(self, encoded: Memory, rows: int, most: int) -> TransformerState:
+    def _empty(self, encoded: Memory, rows: int, max_slots: int) -> TransformerState:
         longest = -(-encoded.keys[0].shape[2] // SOURCES) * SOURCES
-        known = self.rooms.pop((rows, longest), [])
+        rooms = self.rooms.pop((rows, longest), [])
         for shape in list(self.rooms)[: max(0, len(self.rooms) + 1 - SHAPES)]:
             if all(room.free for room in self.rooms[shape]):
                 del self.rooms[shape]
-        self.rooms[rows, longest] = known
-        room = next((room for room in known if room.free), None)
+        self.rooms[rows, longest] = rooms
+        room = next((room for room in rooms if room.free), None)
         if room is None:
-            if len(known) == ROOMS:
-                return super()._empty(encoded, rows, most)
-            known.append(room := self._room(encoded, rows, longest))
+            if len(rooms) == ROOMS:
+                return super()._empty(encoded, rows, max_slots)
+            rooms.append(room := self._room(encoded, rows, longest))
         lengths = np.zeros(rows, dtype=np.int64)
         state = GraphState(
-            list(room.keys), list(room.values), most, encoded, np.arange(rows), lengths, lengths.copy(), room=room
+            list(room.keys), list(room.values), max_slots, encoded, np.arange(rows), lengths, lengths.copy(), room=room
         )
         room.lend(state, encoded)
         return state
 
     def _room(self, encoded: Memory, rows: int, longest: int) -> Room:
-        """A new room for the longest outputs there can be, up to `SLOTS`."""
+        """A new room for the longest outputs, up to `SLOTS` slots."""
         keys, values = (self._caches(rows, min(self.max_target, SLOTS)) for _ in range(2))
 
         def empty(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -149,14 +149,14 @@ class GraphTransformer(Transformer):
         if room is None or state.keys[0] is not room.keys[0] or tokens.ndim != 2 or tokens.shape[1] > WIDTHS[-1]:
             return super().step(state, tokens, visible)
         state.feeding(tokens)
-        rows, fed = tokens.shape
-        width = next(w for w in WIDTHS if w >= fed)
+        rows, slots = tokens.shape
+        width = next(w for w in WIDTHS if w >= slots)
         padded = np.full((rows, width), -1, dtype=np.int64)
-        padded[:, :fed] = tokens
-        seen = visible
-        if visible is not None and fed < width:
-            seen = np.zeros((rows, width, width), dtype=bool)
-            seen[:, :fed, :fed] = visible
+        padded[:, :slots] = tokens
+        padded_visible = visible
+        if visible is not None and slots < width:
+            padded_visible = np.zeros((rows, width, width), dtype=bool)
+            padded_visible[:, :slots, :slots] = visible
         feeding = padded >= 0
         counts = feeding.sum(1)
         check_groups(state.filled, feeding, self.tokens_per_step)
@@ -164,34 +164,34 @@ class GraphTransformer(Transformer):
         if longest > state.spare:
             return super().step(state, tokens, visible)
         end = min(-(-longest // ENDS) * ENDS, state.spare)
-        entries, positions, reads = scattered(state, feeding, seen, end, self.sight)
-        one = room.passes.get((width, end)) or self._recorded(room, rows, width, end)
-        one.numbers.copy_(torch.from_numpy(np.stack([np.maximum(padded, 0), positions, entries])))
-        one.reads.copy_(torch.from_numpy(reads[:, None]))
-        hidden = one.run()[:, :fed]
+        entries, positions, reads = scattered(state, feeding, padded_visible, end, self.sight)
+        recorded = room.passes.get((width, end)) or self._recorded(room, rows, width, end)
+        recorded.numbers.copy_(torch.from_numpy(np.stack([np.maximum(padded, 0), positions, entries])))
+        recorded.reads.copy_(torch.from_numpy(reads[:, None]))
+        hidden = recorded.run()[:, :slots]
         state.advance(counts)
         return hidden
 
     def _recorded(self, room: Room, rows: int, width: int, end: int) -> Pass:
-        """A pass of so many slots that reads so many cache entries, recorded on a GPU."""
+        """A pass of `width` slots that reads `end` cache entries, recorded if on a GPU."""
         numbers = torch.zeros((3, rows, width), dtype=torch.int64, device=self.device)
         numbers[2] = room.keys[0].shape[2] - 1
         reads = torch.ones((rows, 1, width, end), dtype=torch.bool, device=self.device)
         ids, positions, entries = numbers.unbind(0)
-        at = torch.arange(rows, device=self.device)[:, None]
-        place = Placing(positions, end, np.zeros(rows, dtype=np.int64), False, reads, rows=at, entries=entries)
+        row_index = torch.arange(rows, device=self.device)[:, None]
+        place = Placing(positions, end, np.zeros(rows, dtype=np.int64), False, reads, rows=row_index, entries=entries)
 
         def run() -> Tensor:
             return self._decoded(ids, place, room.keys, room.values, room.memory, 1)
 
-        one = Pass(numbers, reads, place, run)
+        recorded = Pass(numbers, reads, place, run)
         if self.device.type == "cuda":
-            one.run = self._replayed(run)
-        room.passes[width, end] = one
-        return one
+            recorded.run = self._replayed(run)
+        room.passes[width, end] = recorded
+        return recorded
 
     def _replayed(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """A call as a graph, after two calls in which libraries prepare what cannot be recorded; its result is a copy."""
+        """A call recorded as a graph, after two warm-up calls, since some preparations cannot be recorded; results are copies."""
         stream, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):

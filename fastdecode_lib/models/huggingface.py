@@ -22,14 +22,14 @@ class HuggingFaceState(SlotsInOrder):
     memory: dict[str, Any]
     """Arguments of the module's forward in every pass: the encoder's output, the source's mask."""
     cache: Any
-    most: int
+    max_slots: int
     filled: np.ndarray
     before_step: np.ndarray
 
     @property
     def capacity(self) -> int:
         """Most slots of the row."""
-        return self.most
+        return self.max_slots
 
     def truncate(self, lengths: np.ndarray) -> None:
         """Forget everything after the first `lengths` slots."""
@@ -37,7 +37,7 @@ class HuggingFaceState(SlotsInOrder):
         private.shorten(self.cache, int(self.filled[0]))
 
     def select(self, rows: np.ndarray) -> "HuggingFaceState":
-        """Copies of the one row cannot stand in one state; several hypotheses need several rows."""
+        """A copy of the one row; several rows are refused."""
         import copy
 
         if list(rows) != [0]:
@@ -45,13 +45,13 @@ class HuggingFaceState(SlotsInOrder):
                 f"This model runs row by row: got a choice of {len(rows)} rows. Beam search with size > 1 needs a Marian, mBART, "
                 "M2M-100 or T5 model."
             )
-        return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.most, self.filled, self.before_step)
+        return HuggingFaceState(self.memory, copy.deepcopy(self.cache), self.max_slots, self.filled, self.before_step)
 
 
 class HuggingFaceModel:
     """Adapter for `transformers` sequence-to-sequence models; satisfies `core.Model` for batches of one row.
 
-    The hidden vector is what the module's output matrix multiplies, caught on its way there.
+    A hook catches the hidden vectors, which are the input of the module's output matrix.
     """
 
     kind: Kind = "causal"
@@ -61,9 +61,9 @@ class HuggingFaceModel:
     engine = "huggingface"
 
     def __init__(self, module: Any, max_source: int, max_target: int | None = None):
-        if part := private.depends_on_company(module):
+        if submodule := private.depends_on_company(module):
             raise ValueError(
-                f"A parallel decoder needs a model whose numbers do not depend on what else is in a pass: got {part} in "
+                f"A parallel decoder needs a model whose numbers do not depend on what else is in a pass: got {submodule} in "
                 f"{type(module).__name__}, which has one scale for all tokens. Quantise weights alone, or leave the decoder out."
             )
         self.module = module
@@ -103,26 +103,26 @@ class HuggingFaceModel:
     def start(self, encoded: Any, prefix: np.ndarray, capacity: int | None = None) -> HuggingFaceState:
         """A state fed with all but the last of the prefix ids (1, P)."""
         self._check(encoded, prefix)
-        nothing = np.zeros(1, dtype=np.int64)
-        most = min(capacity or self.max_target, self.max_target)
-        state = HuggingFaceState(encoded, private.empty_cache(), most, nothing, nothing)
+        no_slots = np.zeros(1, dtype=np.int64)
+        max_slots = min(capacity or self.max_target, self.max_target)
+        state = HuggingFaceState(encoded, private.empty_cache(), max_slots, no_slots, no_slots)
         if prefix.shape[1] > 1:
             self.step(state, prefix[:, :-1])
         return state
 
     def _check(self, encoded: Any, prefix: np.ndarray) -> None:
         with self._checking:
-            before, self._checked = self._checked, private.notes(self.module)
-            if self._checked is before:
+            previous, self._checked = self._checked, private.notes(self.module)
+            if self._checked is previous:
                 return
             try:
-                own = LogitsModel(self.module, self.max_target)
-                done = check_passes(self, encoded, self._logits, own, encoded, prefix)
+                reference = LogitsModel(self.module, self.max_target)
+                compared = check_passes(self, encoded, self._logits, reference, encoded, prefix)
             except BaseException:
-                done = False
+                compared = False
                 raise
             finally:
-                self._checked = self._checked if done else None
+                self._checked = self._checked if compared else None
 
     def _logits(self, hidden: Tensor) -> Tensor:
         (output,) = self.outputs
@@ -136,12 +136,12 @@ class HuggingFaceModel:
                 "This model runs without candidate trees and ragged rows. Use a Marian, mBART, M2M-100 or T5 model."
             )
         counts = state.feeding(tokens).sum(1)
-        places = tokens.shape[1]
+        slots = tokens.shape[1]
         padded = self.counts_tokens and (tokens == self.module.config.pad_token_id).any()
-        alone = places > self.most_tokens or padded
-        found = [self._pass(state, tokens[:, [i]]) for i in range(places)] if alone else [self._pass(state, tokens)]
+        singly = slots > self.most_tokens or padded
+        vectors = [self._pass(state, tokens[:, [i]]) for i in range(slots)] if singly else [self._pass(state, tokens)]
         state.advance(counts)
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
+        return vectors[0] if len(vectors) == 1 else torch.cat(vectors, 1)
 
     def _pass(self, state: HuggingFaceState, tokens: np.ndarray) -> Tensor:
         output = self.module(
@@ -154,16 +154,16 @@ class HuggingFaceModel:
         return self._hidden(output)
 
     def _hidden(self, output: Any) -> Tensor:
-        caught: Tensor = self._caught.hidden
+        hidden: Tensor = self._caught.hidden
         del self._caught.hidden
-        return caught
+        return hidden
 
 
 class LogitsModel(HuggingFaceModel):
-    """The same for a module that belongs to somebody else, which it neither sets nor hooks.
+    """The same for a user's module, which it neither changes nor hooks.
 
-    Instead of hidden vectors it returns the logits that the module makes of them, (1, W, V). What it starts from are the
-    arguments, ``encoder_outputs`` among them, that the module's forward takes in every pass.
+    Instead of hidden vectors it returns the module's logits (1, W, V). It starts from the arguments that the module's forward
+    takes in every pass, ``encoder_outputs`` among them.
     """
 
     def _prepare(self) -> None:
@@ -174,8 +174,7 @@ class LogitsModel(HuggingFaceModel):
         pass
 
     def _hidden(self, output: Any) -> Tensor:
-        logits: Tensor = output.logits
-        return logits
+        return output.logits
 
 
 STEPS = 4
@@ -187,7 +186,7 @@ def check_passes(
     network: Model,
     memory: Any,
     score: Callable[[Any], Tensor],
-    own: LogitsModel,
+    reference: LogitsModel,
     encoded: Any,
     prefix: np.ndarray,
 ) -> bool:
@@ -196,51 +195,51 @@ def check_passes(
     Parameters
     ----------
     network : Model
-        What decodes: it is fed a token and a wrong draft, forgets the draft, and then goes on with three tokens at once.
+        The network that decodes: it is fed a token and a wrong draft, forgets the draft, and is then fed three tokens at once.
     memory
-        What it starts from.
+        Encoder output that `network` starts from.
     score : callable
-        Its hidden vectors (N, D) to logits (N, V).
-    own : LogitsModel
-        The module, which is fed one token at a time, each the best not fed yet: a token repeated shows less.
+        Turns its hidden vectors (N, D) into logits (N, V).
+    reference : LogitsModel
+        The module, fed one token at a time: the best one that was not fed yet, since repeats hide errors.
     encoded
-        What that starts from.
+        Encoder output that `reference` starts from.
     prefix : int64 array (1, P)
 
     Returns
     -------
     bool
-        False where there is no room for several tokens.
+        False if there is no room for several tokens.
 
     Raises
     ------
     ValueError
         If the logits differ by more than rounding.
     """
-    count = min(STEPS, own.max_target - prefix.shape[1] + 1, network.max_target - prefix.shape[1] + 1)
+    count = min(STEPS, reference.max_target - prefix.shape[1] + 1, network.max_target - prefix.shape[1] + 1)
     if count < 2:
         return False
     try:
-        wanted, found = _stepped_and_passed(network, memory, score, own, encoded, prefix, count)
+        expected, actual = _stepped_and_passed(network, memory, score, reference, encoded, prefix, count)
     except (AssertionError, NotImplementedError, ValueError) as error:
         raise ValueError(
-            f"A parallel decoder needs a model whose forward takes several tokens and a cache: got {type(own.module).__name__}, "
-            f"which says {str(error)!r} ({private.versions()}). Decode it with generate alone."
+            f"A parallel decoder needs a model whose forward takes several tokens and a cache: got "
+            f"{type(reference.module).__name__}, which says {str(error)!r} ({private.versions()}). Decode it with generate alone."
         ) from error
-    largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
-    allowed = largest * max(torch.finfo(own.dtype).eps ** 0.5, 1e-6)
-    problem = f"returns {len(found)} rows for {count} tokens"
-    if found.shape == wanted.shape:
-        right = torch.isclose(found, wanted, rtol=0, atol=allowed, equal_nan=True).all(1).tolist()
-        if all(right):
+    largest = float(expected.nan_to_num(0, 0, 0).abs().max())
+    allowed = largest * max(torch.finfo(reference.dtype).eps ** 0.5, 1e-6)
+    problem = f"returns {len(actual)} rows for {count} tokens"
+    if actual.shape == expected.shape:
+        close = torch.isclose(actual, expected, rtol=0, atol=allowed, equal_nan=True).all(1).tolist()
+        if all(close):
             return True
-        wrong = right.index(False)
-        difference = float((found - wanted)[wrong].abs().nan_to_num(torch.inf).max())
+        wrong = close.index(False)
+        difference = float((actual - expected)[wrong].abs().nan_to_num(torch.inf).max())
         problem = f"differs by {difference:.3g} of {largest:.3g} at token {wrong + 1}"
     engine = "its own forward" if isinstance(network, HuggingFaceModel) else "our engine"
     raise ValueError(
-        f"Passes over several tokens must give the logits of single steps: got {type(own.module).__name__}, for which {engine} "
-        f"{problem} ({private.versions()}). Decode it with generate alone, or use a version that was tested."
+        f"Passes over several tokens must give the logits of single steps: got {type(reference.module).__name__}, for which "
+        f"{engine} {problem} ({private.versions()}). Decode it with generate alone, or use a version that was tested."
     )
 
 
@@ -248,21 +247,21 @@ def _stepped_and_passed(
     network: Model,
     memory: Any,
     score: Callable[[Any], Tensor],
-    own: LogitsModel,
+    reference: LogitsModel,
     encoded: Any,
     prefix: np.ndarray,
     count: int,
 ) -> tuple[Tensor, Tensor]:
     """Logits (count, V) of single steps of the module, and of the passes that `check_passes` compares with them."""
-    padding = own.module.config.pad_token_id
-    state, tokens, steps = own.start(encoded, prefix), [int(prefix[0, -1])], []
+    padding = reference.module.config.pad_token_id
+    state, tokens, steps = reference.start(encoded, prefix), [int(prefix[0, -1])], []
     for _ in range(count):
-        steps.append(own.step(state, np.array([tokens[-1:]]))[0, -1])
-        best = steps[-1].topk(min(len(steps[-1]), count + 2)).indices.tolist()
-        tokens.append(next((i for i in best if i not in (*tokens, padding)), tokens[-1]))
-    wanted = torch.stack(steps).float()
+        steps.append(reference.step(state, np.array([tokens[-1:]]))[0, -1])
+        ranked = steps[-1].topk(min(len(steps[-1]), count + 2)).indices.tolist()
+        tokens.append(next((i for i in ranked if i not in (*tokens, padding)), tokens[-1]))
+    expected = torch.stack(steps).float()
     state = network.start(memory, prefix, prefix.shape[1] + count)
     first = network.step(state, np.array([[tokens[0], tokens[2]]]))[0, :1]
     state.keep(np.array([[0]]))
-    rest = network.step(state, np.array([tokens[1:count]]))[0]
-    return wanted, torch.cat([score(first), score(rest)]).float().to(wanted.device)
+    others = network.step(state, np.array([tokens[1:count]]))[0]
+    return expected, torch.cat([score(first), score(others)]).float().to(expected.device)

@@ -1,7 +1,6 @@
-"""LSTM language models in torch (Chen et al., 2019, table 1): a target that grows without a source.
+"""LSTM language models in torch (Chen et al., 2019, table 1): a target without a source.
 
-A `core.Model` like any other, so that every decoder and every projection runs on it; the source it is given only says how
-many texts there are.
+They are `core.Model`, so that every decoder and every projection runs on them; the source only gives the number of texts.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ class NoMemory:
     rows: int
 
     def gather(self, rows: np.ndarray) -> "NoMemory":
-        """The same for a choice of rows."""
+        """The same for these rows."""
         return NoMemory(len(rows))
 
 
@@ -39,12 +38,12 @@ class LanguageNetwork(Network):
         tuple
             The output's hidden vectors (B, W, D), the states after every word, each (B, W, 2 D), and None for attention.
         """
-        hidden, afters = self._dropped(self.tensors["embedding"][ids]), []
+        hidden, states_after = self._dropped(self.tensors["embedding"][ids]), []
         for name, state in zip(self.shape.recurrent_layers, states, strict=True):
-            hidden, after = self._layer(name, hidden, state)
+            hidden, layer_states = self._layer(name, hidden, state)
             hidden = self._dropped(hidden)
-            afters.append(after)
-        return hidden, afters, None
+            states_after.append(layer_states)
+        return hidden, states_after, None
 
     def first_states(self, rows: int) -> list[Tensor]:
         """Zeros for every layer, each (B, 2 D)."""
@@ -75,5 +74,5 @@ class Language(Recurrent):
         self._set_up(LanguageNetwork(architecture, self._placed(tensors, device, dtype)), device, dtype)
 
     def encode(self, source: Source | None) -> Any:
-        """The number of texts: one without a source."""
+        """The number of texts; one if there is no source."""
         return NoMemory(1 if source is None else len(source))

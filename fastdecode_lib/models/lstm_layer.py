@@ -1,4 +1,4 @@
-"""An LSTM layer with its gradient written out, for training: what its weights receive is one product, not one for each word."""
+"""An LSTM layer with its gradient written out, for training: the weights' gradient is one product, not one for each word."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class LstmLayer(torch.autograd.Function):
         width = state.shape[-1] // 2
         hidden, memory = state.split(width, -1)
         gates, memories = [], [memory]
-        after = state.new_empty(*inputs.shape[:2], 2 * width)
+        states = state.new_empty(*inputs.shape[:2], 2 * width)
         for word, from_input in enumerate(inputs.unbind(1)):
             opened = from_input + functional.linear(hidden.to(matrix.dtype), matrix).to(state.dtype)
             opened[:, : 3 * width].sigmoid_()
@@ -27,44 +27,43 @@ class LstmLayer(torch.autograd.Function):
             enter, forget, out, candidate = opened.split(width, -1)
             memory = torch.addcmul(enter * candidate, forget, memory)
             hidden = out * torch.tanh(memory)
-            after[:, word, :width], after[:, word, width:] = hidden, memory
+            states[:, word, :width], states[:, word, width:] = hidden, memory
             gates.append(opened)
             memories.append(memory)
-        ctx.save_for_backward(matrix, state, after, *gates, *memories)
-        return after
+        ctx.save_for_backward(matrix, state, states, *gates, *memories)
+        return states
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of inputs, matrix and first state, from that of the states."""
-        matrix, state, after, *saved = ctx.saved_tensors
-        words, width = after.shape[1], state.shape[-1] // 2
+        matrix, state, states, *saved = ctx.saved_tensors
+        words, width = states.shape[1], state.shape[-1] // 2
         gates, memories = saved[:words], saved[words:]
-        grad_gates = after.new_empty(*after.shape[:2], 4 * width)
+        grad_gates = states.new_empty(*states.shape[:2], 4 * width)
         grad_hidden, grad_memory = torch.zeros_like(state).split(width, -1)
         for word in reversed(range(words)):
             enter, forget, out, candidate = gates[word].split(width, -1)
-            shown = torch.tanh(memories[word + 1])
+            tanh_memory = torch.tanh(memories[word + 1])
             grad_hidden = grad_hidden + grad[:, word, :width]
-            grad_memory = grad_memory + grad[:, word, width:] + grad_hidden * out * (1 - shown * shown)
-            own = grad_gates[:, word]
-            own[:, :width] = grad_memory * candidate * enter * (1 - enter)
-            own[:, width : 2 * width] = grad_memory * memories[word] * forget * (1 - forget)
-            own[:, 2 * width : 3 * width] = grad_hidden * shown * out * (1 - out)
-            own[:, 3 * width :] = grad_memory * enter * (1 - candidate * candidate)
-            grad_hidden = (own.to(matrix.dtype) @ matrix).to(state.dtype)
+            grad_memory = grad_memory + grad[:, word, width:] + grad_hidden * out * (1 - tanh_memory * tanh_memory)
+            grad_gate = grad_gates[:, word]
+            grad_gate[:, :width] = grad_memory * candidate * enter * (1 - enter)
+            grad_gate[:, width : 2 * width] = grad_memory * memories[word] * forget * (1 - forget)
+            grad_gate[:, 2 * width : 3 * width] = grad_hidden * tanh_memory * out * (1 - out)
+            grad_gate[:, 3 * width :] = grad_memory * enter * (1 - candidate * candidate)
+            grad_hidden = (grad_gate.to(matrix.dtype) @ matrix).to(state.dtype)
             grad_memory = grad_memory * forget
-        before = torch.cat([state[:, None, :width], after[:, :-1, :width]], 1)
-        flat, fed = (t.flatten(0, 1).to(matrix.dtype) for t in (grad_gates, before))
-        return grad_gates, flat.T @ fed, torch.cat([grad_hidden, grad_memory], -1)
+        previous_hidden = torch.cat([state[:, None, :width], states[:, :-1, :width]], 1)
+        flat_gates, flat_hidden = (t.flatten(0, 1).to(matrix.dtype) for t in (grad_gates, previous_hidden))
+        return grad_gates, flat_gates.T @ flat_hidden, torch.cat([grad_hidden, grad_memory], -1)
 
 
 def lstm_layer(inputs: Tensor, matrix: Tensor, state: Tensor) -> Tensor:
-    """`LstmLayer`, its product in autocast's precision where that is on."""
-    after: Tensor = LstmLayer.apply(inputs.to(state.dtype), matrix.to(product_dtype(matrix)), state)
-    return after
+    """`LstmLayer`, with its product in autocast's precision if autocast is on."""
+    return LstmLayer.apply(inputs.to(state.dtype), matrix.to(product_dtype(matrix)), state)
 
 
 def product_dtype(tensor: Tensor) -> torch.dtype:
-    """The precision of products with a tensor: autocast's where that is on, its own elsewhere."""
+    """The precision of products with a tensor: autocast's if autocast is on, else the tensor's."""
     kind = tensor.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype

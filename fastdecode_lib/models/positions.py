@@ -28,9 +28,9 @@ def sinusoids(architecture: Architecture) -> np.ndarray:
 def relative_rows(architecture: Architecture, side: str) -> np.ndarray:
     """The row of a side's table of relative positions for each distance from one token to another.
 
-    int64 (2 D + 1,) for distances from -D to D, D being `Architecture.relative_distance`; those beyond have the last row of
-    their direction. Near distances have a row each, farther ones share them on a logarithmic scale, computed in float32. The
-    encoder has half of the rows for tokens behind; the decoder, which sees none, takes all for those in front.
+    int64 (2 D + 1,) for distances from -D to D, where D is `Architecture.relative_distance`; distances beyond have the last row
+    of their direction. Near distances have a row each, farther ones share rows on a logarithmic scale, computed in float32.
+    The encoder uses half of the rows for tokens behind; the decoder, which does not see those, uses all rows for tokens in front.
     """
     distances = np.arange(-architecture.relative_distance, architecture.relative_distance + 1)
     if side == "encoder":
@@ -40,9 +40,9 @@ def relative_rows(architecture: Architecture, side: str) -> np.ndarray:
 
 
 def _scale(distances: np.ndarray, rows: int, farthest: int) -> np.ndarray:
-    """Rows of distances from 0 on: half of them one by one, the others on a logarithmic scale."""
-    near = rows // 2
-    times = np.maximum(distances, 1).astype(np.float32) / np.float32(near)
-    share = np.log(times.astype(np.float64)).astype(np.float32) / np.float32(math.log(farthest / near))
-    far = near + (share * np.float32(rows - near)).astype(np.int64)
-    return np.where(distances < near, distances, np.minimum(far, rows - 1))
+    """Rows of distances from 0 on: half of the rows one by one, the others on a logarithmic scale."""
+    linear_rows = rows // 2
+    times = np.maximum(distances, 1).astype(np.float32) / np.float32(linear_rows)
+    share = np.log(times.astype(np.float64)).astype(np.float32) / np.float32(math.log(farthest / linear_rows))
+    log_rows = linear_rows + (share * np.float32(rows - linear_rows)).astype(np.int64)
+    return np.where(distances < linear_rows, distances, np.minimum(log_rows, rows - 1))

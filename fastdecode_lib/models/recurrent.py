@@ -69,9 +69,9 @@ CELLS = {"gru": gru, "lstm": lstm}
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of the attention: source vectors s (B, S, 2 H), keys tanh(Ua s) (B, S, A), and what to add to d (B, S).
+    """Memory of the attention: source vectors s (B, S, 2 H), keys tanh(Ua s) (B, S, A), and a mask (B, S) that is added to d.
 
-    The last is 0 at real words and minus infinity at padding; None without padding.
+    The mask is 0 at real words and minus infinity at padding; None without padding.
     """
 
     vectors: Tensor
@@ -84,7 +84,7 @@ class Memory:
         return int(self.vectors.shape[0])
 
     def gather(self, rows: np.ndarray) -> "Memory":
-        """The same for a choice of rows."""
+        """The same for these rows."""
         at = torch.from_numpy(rows).to(self.vectors.device)
         return Memory(self.vectors[at], self.keys[at], None if self.mask is None else self.mask[at])
 
@@ -95,7 +95,7 @@ class Network:
 
     Attributes
     ----------
-    shape : RecurrentShape, or what a subclass takes for it
+    shape : RecurrentShape, or a subclass's own shape
     tensors : mapping of name to tensor
     dropout : float
         Share of the entries of embeddings and of the output's hidden vectors that training sets to zero.
@@ -111,19 +111,19 @@ class Network:
     # -- source
 
     def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
-        """Source ids (B, S), of which the first lengths (B,) of a row count."""
+        """Encode source ids (B, S); the first ``lengths[b]`` of a row count."""
         shape = self.shape
         places = torch.arange(ids.shape[1], device=ids.device)
         real = places < lengths[:, None]
         backwards = torch.where(real, lengths[:, None] - 1 - places, places)
-        """Reads a row's words from the last to the first, padding staying where it is."""
+        """Order of a row's words from the last to the first; padding stays in place."""
         x = self._dropped(self.tensors["source.embedding"][ids])
         for layer in range(shape.source_layers):
             if layer < shape.bidirectional_layers:
                 x = self._both_directions(f"source.{layer}", x, backwards)
             else:
-                found, _ = self._layer(f"source.{layer}.forward", x, x.new_zeros(len(x), shape.states * shape.memory))
-                x = x + found if shape.residual else found
+                output, _ = self._layer(f"source.{layer}.forward", x, x.new_zeros(len(x), shape.states * shape.memory))
+                x = x + output if shape.residual else output
         mask = None if bool(real.all()) else torch.zeros_like(real, dtype=x.dtype).masked_fill(~real, -torch.inf)
         return Memory(x, torch.tanh(functional.linear(x, self.tensors["target.attention.Ua"])), mask)
 
@@ -132,16 +132,16 @@ class Network:
         tensors, shape = self.tensors, self.shape
         sides = [f"{name}.{side}" for side in ("forward", "backward")]
         rows = torch.arange(len(x), device=x.device)[:, None]
-        left, right = (functional.linear(x, tensors[f"{side}.V"], tensors[f"{side}.b"]) for side in sides)
-        inputs = torch.stack([left, right[rows, backwards]])
+        forward, backward = (functional.linear(x, tensors[f"{side}.V"], tensors[f"{side}.b"]) for side in sides)
+        inputs = torch.stack([forward, backward[rows, backwards]])
         matrix = torch.stack([tensors[f"{side}.W"] for side in sides]).transpose(1, 2)
         state = x.new_zeros(2, len(x), shape.states * shape.source_width)
         hidden = []
         for from_input in inputs.unbind(2):
             state = CELLS[shape.cell](state, torch.bmm(self._hidden(state), matrix), from_input)
             hidden.append(self._hidden(state))
-        left, right = torch.stack(hidden, 2).unbind(0)
-        return torch.cat([left, right[rows, backwards]], -1)
+        forward, backward = torch.stack(hidden, 2).unbind(0)
+        return torch.cat([forward, backward[rows, backwards]], -1)
 
     def _hidden(self, state: Tensor) -> Tensor:
         """The hidden vectors (..., D) of states (..., states x D)."""
@@ -151,15 +151,15 @@ class Network:
         """A recurrent layer over (B, W, inputs) from a state (B, states x D): hidden (B, W, D), states (B, W, states x D)."""
         inputs = functional.linear(x, self.tensors[f"{name}.V"], self.tensors[f"{name}.b"])
         if self.shape.cell == "lstm" and torch.is_grad_enabled():
-            after = lstm_layer(inputs, self.tensors[f"{name}.W"], state)
-            return self._hidden(after), after
+            states_after = lstm_layer(inputs, self.tensors[f"{name}.W"], state)
+            return self._hidden(states_after), states_after
         states = []
         for from_input in inputs.unbind(1):
             from_state = functional.linear(self._hidden(state), self.tensors[f"{name}.W"])
             state = CELLS[self.shape.cell](state, from_state, from_input)
             states.append(state)
-        after = torch.stack(states, 1)
-        return self._hidden(after), after
+        states_after = torch.stack(states, 1)
+        return self._hidden(states_after), states_after
 
     # -- target
 
@@ -182,14 +182,14 @@ class Network:
         states, alignment = [], []
         for from_input, from_word in zip(inputs.unbind(1), queries.unbind(1), strict=True):
             products = functional.linear(self._hidden(state), self._state_matrix)
-            from_state, asked = products.split((shape.gates * shape.width, shape.attention), -1)
-            context, weights = self.attend(memory, torch.tanh(asked + from_word))
+            from_state, query = products.split((shape.gates * shape.width, shape.attention), -1)
+            context, weights = self.attend(memory, torch.tanh(query + from_word))
             from_context = functional.linear(context, tensors["target.bottom.U"])
             state = CELLS[shape.cell](state, from_state, from_input + from_context)
             states.append(state)
             alignment.append(weights)
-        after = torch.stack(states, 1)
-        return self._hidden(after), after, torch.stack(alignment, 1)
+        states_after = torch.stack(states, 1)
+        return self._hidden(states_after), states_after, torch.stack(alignment, 1)
 
     def _fully_connected(self, hidden: Tensor) -> Tensor:
         """The fully-connected layers over (B, W, D) -> (B, W, F)."""
@@ -222,22 +222,22 @@ class Network:
         shape = self.shape
         remaining = iter(states)
         x = self._dropped(self.tensors["target.embedding"][ids])
-        hidden, after, alignment = self._bottom(memory, x, next(remaining))
-        afters = [after]
+        hidden, layer_states, alignment = self._bottom(memory, x, next(remaining))
+        states_after = [layer_states]
         for layer in range(shape.extra_layers):
-            found, after = self._layer(f"target.extra.{layer}", hidden, next(remaining))
-            hidden = hidden + found if shape.residual else found
-            afters.append(after)
+            output, layer_states = self._layer(f"target.extra.{layer}", hidden, next(remaining))
+            hidden = hidden + output if shape.residual else output
+            states_after.append(layer_states)
         hidden = self._fully_connected(hidden)
         if shape.top == "tanh":
             hidden = torch.tanh(functional.linear(hidden, self.tensors["target.top"]))
         elif shape.top == "recurrent":
-            hidden, after = self._layer("target.top", hidden, next(remaining))
-            afters.append(after)
-        return self._dropped(hidden), afters, alignment
+            hidden, layer_states = self._layer("target.top", hidden, next(remaining))
+            states_after.append(layer_states)
+        return self._dropped(hidden), states_after, alignment
 
     def first_states(self, rows: int) -> list[Tensor]:
-        """Zeros for every layer that remembers, each (B, states x D)."""
+        """Zeros for every recurrent layer, each (B, states x D)."""
         like = self.tensors["target.bottom.b"]
         return [like.new_zeros(rows, self.shape.states * self.shape.width) for _ in self.shape.recurrent_layers]
 
@@ -246,7 +246,7 @@ _GAINS = {".fc.": 2**0.5, ".attention.": 0.3, "embedding": 3.0}
 
 
 def first_weights(shape: Any, seed: int) -> dict[str, Tensor]:
-    """Random float32 weights to train from: uniform, keeping the size of what passes through; an LSTM forgets little."""
+    """Random float32 weights to train from: uniform, of a size that preserves activations; an LSTM's forget bias is 1."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, size in shape.tensors.items():
@@ -256,7 +256,7 @@ def first_weights(shape: Any, seed: int) -> dict[str, Tensor]:
                 width = size[0] // 4
                 weights[name][width : 2 * width] = 1.0
             continue
-        gain = next((gain for part, gain in _GAINS.items() if part in name), 1.0)
+        gain = next((gain for key, gain in _GAINS.items() if key in name), 1.0)
         limit = min(WEIGHT_LIMIT, gain * (3 / size[1]) ** 0.5)
         weights[name] = (torch.rand(size, generator=generator) * 2 - 1) * limit
     return weights
@@ -281,15 +281,15 @@ class RecurrentState(SlotsInOrder):
 
     @torch.inference_mode()
     def select(self, rows: np.ndarray) -> "RecurrentState":
-        """Independent copies of some rows; the memory of the source is shared."""
+        """Independent copies of these rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
         used = int(self.filled[rows].max(initial=0)) + 1
-        at = torch.from_numpy(rows).to(self.layers[0].device)
+        index = torch.from_numpy(rows).to(self.layers[0].device)
         layers = []
         for layer in self.layers:
-            fresh = layer.new_zeros((len(rows), *layer.shape[1:]))
-            fresh[:, :used] = layer[:, :used].index_select(0, at)
-            layers.append(fresh)
+            copied = layer.new_zeros((len(rows), *layer.shape[1:]))
+            copied[:, :used] = layer[:, :used].index_select(0, index)
+            layers.append(copied)
         return RecurrentState(
             layers, self.memory, self.inverse[rows], self.filled[rows].copy(), self.before_step[rows].copy()
         )
@@ -297,8 +297,8 @@ class RecurrentState(SlotsInOrder):
     def readable_memory(self) -> Memory:
         """The memory with a row for each row of the state."""
         if self.gathered is None:
-            same = len(self.inverse) == self.memory.rows and (self.inverse == np.arange(self.memory.rows)).all()
-            self.gathered = self.memory if same else self.memory.gather(self.inverse)
+            one_to_one = len(self.inverse) == self.memory.rows and (self.inverse == np.arange(self.memory.rows)).all()
+            self.gathered = self.memory if one_to_one else self.memory.gather(self.inverse)
         return self.gathered
 
 
@@ -361,8 +361,8 @@ class Recurrent:
         check_prefix(prefix, encoded.rows)
         slots = min(capacity or self.max_target, self.max_target)
         layers = [
-            first.new_zeros((len(prefix), slots + 2, first.shape[1]))
-            for first in self.network.first_states(len(prefix))
+            initial.new_zeros((len(prefix), slots + 2, initial.shape[1]))
+            for initial in self.network.first_states(len(prefix))
         ]
         lengths = np.zeros(len(prefix), dtype=np.int64)
         state = RecurrentState(layers, encoded, np.arange(len(prefix)), lengths, lengths.copy())
@@ -377,7 +377,7 @@ class Recurrent:
         Raises
         ------
         ValueError
-            If slots are to see each other otherwise than in a row, do not fit, or are missing within a row.
+            If `visible` is given, or the slots do not fit or have gaps within a row.
         """
         if visible is not None:
             raise ValueError(
@@ -386,20 +386,20 @@ class Recurrent:
             )
         feeding = state.feeding(tokens)
         rows = torch.arange(len(tokens), device=self.device)
-        now = torch.from_numpy(state.filled).to(self.device)
+        last_entries = torch.from_numpy(state.filled).to(self.device)
         ids = torch.from_numpy(np.where(feeding, tokens, 0)).to(self.device)
-        before = [layer[rows, now] for layer in state.layers]
-        hidden, afters, _ = self.network.decode(state.readable_memory(), ids, before)
+        last_states = [layer[rows, last_entries] for layer in state.layers]
+        hidden, states_after, _ = self.network.decode(state.readable_memory(), ids, last_states)
         entries = np.where(feeding, state.filled[:, None] + 1 + np.arange(tokens.shape[1]), state.capacity + 1)
-        at = torch.from_numpy(entries).to(self.device)
-        for layer, after in zip(state.layers, afters, strict=True):
-            layer[rows[:, None], at] = after
+        entry_index = torch.from_numpy(entries).to(self.device)
+        for layer, layer_states in zip(state.layers, states_after, strict=True):
+            layer[rows[:, None], entry_index] = layer_states
         state.advance(feeding.sum(1))
         return hidden
 
     @torch.inference_mode()
     def align(self, source: Source, tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
-        """The attention with which each token of given targets was chosen, found by feeding them once more.
+        """The attention from which each token of these targets was chosen; feeds them again.
 
         Parameters
         ----------
@@ -412,10 +412,10 @@ class Recurrent:
         Returns
         -------
         float64 array (B, T, S)
-            Rows sum to 1 over the real source words; where there is no token they mean nothing.
+            Rows sum to 1 over the real source words; they have no meaning where there is no token.
         """
-        fed = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
+        inputs = np.concatenate([np.tile(prefix, (len(tokens), 1)), np.maximum(tokens[:, :-1], 0)], 1)
         _, _, weights = self.network.decode(
-            self.encode(source), torch.from_numpy(fed).to(self.device), self.network.first_states(len(tokens))
+            self.encode(source), torch.from_numpy(inputs).to(self.device), self.network.first_states(len(tokens))
         )
         return weights[:, len(prefix) - 1 :].double().cpu().numpy()

@@ -3,8 +3,8 @@
 import numpy as np
 
 
-def check_length(lengths: np.ndarray, most: int) -> int:
-    """The longest of some sources' lengths (B,).
+def check_length(lengths: np.ndarray, max_source: int) -> int:
+    """The longest of sources' lengths (B,).
 
     Raises
     ------
@@ -12,9 +12,9 @@ def check_length(lengths: np.ndarray, most: int) -> int:
         If it is more than a model holds.
     """
     longest = int(lengths.max(initial=0))
-    if longest > most:
+    if longest > max_source:
         raise ValueError(
-            f"The source is too long: got {longest} tokens, this model allows {most}. Split it into sentences."
+            f"The source is too long: got {longest} tokens, this model allows {max_source}. Split it into sentences."
         )
     return longest
 
@@ -32,7 +32,7 @@ def check_prefix(prefix: np.ndarray, sources: int) -> None:
 
 
 def fed_before(prefix: np.ndarray, tokens_per_step: int) -> np.ndarray:
-    """Prefix ids (B, P) that a state is fed at once: all but the last, or the last group of a step."""
+    """Prefix ids (B, P) that a state is fed at the start: all but the last, or all but the last group."""
     return prefix[:, : max(prefix.shape[1] - tokens_per_step, 0)]
 
 
@@ -54,7 +54,7 @@ def check_groups(filled: np.ndarray, feeding: np.ndarray, group: int) -> None:
 class Slots:
     """Base of a `core.State`: how far each row is filled, which slots the last step fed, and the checks of both.
 
-    A subclass holds `filled` and `before_step`, knows its `capacity`, and in `keep` moves what it remembers.
+    A subclass has `filled`, `before_step` and `capacity`, and moves its cache entries in `keep`.
     """
 
     filled: np.ndarray
@@ -81,13 +81,12 @@ class Slots:
         self.before_step = np.minimum(self.before_step, lengths)
 
     def feeding(self, tokens: np.ndarray) -> np.ndarray:
-        """Which slots of tokens (B, W) feed something, bool (B, W).
+        """The slots of tokens (B, W) that feed something, bool (B, W), checked.
 
         Raises
         ------
         ValueError
-            If the rows are not those of the state, a row does not begin with the slots that feed something, or these do
-            not fit.
+            If the number of rows differs from the state's, a -1 stands before a token, or the slots do not fit.
         """
         if tokens.ndim != 2 or len(tokens) != len(self.filled):
             raise ValueError(f"A step feeds tokens (B, W) to {len(self.filled)} rows: got {tokens.shape}.")
@@ -105,28 +104,28 @@ class Slots:
         return feeding
 
     def advance(self, counts: np.ndarray) -> None:
-        """Note that a step fed so many slots (B,)."""
+        """Record that a step fed these numbers of slots (B,)."""
         self.before_step, self.filled = self.filled, self.filled + counts
 
     def kept(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Slots (B, n) of the last step to keep, as int64, and how many of each row (B,), once checked."""
+        """Slots (B, n) of the last step to keep, checked and as int64, and their number in each row (B,)."""
         slots = np.asarray(slots, dtype=np.int64)
         fed = self.filled - self.before_step
         if slots.ndim != 2 or len(slots) != len(fed) or (slots >= fed[:, None]).any():
             raise ValueError(
                 f"keep needs slots (B, n) of the last step, which fed {fed.tolist()}: got {slots.tolist()}."
             )
-        known = slots >= 0
-        if (known[:, 1:] > known[:, :-1]).any():
+        kept = slots >= 0
+        if (kept[:, 1:] > kept[:, :-1]).any():
             raise ValueError(f"keep needs -1 at the end of a row only: got {slots.tolist()}.")
-        return slots, known.sum(1)
+        return slots, kept.sum(1)
 
 
 class SlotsInOrder(Slots):
-    """Base of a state that cannot leave slots out: each one builds on the one before."""
+    """Base of a state that cannot leave slots out, since each slot depends on the one before."""
 
     def keep(self, slots: np.ndarray) -> None:
-        """Keep the first so many slots of the last step, (B, n) counting from 0, -1 padding a row."""
+        """Keep first slots of the last step: (B, n) counts from 0, and -1 pads a row."""
         slots, counts = self.kept(slots)
         if ((slots >= 0) & (slots != np.arange(slots.shape[1]))).any():
             raise ValueError(

@@ -1,7 +1,7 @@
 """The reference engine of all transformers in torch; one file because the families differ by a few properties only.
 
 It runs on every device and in every precision. Matrices are laid out so that one position costs one pass over the
-weights, and a few little more (`kernels.products`); keys and values are written into a cache that is allocated once.
+weights, and a few positions little more (`kernels.products`); keys and values are written into a cache that is allocated once.
 """
 
 import math
@@ -21,7 +21,7 @@ from fastdecode_lib.models.positions import relative_rows, sinusoids
 from fastdecode_lib.models.states import Slots, check_groups, check_length, check_prefix, fed_before
 
 SLOTS = 1024
-"""Slots of a row that a cache has room for at first, at most."""
+"""Slots of a row in a new cache, at most."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -45,7 +45,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Separate:
-    """Several `Linear` side by side, whose matrices stay where they are: those of somebody else's module."""
+    """Several `Linear` side by side, whose matrices are not copied from a user's module."""
 
     parts: tuple[Linear, ...]
 
@@ -66,13 +66,13 @@ class Norm:
         """Normalise (..., D); mean squares are float32 in every precision, as in transformers' T5."""
         if self.bias is not None:
             return functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.epsilon)
-        share = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + self.epsilon)
-        return self.weight * (x * share).to(self.weight.dtype)
+        inverse_rms = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + self.epsilon)
+        return self.weight * (x * inverse_rms).to(self.weight.dtype)
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Projections of one attention; keys and values are computed by one product, for self-attention with the queries."""
+    """Projections of one attention; one product computes keys and values, in self-attention the queries too."""
 
     queries: Linear | None
     inputs: Linear | Separate
@@ -107,7 +107,7 @@ class RelativePositions:
     """The row of each distance, int64 (2 D + 1,); see `positions.relative_rows`."""
 
     def mask(self, queries: Tensor, keys: Tensor, seen: Tensor | None) -> Tensor:
-        """Biases (..., heads, W, C) for the positions of queries (..., W) and keys (..., C), -inf for what is not `seen`."""
+        """Biases (..., heads, W, C) for the positions of queries (..., W) and keys (..., C), -inf where not `seen`."""
         farthest = len(self.rows) // 2
         distances = (keys[..., None, :] - queries[..., None]).clamp(-farthest, farthest)
         biases = self.table[self.rows[distances + farthest]].movedim(-1, -3)
@@ -134,7 +134,7 @@ class Memory:
     mask: Tensor | None
     """(B, 1, 1, S) bool, None without padding."""
     mean: Tensor | None = None
-    """Mean of the encoder's hidden vectors (B, D), from which a masked model tells the target's length."""
+    """Mean of the encoder's hidden vectors (B, D), from which a masked model predicts the target's length."""
 
     @property
     def rows(self) -> int:
@@ -142,7 +142,7 @@ class Memory:
         return int(self.keys[0].shape[0])
 
     def gather(self, rows: Tensor) -> "Memory":
-        """The same for a choice of rows."""
+        """The same for these rows."""
         return Memory(
             tuple(k[rows] for k in self.keys),
             tuple(v[rows] for v in self.values),
@@ -154,12 +154,12 @@ class Memory:
 class TransformerState(Slots):
     """Self-attention caches (layers x (B, heads, C, size)) and the length of each row; see `core.State`.
 
-    C is one more than the slots there is room for: slots that feed nothing are written there. It grows, up to `most` slots.
+    C is one more than the number of slots, which grows up to `max_slots`; slots that feed nothing are written to the last entry.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
-    most: int
+    max_slots: int
     memory: Memory
     inverse: np.ndarray
     """Row of the memory that each row of the state reads, (B,)."""
@@ -170,19 +170,19 @@ class TransformerState(Slots):
     @property
     def capacity(self) -> int:
         """Most slots of a row."""
-        return self.most
+        return self.max_slots
 
     @property
     def spare(self) -> int:
-        """The entry of the caches where slots that feed nothing are written."""
+        """The cache entry to which slots that feed nothing are written."""
         return int(self.keys[0].shape[2]) - 1
 
     def reach(self, slots: int) -> None:
-        """Make the caches hold so many slots of a row."""
+        """Grow the caches to at least this many slots of a row."""
         if slots > self.spare:
-            more = min(max(slots, 2 * self.spare), self.most) - self.spare
+            extra = min(max(slots, 2 * self.spare), self.max_slots) - self.spare
             self.keys, self.values = (
-                [functional.pad(cache, (0, 0, 0, more)) for cache in caches] for caches in (self.keys, self.values)
+                [functional.pad(cache, (0, 0, 0, extra)) for cache in caches] for caches in (self.keys, self.values)
             )
 
     @torch.inference_mode()
@@ -194,14 +194,14 @@ class TransformerState(Slots):
             rows = torch.arange(len(slots), device=device)[:, None]
             source = np.where(slots >= 0, self.before_step[:, None] + slots, self.spare)
             target = np.where(slots >= 0, self.before_step[:, None] + np.arange(slots.shape[1]), self.spare)
-            source_at, target_at = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
+            source_index, target_index = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
             for cache in (*self.keys, *self.values):
-                cache[rows, :, target_at] = cache[rows, :, source_at]
+                cache[rows, :, target_index] = cache[rows, :, source_index]
         self.filled = self.before_step + counts
 
     @torch.inference_mode()
     def select(self, rows: np.ndarray) -> "TransformerState":
-        """Independent copies of some rows; the memory of the source is shared."""
+        """Independent copies of these rows; the memory of the source is shared."""
         rows = np.asarray(rows, dtype=np.int64)
         used = int(self.filled[rows].max(initial=0))
         at = torch.from_numpy(rows).to(self.keys[0].device)
@@ -209,15 +209,15 @@ class TransformerState(Slots):
         def copies(caches: list[Tensor]) -> list[Tensor]:
             selected = []
             for cache in caches:
-                fresh = cache.new_zeros((len(rows), *cache.shape[1:]))
-                fresh[:, :, :used] = cache[:, :, :used].index_select(0, at)
-                selected.append(fresh)
+                copied = cache.new_zeros((len(rows), *cache.shape[1:]))
+                copied[:, :, :used] = cache[:, :, :used].index_select(0, at)
+                selected.append(copied)
             return selected
 
         return TransformerState(
             copies(self.keys),
             copies(self.values),
-            self.most,
+            self.max_slots,
             self.memory,
             self.inverse[rows],
             self.filled[rows].copy(),
@@ -227,13 +227,13 @@ class TransformerState(Slots):
     def readable_memory(self) -> tuple[Memory, int]:
         """The memory, and how many neighbouring rows of the state read each of its rows.
 
-        Where rows of a beam stand together they read the shared memory as additional queries; otherwise the memory is
-        gathered once into one row each.
+        Neighbouring rows of a beam read one row of the memory as additional queries; in any other order, the memory is
+        gathered once into a row for each row of the state.
         """
         if self.regrouped is None:
-            each, remainder = divmod(len(self.inverse), self.memory.rows)
-            if remainder == 0 and (self.inverse == np.repeat(np.arange(self.memory.rows), each)).all():
-                self.regrouped = (self.memory, each)
+            rows_per_sentence, remainder = divmod(len(self.inverse), self.memory.rows)
+            if remainder == 0 and (self.inverse == np.repeat(np.arange(self.memory.rows), rows_per_sentence)).all():
+                self.regrouped = (self.memory, rows_per_sentence)
             else:
                 rows = torch.from_numpy(self.inverse).to(self.memory.keys[0].device)
                 self.regrouped = (self.memory.gather(rows), 1)
@@ -252,8 +252,8 @@ class Transformer:
     dtype : torch.dtype
         Precision of weights, caches and hidden vectors.
     copy : bool
-        Store matrices transposed and those applied together as one, which is faster; otherwise the tensors are used as they
-        are, and a change in place is a change of the model.
+        Copy the matrices, transposed and joined where they are applied together, which is faster. Otherwise the model shares
+        the tensors, and a change in place changes the model.
     """
 
     engine = "torch"
@@ -281,8 +281,8 @@ class Transformer:
             {"ragged", "tree"} if self.kind == "causal" and self.tokens_per_step == 1 else {"ragged"}
         )
         self.sight = self.max_target if architecture.masked else self.tokens_per_step
-        """Slots that see each other: those of a group, or all."""
-        self.causal = self._seen_of(min(self.max_target, SLOTS))
+        """Number of slots that see each other: a group, or all slots."""
+        self._causal = self._causal_mask(min(self.max_target, SLOTS))
         self.lengths = tensors.get("length.weight")
         self.outputs: tuple[Output, ...] = (Output(tensors["lm_head.weight"], tensors.get("final_logits_bias")),)
 
@@ -297,15 +297,15 @@ class Transformer:
         Returns
         -------
         Transformer or None
-            None where the module's own forward does anything else: another class, adapters, hooks, quantised weights,
+            None if the module's own forward computes anything else: another class, adapters, hooks, quantised weights,
             several devices.
         """
-        found = tensors_of_module(module)
-        if found is None:
+        parts = tensors_of_module(module)
+        if parts is None:
             return None
-        architecture, tensors = found
-        some = next(iter(tensors.values()))
-        return cls(architecture, tensors, some.device, some.dtype, copy=False)
+        architecture, tensors = parts
+        sample = next(iter(tensors.values()))
+        return cls(architecture, tensors, sample.device, sample.dtype, copy=False)
 
     # -- reading the weights
 
@@ -376,13 +376,13 @@ class Transformer:
 
     # -- the network
 
-    def seen(self, first: int, end: int) -> Tensor:
-        """Which of the slots up to `end` each one from `first` on sees, bool (end - first, end)."""
-        if end > len(self.causal):
-            self.causal = self._seen_of(min(2 * end, self.max_target))
-        return self.causal[first:end, :end]
+    def causal_mask(self, first: int, end: int) -> Tensor:
+        """Which slots up to `end` the slots from `first` on may attend to, bool (end - first, end)."""
+        if end > len(self._causal):
+            self._causal = self._causal_mask(min(2 * end, self.max_target))
+        return self._causal[first:end, :end]
 
-    def _seen_of(self, slots: int) -> Tensor:
+    def _causal_mask(self, slots: int) -> Tensor:
         groups = torch.arange(slots, device=self.device) // self.sight
         return groups[:, None] >= groups
 
@@ -395,12 +395,12 @@ class Transformer:
         x = side.embedding[ids] * self.scale + positions
         return side.embedding_norm(x) if side.embedding_norm else x
 
-    def _around(self, x: Tensor, norm: Norm, block: Any) -> Tensor:
+    def _residual(self, x: Tensor, norm: Norm, block: Any) -> Tensor:
         """A residual block with its norm before (mBART, M2M, T5) or after (Marian)."""
         return x + block(norm(x)) if self.architecture.pre_norm else norm(x + block(x))
 
     def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
-        return self._around(x, layer.norm, lambda y: layer.outer(self._activated(layer.inner(y))))
+        return self._residual(x, layer.norm, lambda y: layer.outer(self._activated(layer.inner(y))))
 
     def _activated(self, inner: Tensor) -> Tensor:
         if not self.architecture.gated:
@@ -430,7 +430,7 @@ class Transformer:
                 q, k, v = attention.split(attention.inputs(y), 3)
                 return attention.out(_merge(self._attend(q, k, v, biased)))
 
-            x = self._feed_forward(layer, self._around(x, attention.norm, attend))
+            x = self._feed_forward(layer, self._residual(x, attention.norm, attend))
         memory = self.remember(self.encoder.norm(x) if self.encoder.norm else x, mask)
         if self.kind == "causal":
             return memory
@@ -439,7 +439,7 @@ class Transformer:
 
     @torch.inference_mode()
     def remember(self, hidden: Tensor, mask: Tensor | None = None) -> Memory:
-        """Memory of cross-attention for the encoder's hidden vectors (B, S, D); `mask` (B, 1, 1, S) has the real ones."""
+        """Memory of cross-attention for the encoder's hidden vectors (B, S, D); `mask` (B, 1, 1, S) is False at padding."""
         crosses = [layer.cross_attention for layer in self.decoder.layers]
         pairs = [cross.split(cross.inputs(hidden), 2) for cross in crosses if cross]
         return Memory(tuple(k.contiguous() for k, _ in pairs), tuple(v.contiguous() for _, v in pairs), mask)
@@ -448,19 +448,19 @@ class Transformer:
         """A state with room for `capacity` slots, fed with all but the last of the prefix ids (B, P)."""
         check_prefix(prefix, encoded.rows)
         state = self._empty(encoded, len(prefix), min(capacity or self.max_target, self.max_target))
-        before = fed_before(prefix, self.tokens_per_step)
-        if before.shape[1]:
-            self.step(state, before)
+        fed = fed_before(prefix, self.tokens_per_step)
+        if fed.shape[1]:
+            self.step(state, fed)
         return state
 
-    def _empty(self, encoded: Memory, rows: int, most: int) -> TransformerState:
-        """A state of some rows, one for each sentence, fed with nothing so far."""
-        keys, values = (self._caches(rows, min(most, SLOTS)) for _ in range(2))
+    def _empty(self, encoded: Memory, rows: int, max_slots: int) -> TransformerState:
+        """A state of `rows` rows, one for each sentence, that has been fed nothing."""
+        keys, values = (self._caches(rows, min(max_slots, SLOTS)) for _ in range(2))
         lengths = np.zeros(rows, dtype=np.int64)
-        return TransformerState(keys, values, most, encoded, np.arange(rows), lengths, lengths.copy())
+        return TransformerState(keys, values, max_slots, encoded, np.arange(rows), lengths, lengths.copy())
 
     def _caches(self, rows: int, slots: int) -> list[Tensor]:
-        """A cache for each layer, with room for so many slots and one for those that feed nothing."""
+        """A cache for each layer, with `slots` entries and one for slots that feed nothing."""
         heads, size = self.architecture.heads("decoder")
         shape = (rows, heads, slots + 1, size)
         return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.decoder.layers]
@@ -475,8 +475,7 @@ class Transformer:
     def length_log_probs(self, encoded: Memory) -> np.ndarray:
         """See `core.MaskedModel`."""
         assert self.lengths is not None and encoded.mean is not None
-        scores: np.ndarray = (encoded.mean @ self.lengths.T).double().log_softmax(-1).cpu().numpy()
-        return scores
+        return (encoded.mean @ self.lengths.T).double().log_softmax(-1).cpu().numpy()
 
     def refine(self, encoded: Memory, tokens: np.ndarray, rows: np.ndarray) -> Tensor:
         """See `core.MaskedModel`."""
@@ -516,8 +515,8 @@ class Transformer:
                 q, k, v = attention.split(attention.inputs(y), 3)
                 place.write(keys, k)
                 place.write(values, v)
-                seen = self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask)
-                return attention.out(_merge(seen))
+                attended = self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask)
+                return attention.out(_merge(attended))
 
             def look_up(
                 y: Tensor,
@@ -528,11 +527,11 @@ class Transformer:
             ) -> Tensor:
                 grouped = queries(y).view(y.shape[0] // group, group * y.shape[1], -1)
                 (q,) = cross.split(grouped, 1)
-                seen = self._attend(q, keys, values, memory.mask)
-                return cross.out(_merge(seen).view(*y.shape[:2], -1))
+                attended = self._attend(q, keys, values, memory.mask)
+                return cross.out(_merge(attended).view(*y.shape[:2], -1))
 
-            x = self._around(x, attention.norm, attend)
-            x = self._around(x, cross.norm, look_up)
+            x = self._residual(x, attention.norm, attend)
+            x = self._residual(x, cross.norm, look_up)
             x = self._feed_forward(layer, x)
         x = self.decoder.norm(x) if self.decoder.norm else x
         return x * self.architecture.output_scale if self.architecture.scaled_output else x
@@ -545,7 +544,7 @@ def _merge(heads: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Placing:
-    """Where the slots of one step stand: their positions, cache entries and what they may attend to."""
+    """Positions and cache entries of the slots of one step, and what they may attend to."""
 
     positions: Tensor
     end: int
@@ -557,12 +556,12 @@ class Placing:
     rows: Tensor | None = None
     entries: Tensor | None = None
 
-    def write(self, cache: Tensor, new: Tensor) -> None:
+    def write(self, cache: Tensor, vectors: Tensor) -> None:
         """Put keys or values (B, heads, W, size) into their cache entries."""
         if self.rows is None:
-            cache[:, :, self.start : self.end] = new
+            cache[:, :, self.start : self.end] = vectors
         else:
-            cache[self.rows, :, self.entries] = new.transpose(1, 2)
+            cache[self.rows, :, self.entries] = vectors.transpose(1, 2)
 
 
 def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visible: np.ndarray | None) -> Placing:
@@ -572,11 +571,11 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
     check_groups(state.filled, feeding, model.tokens_per_step)
     longest = int((state.filled + counts).max())
     first = int(state.filled[0])
-    everywhere, device, relative = bool(feeding.all()), model.device, model.decoder.positions
+    all_feed, device, relative = bool(feeding.all()), model.device, model.decoder.positions
     state.reach(longest)
-    if visible is None and everywhere and bool((state.filled == first).all()):
+    if visible is None and all_feed and bool((state.filled == first).all()):
         end = first + width
-        mask, places = model.seen(first, end) if width > model.sight else None, torch.arange(end, device=device)
+        mask, places = model.causal_mask(first, end) if width > model.sight else None, torch.arange(end, device=device)
         if isinstance(relative, RelativePositions):
             mask = relative.mask(places[first:], places, mask)
         return Placing(places[first:], end, counts, False, mask, start=first)
@@ -590,7 +589,7 @@ def _place(model: Transformer, state: TransformerState, tokens: np.ndarray, visi
         places,
         longest,
         counts,
-        not everywhere,
+        not all_feed,
         mask,
         rows=torch.arange(rows, device=device)[:, None],
         entries=torch.from_numpy(entries).to(device),
@@ -603,11 +602,11 @@ def scattered(
     """Cache entries and positions (B, W) of a step's slots, and which of the first `end` entries each reads, bool (B, W, end)."""
     counts, width = feeding.sum(1), feeding.shape[1]
     entries = np.where(feeding, state.filled[:, None] + np.arange(width), state.spare)
-    # Slots that feed nothing are computed along and thrown away; reading entry 0 keeps them finite.
+    # Slots that feed nothing are computed too and thrown away; they read entry 0 so that their results are finite.
     reads = np.arange(end) < np.where(feeding, state.filled[:, None], 1)[:, :, None]
     if visible is None:
-        seen = np.minimum((np.arange(width) // sight + 1) * sight, counts[:, None]) + state.filled[:, None]
-        reads |= (np.arange(end) < seen[:, :, None]) & feeding[:, :, None]
+        limits = np.minimum((np.arange(width) // sight + 1) * sight, counts[:, None]) + state.filled[:, None]
+        reads |= (np.arange(end) < limits[:, :, None]) & feeding[:, :, None]
         positions = np.where(feeding, entries, 0)
     else:
         row, query, slot = np.nonzero(visible & feeding[:, :, None] & feeding[:, None, :])

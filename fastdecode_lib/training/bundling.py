@@ -33,7 +33,7 @@ from fastdecode_lib.training.presets import (
 from fastdecode_lib.translation import Session
 
 JOINED_SEED = 0
-"""Decides which test sentences are joined with which."""
+"""Seed of the test sentences that are joined."""
 
 
 def bundle(
@@ -44,7 +44,7 @@ def bundle(
     Parameters
     ----------
     keep : bool
-        Put it into ``weights/`` instead, which a checkout has and an installed library has not.
+        Install into ``weights/`` instead, which is part of a checkout but not of an installed library.
 
     Returns
     -------
@@ -58,9 +58,9 @@ def bundle(
     """
     if name not in PRESETS:
         raise ValueError(f"Unknown model to bundle: got {name!r}. Use one of {', '.join(PRESETS)}.")
-    best = Path(folder) / name / "best"
-    if not (best / "config.json").is_file():
-        raise ValueError(f"There is no trained checkpoint in {best}. Train one first: fastdecode train {name}")
+    checkpoint = Path(folder) / name / "best"
+    if not (checkpoint / "config.json").is_file():
+        raise ValueError(f"There is no trained checkpoint in {checkpoint}. Train one first: fastdecode train {name}")
     corpus = corpus_folder(data)
     preset: Any = PRESETS[name]
     kinds: dict[str, tuple[Any, Any, Any]] = {
@@ -71,24 +71,24 @@ def bundle(
     }
     copy, scores, card = kinds[preset.kind]
     root = Path(str(resources.files("fastdecode_lib")))
-    history = read_json(best.parent / "history.json", list)
-    run = read_json(best.parent / RUN)
-    chosen, seed = max(history, key=lambda entry: entry[preset.measure]), run["seed"]
-    command = _command(name, chosen, seed, run.get(BEGUN_WITH), root.parent / "weights")
+    history = read_json(checkpoint.parent / "history.json", list)
+    run = read_json(checkpoint.parent / RUN)
+    evaluation, seed = max(history, key=lambda entry: entry[preset.measure]), run["seed"]
+    command = _command(name, evaluation, seed, run.get(BEGUN_WITH), root.parent / "weights")
     installed = (root.parent / "weights" if keep else root / "assets") / name
     with atomic_folder(installed) as target:
-        copy(best, target, preset)
-        rows, how = scores(str(target), corpus)
-        (target / "README.md").write_text(card(preset, rows, chosen | {"command": command}), encoding="utf-8")
-    about = {
+        copy(checkpoint, target, preset)
+        rows, settings = scores(str(target), corpus)
+        (target / "README.md").write_text(card(preset, rows, evaluation | {"command": command}), encoding="utf-8")
+    provenance = {
         "command": f"{command} && fastdecode train {name} {'--keep' if keep else '--bundle'}",
-        "update": chosen["update"],
+        "update": evaluation["update"],
         "seed": seed,
         "versions": versions(),
         "dtype": "float32",
-        **how,
+        **settings,
     }
-    write_table(root / "results" / f"{name}.scores.laptop.json", rows, about)
+    write_table(root / "results" / f"{name}.scores.laptop.json", rows, provenance)
     with atomic_file(root / "results" / f"{name}.history.laptop.json") as temporary:
         temporary.write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     record = Record(
@@ -98,47 +98,47 @@ def bundle(
         command,
         made_with=", ".join(filter(None, (__version__, run.get("device")))),
         seed=seed,
-        updates=chosen["planned"],
+        updates=evaluation["planned"],
         hours=round(history[-1]["seconds"] / 3600, 2),
-        scores={"dev": {preset.measure: chosen[preset.measure]}, "test": rows},
+        scores={"dev": {preset.measure: evaluation[preset.measure]}, "test": rows},
     )
     add(record, root.parent / "weights")
     return installed
 
 
-def _command(name: str, chosen: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:
-    """Command that trains a model; a base, given by its fingerprint, goes by its name in the manifest."""
-    known = {record.fingerprint: record.name for record in read_manifest(folder)}
-    begin = "" if base is None else f" --begin-with {known.get(base, base)}"
-    return f"fastdecode train {name} --updates {chosen['planned']} --seed {seed}{begin}"
+def _command(name: str, evaluation: dict[str, Any], seed: int, base: str | None, folder: Path) -> str:
+    """Command that trains a model; a base, given by its fingerprint, is named as in the manifest."""
+    names = {record.fingerprint: record.name for record in read_manifest(folder)}
+    begin = "" if base is None else f" --begin-with {names.get(base, base)}"
+    return f"fastdecode train {name} --updates {evaluation['planned']} --seed {seed}{begin}"
 
 
-def _copy_tidied(best: Path, target: Path, preset: Preset) -> None:
-    for file in best.iterdir():
+def _copy_tidied(checkpoint: Path, target: Path, preset: Preset) -> None:
+    for file in checkpoint.iterdir():
         if file.suffix in {".json", ".safetensors", ".spm"}:
             shutil.copyfile(file, target / file.name)
     settings_file = target / "tokenizer_config.json"
     settings = json.loads(settings_file.read_text(encoding="utf-8"))
-    for passing in ("is_local", "local_files_only"):
-        settings.pop(passing, None)
+    for local_setting in ("is_local", "local_files_only"):
+        settings.pop(local_setting, None)
     settings["model_max_length"] = preset.max_positions
     settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     note = {"directions": preset.directions, "tags": LANGUAGE_TAGS}
     (target / "fastdecode.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 
 
-def _copy_own(best: Path, target: Path, preset: GroupPreset) -> None:
+def _copy_own(checkpoint: Path, target: Path, preset: GroupPreset) -> None:
     for name in ("config.json", "fastdecode.json", "source.spm", "model.safetensors"):
-        shutil.copyfile(best / name, target / name)
+        shutil.copyfile(checkpoint / name, target / name)
 
 
-def _copy_quantised(best: Path, target: Path, preset: RecurrentPreset) -> None:
+def _copy_quantised(checkpoint: Path, target: Path, preset: RecurrentPreset) -> None:
     from safetensors.numpy import load_file, save_file
 
     for name in ("config.json", "vocabulary.json", "lexicon.safetensors"):
-        if (best / name).exists():
-            shutil.copyfile(best / name, target / name)
-    save_file(quantised(load_file(best / "model.safetensors")), target / "model.safetensors")
+        if (checkpoint / name).exists():
+            shutil.copyfile(checkpoint / name, target / name)
+    save_file(quantised(load_file(checkpoint / "model.safetensors")), target / "model.safetensors")
 
 
 def _translation_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -167,7 +167,7 @@ def _language_scores(folder: str, corpus: Path) -> tuple[list[dict[str, Any]], d
 
 
 def score(model: TranslationModel, corpus: Tatoeba) -> list[dict[str, Any]]:
-    """BLEU and chrF of the plainest decoding on the test split: a row per direction, single sentences and joined ones."""
+    """BLEU and chrF of the usual decoder on the test split, for each direction, on single and on joined sentences."""
     rows = []
     for source, target in model.directions:
         session = Session.of(model, source, target)

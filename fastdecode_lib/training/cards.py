@@ -21,7 +21,7 @@ def _card(
     task: str = "translation",
     library: str = "",
 ) -> str:
-    """A card of paragraphs, a list about the training, and a table of scores with its heading and what stands below."""
+    """A card: introduction, a list about the training, and a table of scores with its heading and notes."""
     front = ["license: apache-2.0", f"language: [{', '.join(languages)}]", f"pipeline_tag: {task}"]
     front += [f"library_name: {library}"] if library else []
     paragraphs = [
@@ -51,17 +51,17 @@ def _signatures() -> list[str]:
     return [f"{ {'bleu': 'BLEU', 'chrf': 'chrF'}[name] }: `{signature}`" for name, signature in signatures().items()]
 
 
-def _checkpoint(preset: Recipe, chosen: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
+def _checkpoint(preset: Recipe, evaluation: dict[str, Any], unit: str, score: str, planned: bool = True) -> str:
     """The checkpoint's run and update, and the score that chose it."""
-    of = f" of {chosen['planned']:,}" if planned else ""
-    average = "the running average of the weights" if chosen["averaged"] else "the last weights"
+    of = f" of {evaluation['planned']:,}" if planned else ""
+    average = "the running average of the weights" if evaluation["averaged"] else "the last weights"
     return (
-        f"Command: `{chosen['command']}`. This checkpoint: update {chosen['update']:,}{of} (batches of "
+        f"Command: `{evaluation['command']}`. This checkpoint: update {evaluation['update']:,}{of} (batches of "
         f"at most {preset.tokens_per_update:,} padded {unit}), {average}, chosen by {score}."
     )
 
 
-def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
+def marian_card(preset: Preset, rows: Rows, evaluation: dict[str, Any]) -> str:
     """Card of a Marian-shaped model of several directions."""
     by_direction = {(row["name"], row["sentences"]): row for row in rows}
     cells = (
@@ -83,7 +83,9 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time. Dev and test sentences are "
             "held out by a hash of the English side over all languages.",
-            _checkpoint(preset, chosen, "target tokens", f"mean dev chrF ({chosen['dev_chrf']:.1f})", planned=False),
+            _checkpoint(
+                preset, evaluation, "target tokens", f"mean dev chrF ({evaluation['dev_chrf']:.1f})", planned=False
+            ),
             f"bfloat16 autocast; {_recipe(preset)}.",
         ],
         [
@@ -102,7 +104,7 @@ def marian_card(preset: Preset, rows: Rows, chosen: dict[str, Any]) -> str:
     )
 
 
-def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) -> str:
+def recurrent_card(preset: RecurrentPreset, rows: Rows, evaluation: dict[str, Any]) -> str:
     """Card of a word-based recurrent model of Devlin (2017)."""
     shape, ((source, target),) = preset.shape, preset.directions
     cell = shape.cell.upper()
@@ -120,22 +122,22 @@ def recurrent_card(preset: RecurrentPreset, rows: Rows, chosen: dict[str, Any]) 
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to four at a time.",
-            _checkpoint(preset, chosen, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
+            _checkpoint(preset, evaluation, "target tokens", f"dev chrF ({evaluation['dev_chrf']:.1f})"),
             f"float32; {_recipe(preset)}; weights clipped to [-1, 1], relus to [0, 10].",
         ],
         ["## Scores on the test split (greedy, float32, unknown words replaced)", *_quality(rows)],
     )
 
 
-def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
+def group_card(preset: GroupPreset, rows: Rows, evaluation: dict[str, Any]) -> str:
     """Card of a system of Imamura and Sumita (2020)."""
     number = {1: "one token", 2: "two tokens", 3: "three tokens", 4: "four tokens"}[preset.tokens_per_step]
-    way = {
+    direction = {
         "left_to_right": "from left to right",
         "right_to_left": "from right to left",
         "both_ends": "from both ends of the sentence towards its middle",
     }[preset.order]
-    does = f"puts out {number} a step, {way}"
+    does = f"puts out {number} a step, {direction}"
     if preset.masked:
         does = "fills in a whole target at once, again and again (Mask-Predict)"
     ((source, target),) = preset.directions
@@ -151,7 +153,7 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
         ],
         [
             f"Data: {TATOEBA}{preset.joined_share:g} times as many joined two to eight at a time.",
-            _checkpoint(preset, chosen, "target tokens", f"dev chrF ({chosen['dev_chrf']:.1f})"),
+            _checkpoint(preset, evaluation, "target tokens", f"dev chrF ({evaluation['dev_chrf']:.1f})"),
             f"float32 (bfloat16 where the hardware has it); {_recipe(preset)}.",
             *([f"Targets: the translations by {preset.teacher}, not the references."] if preset.teacher else []),
         ],
@@ -159,9 +161,9 @@ def group_card(preset: GroupPreset, rows: Rows, chosen: dict[str, Any]) -> str:
     )
 
 
-def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any]) -> str:
+def language_card(preset: LanguagePreset, rows: Rows, evaluation: dict[str, Any]) -> str:
     """Card of a word-based language model of Chen et al. (2019)."""
-    shape, perplexity = preset.shape, math.exp(-chosen["dev_log_probability"])
+    shape, perplexity = preset.shape, math.exp(-evaluation["dev_log_probability"])
     cells = (
         [row["name"], f"{row['count']:,}", f"{row['words']:,}", f"{row['unknown']:.1%}", f"{row['perplexity']:.1f}"]
         for row in rows
@@ -177,7 +179,7 @@ def language_card(preset: LanguagePreset, rows: Rows, chosen: dict[str, Any]) ->
         ],
         [
             "Data: sentences of 97 English novels published from 1832 to 1928 (public domain), each read from its beginning.",
-            _checkpoint(preset, chosen, "words", f"dev perplexity ({perplexity:.1f})"),
+            _checkpoint(preset, evaluation, "words", f"dev perplexity ({perplexity:.1f})"),
             f"float32; {_recipe(preset)}.",
         ],
         [

@@ -37,11 +37,11 @@ class HeadRecipe(Recipe):
     drafts : int
         Tokens drafted behind each position in training.
     decay : float
-        The loss of each drafted token counts this much of the one before it.
+        Weight of each drafted token's loss relative to the one before it.
     vocabulary : int
-        The most frequent tokens of the model's outputs, in each target language, that drafts are taken from.
+        Size of the draft vocabulary: the most frequent tokens of the model's outputs in each target language.
     held_out : int
-        Sentences of each direction that are not trained on, by which the head is judged.
+        Sentences of each direction that are left out of training and used to evaluate the head.
     embedding, width, inner : int
         As in `drafts.head.Shape`.
     """
@@ -73,7 +73,7 @@ RECIPE = HeadRecipe(
 def forward(
     weights: Mapping[str, Tensor], tokens: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One step of the head's equations behind positions (B, T): hidden vectors (B, T, D) and states (B, T, W).
+    """One step of the head's equations from positions (B, T): hidden vectors (B, T, D) and states (B, T, W).
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ def forward(
     state : float32 tensor (B, T, W)
     keys, values : float32 tensors (B, heads, S, W / heads)
     mask : bool tensor (B, 1, 1, S)
-        Where sources have words.
+        True where sources have words.
     """
     size = state.shape[-1]
     inputs = functional.linear(weights["embedding"][tokens], weights["token.weight"], weights["token.bias"])
-    before = functional.linear(state, weights["state.weight"])
-    update, reset = torch.sigmoid(inputs[..., : 2 * size] + before[..., : 2 * size]).chunk(2, -1)
-    candidate = torch.tanh(inputs[..., 2 * size :] + reset * before[..., 2 * size :])
+    recurrent = functional.linear(state, weights["state.weight"])
+    update, reset = torch.sigmoid(inputs[..., : 2 * size] + recurrent[..., : 2 * size]).chunk(2, -1)
+    candidate = torch.tanh(inputs[..., 2 * size :] + reset * recurrent[..., 2 * size :])
     state = candidate + update * (state - candidate)
     queries = split(functional.linear(state, weights["query.weight"]))
-    seen = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask).transpose(1, 2).flatten(2)
-    inner = functional.linear(torch.cat([state, seen], -1), weights["inner.weight"], weights["inner.bias"])
+    attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask).transpose(1, 2).flatten(2)
+    inner = functional.linear(torch.cat([state, attended], -1), weights["inner.weight"], weights["inner.bias"])
     return functional.linear(torch.relu(inner), weights["outer.weight"], weights["outer.bias"]), state
 
 
@@ -122,34 +122,34 @@ def sides(weights: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tenso
 
 
 def unrolled(
-    weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
+    weights: Mapping[str, Tensor], features: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each drafted token in turn, behind right drafts: the places of the right ones (N,) among `words`, and logits (N, words).
+    """For each drafted token in turn, behind correct drafts: correct tokens as places (N,) in `words`, and logits (N, words).
 
     Parameters
     ----------
     words : int64 tensor (words,)
         Ids of the draft vocabulary; tokens outside it are left out.
     rows, bias : tensors (words, D), (words,)
-        The model's output rows of these.
+        The model's output rows of `words`.
     drafts : int
-        How many tokens are drafted behind each position.
+        Tokens drafted behind each position.
     """
-    place = torch.full((int(weights["embedding"].shape[0]),), NOTHING, device=words.device)
-    place[words] = torch.arange(len(words), device=words.device)
-    keys, values = sides(weights, found.vectors)
-    state = enter(weights, found.hidden)
-    for ahead in range(min(drafts, found.tokens.shape[1] - 1)):
-        width = found.tokens.shape[1] - ahead - 1
-        fed, right = found.tokens[:, ahead : ahead + width], found.tokens[:, ahead + 1 :]
-        hidden, state = forward(weights, fed.clamp_min(0), state[:, :width], keys, values, found.mask)
-        places = torch.where(right >= 0, place[right.clamp_min(0)], NOTHING)
-        known = places >= 0
-        yield places[known], functional.linear(hidden[known], rows, bias)
+    place_of = torch.full((int(weights["embedding"].shape[0]),), NOTHING, device=words.device)
+    place_of[words] = torch.arange(len(words), device=words.device)
+    keys, values = sides(weights, features.vectors)
+    state = enter(weights, features.hidden)
+    for ahead in range(min(drafts, features.tokens.shape[1] - 1)):
+        width = features.tokens.shape[1] - ahead - 1
+        fed, correct = features.tokens[:, ahead : ahead + width], features.tokens[:, ahead + 1 :]
+        hidden, state = forward(weights, fed.clamp_min(0), state[:, :width], keys, values, features.mask)
+        places = torch.where(correct >= 0, place_of[correct.clamp_min(0)], NOTHING)
+        in_vocabulary = places >= 0
+        yield places[in_vocabulary], functional.linear(hidden[in_vocabulary], rows, bias)
 
 
 def summed(drafted: Iterable[tuple[Tensor, Tensor]], decay: float) -> tuple[Tensor, float]:
-    """Cross-entropy of drafts, each weighing `decay` times what the one before it does, and the sum of the weights."""
+    """Cross-entropy of drafts, each with `decay` times the weight of the one before it, and the sum of the weights."""
     total, weight = torch.zeros(()), 0.0
     for number, (places, logits) in enumerate(drafted):
         share = decay**number
@@ -159,25 +159,25 @@ def summed(drafted: Iterable[tuple[Tensor, Tensor]], decay: float) -> tuple[Tens
 
 
 def accepted(
-    weights: Mapping[str, Tensor], found: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
+    weights: Mapping[str, Tensor], features: Features, words: Tensor, rows: Tensor, bias: Tensor, drafts: int
 ) -> Tensor:
-    """Number of the head's own drafts behind each position that are right, (N,); arguments as for `unrolled`."""
-    keys, values = sides(weights, found.vectors)
-    state, fed = enter(weights, found.hidden), found.tokens.clamp_min(0)
-    going = found.tokens >= 0
-    total = torch.zeros(going.shape, device=going.device)
+    """Number of the head's drafts that are accepted behind each position, (N,); arguments as for `unrolled`."""
+    keys, values = sides(weights, features.vectors)
+    state, fed = enter(weights, features.hidden), features.tokens.clamp_min(0)
+    still_right = features.tokens >= 0
+    total = torch.zeros(still_right.shape, device=still_right.device)
     for ahead in range(1, drafts + 1):
-        hidden, state = forward(weights, fed, state, keys, values, found.mask)
+        hidden, state = forward(weights, fed, state, keys, values, features.mask)
         fed = words[functional.linear(hidden, rows, bias).argmax(-1)]
-        right = torch.full_like(found.tokens, NOTHING)
-        right[:, :-ahead] = found.tokens[:, ahead:]
-        going = going & (fed == right)
-        total += going
-    return total[found.tokens >= 0]
+        correct = torch.full_like(features.tokens, NOTHING)
+        correct[:, :-ahead] = features.tokens[:, ahead:]
+        still_right = still_right & (fed == correct)
+        total += still_right
+    return total[features.tokens >= 0]
 
 
-def fresh(shape: Shape, rows: Tensor, seed: int) -> dict[str, Tensor]:
-    """Small random weights to begin with; embeddings begin as the principal components of the output rows (V, D)."""
+def initial_weights(shape: Shape, rows: Tensor, seed: int) -> dict[str, Tensor]:
+    """Small random weights; embeddings begin as the principal components of the output rows (V, D)."""
     random = torch.Generator().manual_seed(seed)
     weights = {}
     for name, size in shape.tensors.items():
@@ -200,11 +200,11 @@ class HeadLearner:
         self,
         recipe: HeadRecipe,
         sessions: Sequence[Session],
-        spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]],
+        translated: Sequence[tuple[list[np.ndarray], list[np.ndarray]]],
         seed: int,
         begin_with: DraftHead | None = None,
     ):
-        """`spoken` has, for each session (greedy, each of one direction), source ids and output ids of its sentences."""
+        """`translated` has source ids and output ids of the sentences of each session (greedy, each of one direction)."""
         self.recipe, self.sessions = recipe, list(sessions)
         self.model = sessions[0].model
         network = self.model.network
@@ -212,20 +212,20 @@ class HeadLearner:
             raise ValueError(
                 f"A draft head needs a model that shows its source's vectors: got {type(network).__name__}."
             )
-        self.vocabularies = self._vocabularies(spoken)
+        self.vocabularies = self._vocabularies(translated)
         self.held_out, sources, outputs = [], [], []
-        for number, (source_ids, output_ids) in enumerate(spoken):
-            held = set(np.linspace(0, len(source_ids) - 1, recipe.held_out).astype(int).tolist())
-            self.held_out.append(([source_ids[i] for i in sorted(held)], [output_ids[i] for i in sorted(held)]))
-            sources += [np.append(number, source_ids[i]) for i in range(len(source_ids)) if i not in held]
-            outputs += [output_ids[i] for i in range(len(source_ids)) if i not in held]
+        for number, (source_ids, output_ids) in enumerate(translated):
+            held_out = set(np.linspace(0, len(source_ids) - 1, recipe.held_out).astype(int).tolist())
+            self.held_out.append(([source_ids[i] for i in sorted(held_out)], [output_ids[i] for i in sorted(held_out)]))
+            sources += [np.append(number, source_ids[i]) for i in range(len(source_ids)) if i not in held_out]
+            outputs += [output_ids[i] for i in range(len(source_ids)) if i not in held_out]
         self.examples = Examples.of(sources, outputs, network.max_target)
         weight, bias = output_layer(self.model)
         self.rows, self.bias = torch.from_numpy(weight), torch.from_numpy(bias)
         self.shape = Shape(
             weight.shape[1], self._source_width(), len(weight), recipe.embedding, recipe.width, recipe.inner
         )
-        self.parameters = fresh(self.shape, self.rows, seed)
+        self.parameters = initial_weights(self.shape, self.rows, seed)
         if begin_with is not None:
             self._begin_as(begin_with)
 
@@ -239,15 +239,15 @@ class HeadLearner:
         for name, parameter in self.parameters.items():
             parameter.copy_(torch.from_numpy(head.tensors[name]))
 
-    def _vocabularies(self, spoken: Sequence[tuple[list[np.ndarray], list[np.ndarray]]]) -> dict[str, np.ndarray]:
+    def _vocabularies(self, translated: Sequence[tuple[list[np.ndarray], list[np.ndarray]]]) -> dict[str, np.ndarray]:
         counts: dict[str, np.ndarray] = {}
-        for session, (_, outputs) in zip(self.sessions, spoken, strict=True):
+        for session, (_, outputs) in zip(self.sessions, translated, strict=True):
             frequencies = np.bincount(np.concatenate(outputs), minlength=self.model.network.outputs[0].vocabulary)
             language = session.target or ANY
             counts[language] = counts.get(language, 0) + frequencies
-        most = self.recipe.vocabulary
+        size = self.recipe.vocabulary
         return {
-            language: np.sort(np.argsort(-frequencies, kind="stable")[: min(most, int((frequencies > 0).sum()))])
+            language: np.sort(np.argsort(-frequencies, kind="stable")[: min(size, int((frequencies > 0).sum()))])
             for language, frequencies in counts.items()
         }
 
@@ -260,7 +260,7 @@ class HeadLearner:
     # -- learning
 
     def features(self, direction: int, sources: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Features:
-        """Features of some sentences of a direction, as the head sees the frozen model."""
+        """Features of sentences of a direction, from the frozen model."""
         network: Any = self.model.network
         prefix = self.sessions[direction].constraints.prefix
         lengths = np.array([len(ids) for ids in sources])
@@ -269,9 +269,9 @@ class HeadLearner:
         for row, (source_ids, output_ids) in enumerate(zip(sources, outputs, strict=True)):
             ids[row, : len(source_ids)], tokens[row, : len(output_ids)] = source_ids, output_ids
         hidden, vectors = [], []
-        for first, source in row_batches(network, Source(ids, lengths)):
-            part = tokens[first : first + len(source)]
-            fed = np.where(part >= 0, np.roll(part, 1, 1), NOTHING)
+        for first_row, source in row_batches(network, Source(ids, lengths)):
+            batch_tokens = tokens[first_row : first_row + len(source)]
+            fed = np.where(batch_tokens >= 0, np.roll(batch_tokens, 1, 1), NOTHING)
             fed[:, 0] = prefix[-1]
             encoded = network.encode(source)
             state = network.start(encoded, np.tile(np.array(prefix), (len(source), 1)), len(prefix) + fed.shape[1])
@@ -287,7 +287,7 @@ class HeadLearner:
         return Features(torch.cat(hidden).clone(), torch.from_numpy(padded), mask, torch.from_numpy(tokens))
 
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy of the drafts behind each position, within the draft vocabulary; a source's first id is its direction."""
+        """Cross-entropy of the drafts behind each position, in the draft vocabulary; a source's first id is its direction."""
         total, weight = torch.zeros(()), 0.0
         for direction in torch.unique(source[:, 0]).tolist():
             of_direction = source[:, 0] == direction
@@ -310,9 +310,9 @@ class HeadLearner:
 
     @torch.inference_mode()
     def evaluate(self, weights: dict[str, Tensor]) -> dict[str, float]:
-        """Tokens a pass settles on held-out sentences, for each direction and ``tokens_per_pass``, their mean.
+        """Tokens that a pass settles on held-out sentences, for each direction, and ``tokens_per_pass``, their mean.
 
-        Of a window as wide as the drafts trained on, at every position and not only where windows begin.
+        The window is as wide as the drafts in training, and begins at every position.
         """
         scores = {}
         for direction, (sources, outputs) in enumerate(self.held_out):
@@ -327,7 +327,7 @@ class HeadLearner:
         return {"tokens_per_pass": float(np.mean(list(scores.values()))), **scores}
 
     def head(self, weights: Mapping[str, Tensor], **about: Any) -> DraftHead:
-        """The head of these weights, as it is used."""
+        """The draft head with these weights."""
         tensors = {name: tensor.detach().cpu().numpy().astype(np.float32) for name, tensor in weights.items()}
         provenance = {
             "fingerprint": self.model.checkpoint.fingerprint,
@@ -364,20 +364,20 @@ def make_head(
     minutes_between_checkpoints: float = 2.0,
     progress: bool = False,
 ) -> DraftHead:
-    """Train the draft head of a model: translate text greedily, then learn what comes behind each token.
+    """Train the draft head of a model: translate text greedily, then learn the tokens behind each position.
 
-    Translations and training are kept in `folder` as they come, so that a run that was stopped goes on where it was.
+    Translations and checkpoints are saved in `folder` during the run, so that a stopped run continues where it was.
 
     Parameters
     ----------
     sessions : sequence of Session
         Greedy, of one model, one for each direction.
     texts : sequence of sequence of str
-        For each direction unlabelled text, like that to be translated later.
+        For each direction, unlabelled text like that to be translated later.
     seed : int
-        Of the first weights and the order of the sentences.
+        Seed of the first weights and of the order of the sentences.
     begin_with : DraftHead, optional
-        Its weights are the first ones, such as those of the head of this model before it was trained on.
+        Head whose weights are the first ones, such as the head of this model before further training.
 
     Raises
     ------
@@ -387,8 +387,8 @@ def make_head(
     recipe = recipe or RECIPE
     recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, recipe.updates))
     least = recipe.held_out + 1
-    output_layer(sessions[0].model)  # refused now rather than after all translations
-    spoken = []
+    output_layer(sessions[0].model)  # raises now rather than after all translations
+    translated = []
     for session, direction_texts in zip(sessions, texts, strict=True):
         fitting_texts = fitting(session, direction_texts)
         if len(fitting_texts) < least:
@@ -396,12 +396,10 @@ def make_head(
                 f"A draft head needs at least {least} sentences of a direction, {recipe.held_out} of them to be judged by: got "
                 f"{len(fitting_texts)} of {session.source}-{session.target} that fit the model. Give some thousand."
             )
-        translated = translations(
-            session, fitting_texts, batch=batch, folder=Path(folder) / "translations", progress=progress
-        )
-        spoken.append(translated)
+        kept = Path(folder) / "translations"
+        translated.append(translations(session, fitting_texts, batch=batch, folder=kept, progress=progress))
     digest = hashlib.sha256(json.dumps([asdict(recipe), seed]).encode())
-    for ids in (ids for pair in spoken for side in pair for ids in side):
+    for ids in (ids for pair in translated for side in pair for ids in side):
         digest.update(ids.astype(np.int32).tobytes())
     first_weights = {} if begin_with is None else begin_with.tensors
     for name in sorted(first_weights):
@@ -411,19 +409,19 @@ def make_head(
     work.mkdir(parents=True, exist_ok=True)
     with only_trainer(Path(folder)):
         recover(work)
-        run = Run(recipe, HeadLearner(recipe, sessions, spoken, seed, begin_with), work, "cpu", seed)
+        run = Run(recipe, HeadLearner(recipe, sessions, translated, seed, begin_with), work, "cpu", seed)
         run.resume()
         run.train(recipe.updates, minutes_between_checkpoints, progress)
     head = DraftHead.load(work / "best" / FILE)
-    chosen = max(run.history, key=lambda entry: entry[recipe.measure])
+    best = max(run.history, key=lambda entry: entry[recipe.measure])
     return replace(
         head,
         about=head.about
         | {
             "seed": seed,
             **({} if begin_with is None else {"begun_with": begin_with.about.get("fingerprint", "")}),
-            "update": chosen["update"],
-            "seconds": chosen["seconds"],
-            "held_out": {name: value for name, value in chosen.items() if name not in POSITION},
+            "update": best["update"],
+            "seconds": best["seconds"],
+            "held_out": {name: value for name, value in best.items() if name not in POSITION},
         },
     )

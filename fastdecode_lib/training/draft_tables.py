@@ -13,7 +13,7 @@ from fastdecode_lib.store import atomic_file, read_tensors
 from fastdecode_lib.translation import Session
 
 CHUNK = 2048
-"""Sentences translated between two savings."""
+"""Sentences in one file of saved translations."""
 
 
 def make_table(
@@ -25,9 +25,9 @@ def make_table(
     folder: str | Path = "build/draft-table",
     progress: bool = False,
 ) -> DraftTable:
-    """Translate text greedily and count: the draft table of a session's model and direction.
+    """The draft table of a session's model and direction, counted on greedy translations of text.
 
-    Translations are kept in `folder` as they come, so that a run that was stopped goes on where it was.
+    Translations are saved in `folder` during the run, so that a stopped run continues where it was.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def fitting(session: Session, texts: Sequence[str]) -> list[str]:
     model = session.model
     lengths = model.tokenizer.encode([*texts, ""], session.source, session.target).lengths
     fits = (lengths[:-1] > lengths[-1]) & (lengths[:-1] <= model.network.max_source)
-    return [text for text, good in zip(texts, fits, strict=True) if good]
+    return [text for text, fit in zip(texts, fits, strict=True) if fit]
 
 
 def translations(
@@ -83,7 +83,7 @@ def translations(
     folder: str | Path = "build/draft-table",
     progress: bool = False,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Source ids and output ids of some texts, kept in `folder` as they come: a run that was stopped goes on where it was."""
+    """Source ids and output ids of texts, saved in `folder` during the run, so that a stopped run continues where it was."""
     from tqdm.auto import tqdm
 
     chunks = Path(folder) / _key(session, texts)
@@ -91,15 +91,15 @@ def translations(
     outputs: list[np.ndarray] = []
     with tqdm(total=len(texts), desc="translating", unit="sentence", disable=not progress) as bar:
         for start in range(0, len(texts), CHUNK):
-            part = texts[start : start + CHUNK]
-            pairs = _translated(session, part, chunks / f"{start}.safetensors", batch)
+            chunk = texts[start : start + CHUNK]
+            pairs = _translated(session, chunk, chunks / f"{start}.safetensors", batch)
             sources, outputs = sources + pairs[0], outputs + pairs[1]
-            bar.update(len(part))
+            bar.update(len(chunk))
     return sources, outputs
 
 
 def unlabelled(data: str | Path | None, source: str | None, target: str | None) -> list[str]:
-    """The corpus's training sources of a direction, each used once, joined as the models of this project are trained."""
+    """The corpus's training sources of a direction, each used once, joined as for the training of this project's models."""
     from fastdecode_lib.text.corpus import Tatoeba, corpus_folder, join_pairs
 
     if source is None or target is None:
@@ -111,12 +111,12 @@ def unlabelled(data: str | Path | None, source: str | None, target: str | None) 
 
 
 def default_path(session: Session) -> Path:
-    """Path of a session's draft table, unless another one is named."""
+    """Default path of a session's draft table."""
     return cache_folder(session.model.checkpoint.fingerprint) / table_name(session.source, session.target)
 
 
 def _key(session: Session, texts: Sequence[str]) -> str:
-    """A name for translations that follow from the same model, settings and texts."""
+    """A name for the translations of these texts by this model with these settings."""
     model = session.model
     settings = [model.checkpoint.fingerprint, session.constraints, model.dtype]
     settings += [session.decoder_name] if session.decoder_name != "greedy" else []
@@ -130,7 +130,7 @@ def _key(session: Session, texts: Sequence[str]) -> str:
 def _translated(
     session: Session, texts: Sequence[str], path: Path, batch: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Source and output ids of some texts, from the file if it is there."""
+    """Source and output ids of texts, read from the file if it exists."""
     from safetensors.numpy import save_file
 
     if not path.is_file():
@@ -144,10 +144,12 @@ def _translated(
         with atomic_file(path) as temporary:
             save_file(tensors, temporary)
     try:
-        found, _ = read_tensors(path)
-        first, second = (np.split(found[n], np.cumsum(found[f"{n}_lengths"])[:-1]) for n in ("source", "output"))
+        tensors, _ = read_tensors(path)
+        source_ids, output_ids = (
+            np.split(tensors[n], np.cumsum(tensors[f"{n}_lengths"])[:-1]) for n in ("source", "output")
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Kept translations are damaged: {path}: {error!r}. Delete the file to make them again."
         ) from error
-    return first, second
+    return source_ids, output_ids

@@ -19,7 +19,7 @@ from fastdecode_lib.training.recurrent import write_checkpoint
 
 
 class LanguageLearner:
-    """Trains a `LanguagePreset`, every sentence beginning anew; products are in bfloat16 where that is fast."""
+    """Trains a `LanguagePreset` on separate sentences; products are in bfloat16 where the hardware has it."""
 
     padding = -1
 
@@ -32,14 +32,14 @@ class LanguageLearner:
         }
 
     def _hidden(self, weights: dict[str, torch.Tensor], target: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
-        """The hidden vectors (N, D) that decide the words of padded sentences (B, T), padding left out."""
+        """The hidden vectors (N, D) that predict the words of padded sentences (B, T), without padding."""
         network = LanguageNetwork(self.shape, weights, dropout)
-        fed = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
-        hidden, _, _ = network.decode(NoMemory(len(fed)), fed, network.first_states(len(fed)))
+        inputs = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
+        hidden, _, _ = network.decode(NoMemory(len(inputs)), inputs, network.first_states(len(inputs)))
         return hidden[target >= 0]
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy per word, every word being fed the true one before it."""
+        """Cross-entropy per word, each predicted from the true words before it."""
         matrix, bias = self.parameters["output.V"], self.parameters["output.bias"]
         with autocast(self.device):
             hidden = self._hidden(self.parameters, target, self.preset.dropout)
@@ -65,7 +65,7 @@ class LanguageLearner:
         return {"dev_log_probability": total / count, "dev_perplexity": float(np.exp(-total / count))}
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write the checkpoint's own directory."""
+        """Write the directory of a checkpoint."""
         write_checkpoint(folder, self.shape, weights, self.text)
 
 
@@ -73,9 +73,9 @@ def prepare_language(preset: LanguagePreset, corpus: Novels, work: Path) -> tupl
     """Vocabulary and encoded training sentences, made once and then read from `work`."""
     if not (work / "words").exists():
         text = LanguageText("en", preset.lower, Vocabulary((), ()))
-        counted = Vocabulary.count(map(text.words, corpus.sentences("train")), preset.shape.vocabulary)
+        vocabulary = Vocabulary.count(map(text.words, corpus.sentences("train")), preset.shape.vocabulary)
         with atomic_folder(work / "words") as temporary:
-            replace(text, vocabulary=counted).save(temporary)
+            replace(text, vocabulary=vocabulary).save(temporary)
     text = LanguageText.load(work / "words")
 
     def encode() -> Examples:

@@ -41,12 +41,12 @@ class Examples:
 
     @classmethod
     def of(cls, sources: list[np.ndarray], targets: list[np.ndarray], longest: int) -> "Examples":
-        """The pairs of which neither side has more ids than `longest`."""
+        """The pairs whose sides both have at most `longest` ids."""
         fits = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         return cls(*_flatten([sources[i] for i in fits]), *_flatten([targets[i] for i in fits]))
 
     def batch(self, rows: np.ndarray, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Padded ids of some rows: source (B, S) and target (B, T), int64."""
+        """Padded ids of these rows: source (B, S) and target (B, T), int64."""
         return (
             _padded(self.source, self.source_offsets, rows, padding),
             _padded(self.target, self.target_offsets, rows, padding),
@@ -54,14 +54,14 @@ class Examples:
 
 
 def autocast(device: str) -> Any:
-    """Matrix products in bfloat16 where the hardware has it; elsewhere it is emulated, and many times slower than float32."""
+    """Matrix products in bfloat16 where the hardware has it; emulation is many times slower than float32."""
     kind = torch.device(device).type
     able = kind != "cpu" or not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_features())
     return torch.autocast(kind, torch.bfloat16, enabled=able)
 
 
 def new_marian(preset: Any, padding: int, end: int, dropout: float = 0.0) -> Any:
-    """An untrained MarianMTModel of a preset's sizes, which padding starts and an end closes."""
+    """An untrained MarianMTModel of a preset's sizes, whose targets start with padding and close with an end."""
     from transformers import MarianConfig, MarianMTModel
 
     config = MarianConfig(
@@ -99,16 +99,16 @@ def begin_as(parameters: dict[str, torch.Tensor], base: Checkpoint) -> None:
     for name, parameter in parameters.items():
         tensor = stored.get(name, shared if name == SHARED else None)
         if tensor is None or tensor.shape != parameter.shape:
-            has = "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
+            found = "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
             raise ValueError(
-                f"A run begins with weights of its own shape: {name} is {tuple(parameter.shape)}, and {base.name} has {has}. "
+                f"A run begins with weights of its own shape: {name} is {tuple(parameter.shape)}, and {base.name} has {found}. "
                 "Give a model that was trained by the same preset."
             )
         parameter.copy_(tensor)
 
 
 def copy_vocabulary(base: Path, folder: Path) -> None:
-    """Copy the vocabulary files of a checkpoint, whichever it has."""
+    """Copy the vocabulary files that a checkpoint has."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in VOCABULARY_FILES:
         if (base / name).is_file():
@@ -117,7 +117,7 @@ def copy_vocabulary(base: Path, folder: Path) -> None:
 
 
 class Learner(Protocol):
-    """Interface of a kind of model to the trainer: its data, its network and its checkpoint.
+    """What the trainer needs of a kind of model: its data, its network and its checkpoint.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Learner(Protocol):
     padding : int
         Fills the rows of a batch.
     parameters : dict of name to tensor
-        What is trained, in place.
+        Trained in place.
     """
 
     examples: Examples
@@ -137,7 +137,7 @@ class Learner(Protocol):
         ...
 
     def after_update(self) -> None:
-        """Hold the parameters where they may be."""
+        """Bring the parameters back within their bounds."""
         ...
 
     def evaluate(self, weights: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -167,18 +167,18 @@ class TranslationLearner:
         scores = {}
         for source, target in self.preset.directions:
             pairs = self.corpus.pairs("dev", source, target)
-            chosen = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
-            chosen += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
-            outputs = self.translate(weights, [a for a, _ in chosen], source, target)
-            scores[f"{source}-{target}"] = quality(outputs, [b for _, b in chosen], target)[1]
+            sample = pairs[:: max(1, len(pairs) // self.preset.dev_single)][: self.preset.dev_single]
+            sample += join_pairs(pairs, seed=0)[: self.preset.dev_joined]
+            outputs = self.translate(weights, [a for a, _ in sample], source, target)
+            scores[f"{source}-{target}"] = quality(outputs, [b for _, b in sample], target)[1]
         return {"dev_chrf": float(np.mean(list(scores.values()))), **scores}
 
 
 def _padded(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray, padding: int) -> torch.Tensor:
     lengths = offsets[rows + 1] - offsets[rows]
     places = np.arange(lengths.max())
-    at = np.minimum(offsets[rows, None] + places, len(flat) - 1)
-    return torch.from_numpy(np.where(places < lengths[:, None], flat[at].astype(np.int64), padding))
+    indices = np.minimum(offsets[rows, None] + places, len(flat) - 1)
+    return torch.from_numpy(np.where(places < lengths[:, None], flat[indices].astype(np.int64), padding))
 
 
 def _flatten(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +200,7 @@ def kept_examples(work: Path, make: Callable[[], Examples]) -> Examples:
 
 
 def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """One epoch's batches: rows of like length together, at most `tokens` padded target tokens, in random order."""
+    """One epoch's batches in random order: rows of similar length, at most `tokens` padded target tokens."""
     random = np.random.default_rng((seed, epoch))
     target = np.diff(examples.target_offsets)
     source = np.diff(examples.source_offsets)
@@ -220,12 +220,12 @@ def batches(examples: Examples, tokens: int, seed: int, epoch: int) -> list[np.n
 
 
 class SmoothedLoss(torch.autograd.Function):
-    """Label-smoothed cross-entropy of an output matrix; softmax a few rows at a time on a CPU, whose cache they stay in.
+    """Label-smoothed cross-entropy of an output matrix; on a CPU, softmax takes a few rows at a time, which fit its cache.
 
-    The value returned is the plain negative log-likelihood per token; the gradient is the smoothed one's. The rows of
-    the matrix from `classes` on (padding) are no classes: they receive no gradient, so that the embedding of padding,
-    with which decoding starts, stays the zero vector. Under autocast products and probabilities are in its precision. The
-    gradient of all scores (N, V) is kept until its products are taken, both at once.
+    The value is the plain negative log-likelihood per token; the gradient is that of the smoothed loss. The rows of the matrix
+    from `classes` on (padding) receive no gradient, so that the embedding of padding, with which decoding starts, stays the
+    zero vector. Under autocast, products and probabilities are in its precision. The gradient of all scores (N, V) is kept
+    until both of its products are computed.
     """
 
     ROWS = 128
@@ -241,21 +241,21 @@ class SmoothedLoss(torch.autograd.Function):
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Hidden (N, D), weight (V, D), target (N,), bias (V,) -> mean negative log-likelihood, a scalar."""
-        kind = product_dtype(hidden)
-        rows, matrix = hidden.to(kind), weight[:classes].to(kind)
+        dtype = product_dtype(hidden)
+        rows, matrix = hidden.to(dtype), weight[:classes].to(dtype)
         gradients = rows.new_empty(len(hidden), classes)
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = hidden.new_zeros((), dtype=torch.float32)
-        added = None if bias is None else bias[:classes].to(kind)
+        bias_row = None if bias is None else bias[:classes].to(dtype)
         step = SmoothedLoss.ROWS if hidden.device.type == "cpu" else max(1, len(hidden))
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, len(hidden), step):
-                some = slice(start, start + step)
-                gold, gradient = target[some, None], gradients[some]
-                torch.softmax(functional.linear(rows[some], matrix, added), -1, out=gradient)
+                rows_of_step = slice(start, start + step)
+                gold, gradient = target[rows_of_step, None], gradients[rows_of_step]
+                torch.softmax(functional.linear(rows[rows_of_step], matrix, bias_row), -1, out=gradient)
                 total -= gradient.gather(1, gold).float().clamp_min(1e-30).log().sum()
                 gradient.scatter_add_(1, gold, gradient.new_full(gold.shape, smoothing - 1))
-        # The smoothing takes the same from every score of a row: its products are sums.
+        # Smoothing subtracts the same from every score of a row, so that its products are sums.
         share = smoothing / classes
         if grad_bias is not None:
             grad_bias += gradients.sum(0, dtype=torch.float32) - share * len(hidden)
@@ -269,5 +269,5 @@ class SmoothedLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradients computed in `forward`, scaled."""
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-        by_bias = None if grad_bias is None else grad_bias * grad
-        return grad_hidden * grad, grad_weight * grad, None, None, None, by_bias
+        bias_gradient = None if grad_bias is None else grad_bias * grad
+        return grad_hidden * grad, grad_weight * grad, None, None, None, bias_gradient

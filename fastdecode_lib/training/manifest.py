@@ -1,4 +1,4 @@
-"""Keep the manifest of weights true: what results name, what is bundled, and what lies in ``weights/``."""
+"""Keep the manifest of weights up to date with the committed results, the bundled models and ``weights/``."""
 
 import json
 from collections import defaultdict
@@ -23,13 +23,13 @@ from fastdecode_lib.checkpoints.weights import (
 
 
 def results_by_fingerprint(folder: Path | None = None) -> dict[str, list[str]]:
-    """Committed results by the fingerprints of the weights that they name."""
+    """Names of committed results by the fingerprints of the weights that they name."""
     folder = folder or Path(str(resources.files("fastdecode_lib"))) / "results"
-    named: dict[str, set[str]] = defaultdict(set)
+    results: dict[str, set[str]] = defaultdict(set)
     for file in sorted(folder.glob("*.json")):
         for fingerprint in _fingerprints(json.loads(file.read_text(encoding="utf-8"))):
-            named[fingerprint].add(file.name.removesuffix(".json"))
-    return {fingerprint: sorted(names) for fingerprint, names in named.items()}
+            results[fingerprint].add(file.name.removesuffix(".json"))
+    return {fingerprint: sorted(names) for fingerprint, names in results.items()}
 
 
 def _fingerprints(content: Any) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _fingerprints(content: Any) -> Iterator[str]:
 
 
 def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
-    """Write the manifest anew: where each model is, its files' sums, and the results that name it.
+    """Rewrite the manifest: where each model is, checksums of its files, and the results that name it.
 
     Records that no result names and that are not shipped are dropped.
 
@@ -56,7 +56,7 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
     ValueError
         If a result names weights that the manifest has no record of.
     """
-    named = results_by_fingerprint(results)
+    results_of = results_by_fingerprint(results)
     shipped = {find_checkpoint(path).fingerprint: (name, BUNDLED, path) for name, path in bundled().items()}
     records = {record.fingerprint: record for record in read_manifest(folder)}
     in_folder = {
@@ -64,14 +64,15 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
         for path in sorted(folder.glob("*/config.json"))
     }
     shipped |= {key: place for key, place in in_folder.items() if not (key in records and records[key].address)}
-    if missing := sorted((named.keys() | shipped.keys()) - records.keys()):
+    if missing := sorted((results_of.keys() | shipped.keys()) - records.keys()):
         raise ValueError(
             f"The manifest has no record of the weights {', '.join(missing)}, which are shipped or named by "
-            f"{', '.join(named.get(missing[0], ['no result']))}. Add one with the command that trains them to {folder / MANIFEST}"
+            f"{', '.join(results_of.get(missing[0], ['no result']))}. Add one with the command that trains them to "
+            f"{folder / MANIFEST}"
         )
     refreshed = []
     for fingerprint, record in records.items():
-        record = replace(record, results=named.get(fingerprint, []))
+        record = replace(record, results=results_of.get(fingerprint, []))
         if fingerprint in shipped:
             name, where, path = shipped[fingerprint]
             size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
@@ -85,7 +86,7 @@ def refresh(folder: Path = FOLDER, results: Path | None = None) -> list[Record]:
 
 
 def add(record: Record, folder: Path = FOLDER) -> None:
-    """Put a record in the place of the one with its fingerprint."""
+    """Add a record, or replace the one with its fingerprint."""
     write_manifest([*(r for r in read_manifest(folder) if r.fingerprint != record.fingerprint), record], folder)
 
 

@@ -28,31 +28,27 @@ PADDING = "<pad>"
 
 def prepare(preset: Preset, corpus: Tatoeba, work: Path, seed: int) -> tuple[Examples, Any]:
     """The tokenizer and the encoded training examples, made once and then read from `work`."""
+    from transformers import MarianTokenizer
+
     tokenizer_folder = work / "tokenizer"
     if not (tokenizer_folder / "vocab.json").exists():
         with atomic_folder(tokenizer_folder) as temporary:
             _train_tokenizer(preset, corpus, temporary, seed)
-    tokenizer = _load_tokenizer(tokenizer_folder)
+    tokenizer = MarianTokenizer.from_pretrained(tokenizer_folder)
     return kept_examples(work, lambda: _encode_examples(preset, corpus, tokenizer, seed)), tokenizer
 
 
 def _train_tokenizer(preset: Preset, corpus: Tatoeba, folder: Path, seed: int) -> None:
-    seen: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for source, target in preset.directions:
-        seen.update(dict.fromkeys(text for text, _ in corpus.pairs("train", source, target)))
+        texts.update(dict.fromkeys(text for text, _ in corpus.pairs("train", source, target)))
     number = preset.vocabulary - len(LANGUAGE_TAGS) - 2
-    model = trained_pieces(seen, number, seed, bos_id=-1, eos_id=-1, pad_id=-1, unk_id=0)
+    model = trained_pieces(texts, number, seed, bos_id=-1, eos_id=-1, pad_id=-1, unk_id=0)
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(model)
     pieces = load_pieces(model)
     tokens = [END, UNKNOWN, *(pieces.id_to_piece(i) for i in range(1, len(pieces))), *LANGUAGE_TAGS.values(), PADDING]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}, ensure_ascii=False))
-
-
-def _load_tokenizer(folder: Path) -> Any:
-    from transformers import MarianTokenizer
-
-    return MarianTokenizer.from_pretrained(folder)
 
 
 def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int) -> Examples:
@@ -74,7 +70,7 @@ def _encode_examples(preset: Preset, corpus: Tatoeba, tokenizer: Any, seed: int)
 
 
 class MarianLearner(TranslationLearner):
-    """Trains a `Preset`: a MarianMTModel, in bfloat16 where that is fast, over a joint SentencePiece vocabulary."""
+    """Trains a `Preset`: a MarianMTModel over a joint SentencePiece vocabulary, in bfloat16 where the hardware has it."""
 
     def __init__(self, preset: Preset, corpus: Tatoeba, work: Path, device: str, seed: int):
         self.preset, self.corpus, self.device = preset, corpus, device
@@ -105,7 +101,7 @@ class MarianLearner(TranslationLearner):
 
     @torch.no_grad()
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations, in batches of like length."""
+        """Greedy translations, in batches of similar length."""
         model = self._with(weights)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         outputs = [""] * len(texts)

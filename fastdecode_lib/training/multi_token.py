@@ -42,7 +42,7 @@ TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 
 
 class GroupLearner(TranslationLearner):
-    """Trains a `GroupPreset`: transformers' MarianMTModel with other masks, in bfloat16 where that is fast."""
+    """Trains a `GroupPreset`: transformers' MarianMTModel with other masks, in bfloat16 where the hardware has it."""
 
     padding = PADDING
 
@@ -59,24 +59,24 @@ class GroupLearner(TranslationLearner):
         self.hidden_groups = torch.zeros(len(groups), len(groups), device=device).masked_fill(
             groups[:, None] < groups, torch.finfo(torch.float32).min
         )
-        """Added to attention scores: the lowest number where a slot must not look (T, T)."""
+        """Mask (T, T) added to attention scores: the lowest number where a slot must not attend."""
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Smoothed cross-entropy per target token: of all in their groups, or of those masked."""
+        """Smoothed cross-entropy per target token, over all tokens in groups or over the masked ones."""
         self.model.train()
         with autocast(self.device):
             return self._masked_loss(source, target) if self.preset.masked else self._group_loss(source, target)
 
     def _group_loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Every group is fed the true one before it (sec. 3.2); the first is fed the start symbol in all its slots."""
+        """Each group is fed the true group before it (sec. 3.2), the first one start symbols."""
         start, slots = torch.full_like(target[:, : self.preset.tokens_per_step], PADDING), target.shape[1]
-        fed = torch.cat([start, target[:, : -self.preset.tokens_per_step]], 1)
-        hidden, _ = self._hidden(source, fed, self.hidden_groups[None, None, :slots, :slots])
+        inputs = torch.cat([start, target[:, : -self.preset.tokens_per_step]], 1)
+        hidden, _ = self._hidden(source, inputs, self.hidden_groups[None, None, :slots, :slots])
         real = target != PADDING
         return self._smoothed(hidden[real], target[real])
 
     def _masked_loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """From 1 to all tokens of each target are masked, and predicted from the others; so is the target's length."""
+        """Some tokens of each target, one to all, are masked and predicted from the others; the length is predicted too."""
         real = target != PADDING
         lengths = real.sum(1)
         order = torch.rand(target.shape, device=target.device).masked_fill(~real, 2.0).argsort(1).argsort(1)
@@ -86,17 +86,19 @@ class GroupLearner(TranslationLearner):
         unseen = torch.zeros(target.shape, device=target.device).masked_fill(~real, lowest)[:, None, None]
         unseen = unseen.expand(-1, 1, target.shape[1], -1)
         hidden, memory = self._hidden(source, target.masked_fill(masked, PADDING), unseen)
-        shown = (source != PADDING).unsqueeze(-1)
-        mean = (memory * shown).sum(1) / shown.sum(1)
-        of_length = functional.cross_entropy(functional.linear(mean, self.model.length.weight).float(), lengths - 1)
-        return self._smoothed(hidden[masked], target[masked]) + LENGTH_WEIGHT * of_length
+        real_source = (source != PADDING).unsqueeze(-1)
+        mean = (memory * real_source).sum(1) / real_source.sum(1)
+        length_loss = functional.cross_entropy(functional.linear(mean, self.model.length.weight).float(), lengths - 1)
+        return self._smoothed(hidden[masked], target[masked]) + LENGTH_WEIGHT * length_loss
 
-    def _hidden(self, source: torch.Tensor, fed: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _hidden(
+        self, source: torch.Tensor, inputs: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden vectors (B, T, D) of the decoder and (B, S, D) of the encoder."""
         outputs = self.model.model(
             input_ids=source,
             attention_mask=source != PADDING,
-            decoder_input_ids=fed,
+            decoder_input_ids=inputs,
             decoder_attention_mask=mask,
             use_cache=False,
         )
@@ -104,13 +106,12 @@ class GroupLearner(TranslationLearner):
 
     def _smoothed(self, hidden: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         matrix = self.model.lm_head.weight
-        loss: torch.Tensor = SmoothedLoss.apply(hidden, matrix, target, len(matrix), self.preset.label_smoothing)
-        return loss
+        return SmoothedLoss.apply(hidden, matrix, target, len(matrix), self.preset.label_smoothing)
 
     @torch.no_grad()
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Translations by the plainest decoder of the model, in batches of like length."""
-        model = Transformer(self.architecture, _named(weights), self.device)
+        """Translations by the model's usual decoder, in batches of similar length."""
+        model = Transformer(self.architecture, _untied(weights), self.device)
         projection, decoder = registry.projection("exact", model), registry.decoder(registry.usual(model))
         group = self.preset.tokens_per_step
         longest = min(LONGEST_ON_DEV, self.preset.max_positions - group + 1)
@@ -123,24 +124,20 @@ class GroupLearner(TranslationLearner):
                 rows, drain(decoder.iterate(model, projection, padded(ids, PADDING), rules)), strict=True
             ):
                 tokens = [token for token in hypothesis.tokens if token > PADDING]
-                outputs[i] = self.pieces.decode(tokens[::-1] if self._backwards else tokens)
+                outputs[i] = self.pieces.decode(tokens[::-1] if self.preset.order == "right_to_left" else tokens)
         return outputs
 
     @property
-    def _backwards(self) -> bool:
-        return self.preset.order == "right_to_left"
-
-    @property
     def _longest(self) -> int:
-        """Slots of the start and of all targets but the longest of a thousand: later positions have hardly been trained."""
+        """Slots of the start and of the 99.9th percentile of targets: later positions have hardly been trained."""
         group = self.preset.tokens_per_step
-        seen = int(np.quantile(np.diff(self.examples.target_offsets), 0.999))
-        seen += self.preset.masked  # whose targets are without their end
-        return min(self.preset.max_positions, group * (2 + (seen - 1) // group))
+        longest = int(np.quantile(np.diff(self.examples.target_offsets), 0.999))
+        longest += self.preset.masked  # whose targets are without their end
+        return min(self.preset.max_positions, group * (2 + (longest - 1) // group))
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write the checkpoint's own directory; matrices as int8 with a scale for each row."""
-        write_checkpoint(folder, self.architecture, _named(weights), self.preset.directions, self._longest)
+        """Write the directory of a checkpoint, matrices as int8 with a scale for each row."""
+        write_checkpoint(folder, self.architecture, _untied(weights), self.preset.directions, self._longest)
         (folder / "source.spm").write_bytes(self.pieces_file.read_bytes())
 
 
@@ -151,14 +148,14 @@ def write_checkpoint(
     directions: Sequence[tuple[str, str]],
     longest: int | None = None,
 ) -> None:
-    """A checkpoint of our own but for its ``source.spm``: settings, rules of generation, directions and weights.
+    """Write a checkpoint without its ``source.spm``: settings, rules of generation, directions and weights.
 
-    `longest` is the most slots of an output, those of the start included; all that there are positions for otherwise.
+    `longest` is the most slots of an output, the start included; by default the number of positions.
     """
     from safetensors.numpy import save_file
 
-    once = [name for name in architecture.tensors if name not in TIED]
-    stored = {name: _array(tensors[name]) for name in (*once, "model.shared.weight")}
+    untied = [name for name in architecture.tensors if name not in TIED]
+    stored = {name: _array(tensors[name]) for name in (*untied, "model.shared.weight")}
     settings = {
         "eos_token_id": END,
         "decoder_start_token_id": [PADDING] * architecture.tokens_per_step,
@@ -173,12 +170,11 @@ def write_checkpoint(
 
 
 def _array(tensor: Any) -> np.ndarray:
-    array: np.ndarray = tensor.detach().float().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
-    return array
+    return tensor.detach().float().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
 def architecture_of(preset: GroupPreset) -> Architecture:
-    """The shape of a preset's model."""
+    """The architecture of a preset's model."""
     return Architecture.of_marian(
         preset.width,
         preset.feed_forward,
@@ -209,7 +205,7 @@ def _new_model(preset: GroupPreset) -> Any:
     with torch.no_grad():
         positions.weight.normal_(0.0, preset.width**-0.5)
     model.model.decoder.embed_positions = positions
-    # What starts a target, and masks it, is an input like any other: torch would leave the row of a padding id as it is.
+    # Padding starts and masks targets, so that its embedding is trained: torch would not update the row of a `padding_idx`.
     for embedding in (model.model.shared, model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
         embedding.padding_idx = None
     if preset.masked:
@@ -217,28 +213,28 @@ def _new_model(preset: GroupPreset) -> Any:
     return model
 
 
-def _named(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights under every name that an architecture reads them by: tied embeddings are trained once."""
+def _untied(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights under every name of an `Architecture`: tied embeddings are trained under one name."""
     return weights | dict.fromkeys(TIED, weights["model.shared.weight"])
 
 
 def _kept_pieces(preset: GroupPreset, corpus: Tatoeba, work: Path, seed: int) -> Path:
-    """The joint SentencePiece model, trained once; those of presets that differ by their order alone are the same."""
+    """The joint SentencePiece model, trained once; presets that differ only in their order have the same one."""
     file = work / "source.spm"
     if not file.exists():
-        seen: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for source, target in preset.directions:
             for pair in corpus.pairs("train", source, target):
-                seen.update(dict.fromkeys(pair))
+                texts.update(dict.fromkeys(pair))
         with atomic_file(file) as temporary:
-            temporary.write_bytes(trained_pieces(seen, preset.vocabulary, seed, hard_vocab_limit=True, **SPECIAL))
+            temporary.write_bytes(trained_pieces(texts, preset.vocabulary, seed, hard_vocab_limit=True, **SPECIAL))
     return file
 
 
 def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed: int, device: str) -> Examples:
-    """Training pairs; targets in the order of emission with the ends of their last group, those to be masked without.
+    """Training pairs: targets in the order of emission, with the ends of their last group, or without ends for a masked model.
 
-    Pairs for which a teacher puts out nothing are left out.
+    Pairs for which a teacher's output is empty are left out.
     """
     sources: list[np.ndarray] = []
     targets: list[np.ndarray] = []
@@ -248,7 +244,7 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
         pairs += join_pairs(pairs, seed=seed + number, count=joined, sizes=preset.joined_sizes)
         texts, outputs = [a for a, _ in pairs], pieces.encode([b for _, b in pairs])
         if preset.teacher:
-            outputs = _taught(preset.teacher, texts, (source, target), pieces, work, device)
+            outputs = _teacher_outputs(preset.teacher, texts, (source, target), pieces, work, device)
         for row, output in zip(pieces.encode(texts), outputs, strict=True):
             if output:
                 sources.append(np.array([*row, END], dtype=np.uint16))
@@ -256,10 +252,10 @@ def _encoded(preset: GroupPreset, corpus: Tatoeba, pieces: Any, work: Path, seed
     return Examples.of(sources, targets, preset.max_positions)
 
 
-def _taught(
+def _teacher_outputs(
     teacher: str, texts: list[str], direction: tuple[str, str], pieces: Any, work: Path, device: str
 ) -> list[list[int]]:
-    """Translations of some texts by the model trained beside this one, or else the bundled one, as ids; kept as they come."""
+    """Ids of a teacher's translations of texts, saved during the run; the teacher is trained beside this model, or bundled."""
     from fastdecode_lib.loading import load
     from fastdecode_lib.training.draft_tables import translations
     from fastdecode_lib.translation import Session
@@ -273,9 +269,8 @@ def _taught(
     model = load(place, device=device)
     session, batch = Session.of(model, *direction), 64 if model.engine == "compiled" else 1_024
     _, outputs = translations(session, texts, batch=batch, folder=work / "taught", progress=True)
-    taught = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
-    encoded: list[list[int]] = pieces.encode(taught)
-    return encoded
+    translated = model.texts(texts, [[token for token in ids.tolist() if token != END] for ids in outputs])
+    return pieces.encode(translated)
 
 
 def _slots(preset: GroupPreset, tokens: list[int]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def trained_pieces(texts: Iterable[str], vocabulary: int, seed: int, *, threads: int = 2, **options: Any) -> bytes:
-    """A SentencePiece model of some texts; `options` are SentencePiece's own, such as the ids of special tokens."""
+    """A SentencePiece model of texts; `options` are SentencePiece's own, such as the ids of special tokens."""
     import sentencepiece
 
     model = io.BytesIO()  # SentencePiece's own writer does not notice a full disk
@@ -23,7 +23,7 @@ def trained_pieces(texts: Iterable[str], vocabulary: int, seed: int, *, threads:
 
 
 def load_pieces(model: bytes) -> Any:
-    """A SentencePiece model from what `trained_pieces` made."""
+    """Load a SentencePiece model from the bytes of `trained_pieces`."""
     import sentencepiece
 
     return sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -25,14 +25,14 @@ class Recipe:
     directions : tuple of (source, target)
         Language pairs translated by the one model.
     seed : int
-        Where the command names none; presets that differ by it alone make an ensemble.
+        Default seed; presets that differ only in it make an ensemble.
     joined_share : float
         Joined examples (two to four pairs each) per single pair.
     tokens_per_update : int
         Padded target tokens in one batch, at most.
     optimiser : str
         ``"muon"``: Muon (Jordan et al. 2024) for the matrices of layers, AdamW for embeddings, output layers, norms and
-        biases. ``"adamw"``: AdamW for all, the rate falling with the inverse square root of the update; to compare with.
+        biases. ``"adamw"``, for comparison: AdamW for all, the rate falling with the inverse square root of the update.
     matrix_rate, peak_rate : float
         Highest learning rates of Muon and of AdamW.
     warm_up : int
@@ -40,15 +40,15 @@ class Recipe:
     constant : float
         Share of the run after which the rates fall linearly, to zero at its end.
     dropout : float
-        0.1 pays where a run passes over its text more than three times.
+        0.1 helps runs of more than three epochs.
     average : float
-        Decay of the running average of the weights; of weights and average, the better on dev is kept.
+        Decay of the running average of the weights; the better of weights and average on dev is kept.
     updates : int
         Planned length of the run.
     """
 
     kind: ClassVar[str]
-    """Which learner trains it."""
+    """Name of the learner that trains it."""
     corpus: ClassVar[str] = "tatoeba"
     """The part of the corpus it is trained on."""
     measure: ClassVar[str] = "dev_chrf"
@@ -74,18 +74,18 @@ class Recipe:
 
     @property
     def decay_from(self) -> int:
-        """The last update before the rates fall; up to it, runs of any greater length are the same."""
+        """The last update before the rates fall; up to it, longer runs are the same."""
         return int(self.constant * self.updates)
 
     def rate(self, update: int) -> float:
         """The learning rate at an update, counted from 1, as a share of its peak."""
         if self.optimiser == "adamw":
             return min(update / self.warm_up, math.sqrt(self.warm_up / update))
-        left = (self.updates + 1 - update) / (self.updates + 1 - self.decay_from)
-        return max(0.0, min(1.0, update / self.warm_up, left))
+        remaining = (self.updates + 1 - update) / (self.updates + 1 - self.decay_from)
+        return max(0.0, min(1.0, update / self.warm_up, remaining))
 
     def trained(self, folder: str | Path = "build/train") -> Path | None:
-        """The best checkpoint of a run of this recipe that came to its end; None where there is none."""
+        """The best checkpoint of a finished run of this recipe; None if there is none."""
         work = Path(folder) / self.name
         return work / "best" if finished_run(work) >= self.updates else None
 
@@ -97,8 +97,8 @@ class Preset(Recipe):
     Attributes
     ----------
     vocabulary : int
-        Size of the joint SentencePiece vocabulary with end, unknown, tags and padding; the target language is told by
-        its tag in front of the source.
+        Size of the joint SentencePiece vocabulary with end, unknown, tags and padding; a tag in front of the source names
+        the target language.
     """
 
     kind = "marian"
@@ -159,7 +159,7 @@ class RecurrentPreset(Recipe):
     Attributes
     ----------
     shape : RecurrentShape
-        Its vocabularies are the most words of each side, special tokens included.
+        Its vocabulary sizes are upper limits, special tokens included.
     translations : int
         Entries of the lexicon for each source word; the paper's candidate lists have 20.
     """
@@ -186,7 +186,7 @@ class LanguagePreset(Recipe):
     Attributes
     ----------
     shape : LanguageShape
-        Its vocabulary is the most words, special tokens included.
+        Its vocabulary size is an upper limit, special tokens included.
     lower : bool
         Whether text is lower-cased, as the Penn Treebank's is.
     """
@@ -219,10 +219,10 @@ _SHORT: Any = {"evaluate_every": 300, "updates": 1_200}
 """Settings of the larger language models: two million words, some 40 minutes on a core with bfloat16 products. Both still gain."""
 
 _COMPARED: Any = {"dropout": 0.0, "evaluate_every": 300, "tokens_per_update": 3_000}
-"""Settings of two runs that differ by their optimiser and its rates alone: less than two passes over the data."""
+"""Settings of two runs that differ only in their optimiser and its rates; less than two epochs."""
 
 _FORMER: Any = {"peak_rate": 1e-3, "warm_up": 400, "average": 0.999, "updates": 3_600}
-"""The recipe of before: AdamW for all weights, the rate falling with the inverse square root of the update."""
+"""The earlier recipe: AdamW for all weights, the rate falling with the inverse square root of the update."""
 
 SYSTEMS_002 = {
     "single-l2r": GroupPreset(name="single-l2r"),
@@ -261,10 +261,10 @@ PRESETS: dict[str, Recipe] = {
 
 
 def place_of(name: str, folder: str | Path = "build/train") -> str | None:
-    """A preset's model as `load` takes it: the folder where it was trained to its end, or its name if it is bundled or kept."""
-    best = PRESETS[name].trained(folder)
-    if best is not None:
-        return str(best)
+    """A preset's model for `load`: the folder of its finished run, or its name if it is bundled or in ``weights/``."""
+    checkpoint = PRESETS[name].trained(folder)
+    if checkpoint is not None:
+        return str(checkpoint)
     if name in bundled():
         return name
     return None if find_weights(name) is None else name

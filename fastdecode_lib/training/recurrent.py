@@ -26,7 +26,7 @@ LONGEST_ON_DEV = 120
 
 
 class RecurrentLearner(TranslationLearner):
-    """Trains a `RecurrentPreset` in float32, but for the output's products, which are in bfloat16 where that is fast.
+    """Trains a `RecurrentPreset` in float32; the output's products are in bfloat16 where the hardware has it.
 
     Weights are clipped to [-1, 1] after every update (sec. 4.1).
     """
@@ -44,11 +44,11 @@ class RecurrentLearner(TranslationLearner):
         }
 
     def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Smoothed cross-entropy per target token, every word of the target being fed the true one before it."""
+        """Smoothed cross-entropy per target token, each predicted from the true words before it."""
         network, real = Network(self.shape, self.parameters, self.preset.dropout), target >= 0
-        fed = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
+        inputs = torch.cat([torch.full_like(target[:, :1], words.START), target[:, :-1].clamp_min(0)], 1)
         memory = network.encode(source.clamp_min(0), (source >= 0).sum(1))
-        hidden, _, _ = network.decode(memory, fed, network.first_states(len(fed)))
+        hidden, _, _ = network.decode(memory, inputs, network.first_states(len(inputs)))
         matrix = self.parameters["output.V"]
         with autocast(self.device):
             return SmoothedLoss.apply(hidden[real], matrix, target[real], len(matrix), self.preset.label_smoothing)
@@ -61,7 +61,7 @@ class RecurrentLearner(TranslationLearner):
         torch._foreach_clamp_max_(weights, WEIGHT_LIMIT)
 
     def translate(self, weights: dict[str, torch.Tensor], texts: list[str], source: str, target: str) -> list[str]:
-        """Greedy translations with unknown words replaced, in batches of like length."""
+        """Greedy translations with unknown words replaced, in batches of similar length."""
         model = Recurrent(self.shape, weights, self.device)
         projection = Exact.of(model)
         longest = min(LONGEST_ON_DEV, self.shape.max_positions)
@@ -72,18 +72,18 @@ class RecurrentLearner(TranslationLearner):
             sentences = [texts[i] for i in rows]
             hypotheses = drain(Greedy().iterate(model, projection, self.text.encode(sentences, source, target), rules))
             for i, text in zip(
-                rows, self.text.texts(model, sentences, [best.tokens for best in hypotheses]), strict=True
+                rows, self.text.texts(model, sentences, [hypothesis.tokens for hypothesis in hypotheses]), strict=True
             ):
                 outputs[i] = text
         return outputs
 
     def export(self, weights: dict[str, torch.Tensor], folder: Path) -> None:
-        """Write the checkpoint's own directory."""
+        """Write the directory of a checkpoint."""
         write_checkpoint(folder, self.shape, weights, self.text)
 
 
 def write_checkpoint(folder: Path, shape: Any, weights: Mapping[str, torch.Tensor], text: Any) -> None:
-    """A checkpoint of our own: weights, settings, rules of generation and vocabularies."""
+    """Write a checkpoint: weights, settings, rules of generation and vocabularies."""
     from safetensors.torch import save_file
 
     save_file(
@@ -135,7 +135,7 @@ def _count(preset: RecurrentPreset, pairs: Sequence[Pair]) -> WordText:
 
 
 def _ids(text: WordText, pairs: Sequence[Pair]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Ids of both sides of some pairs, each with its end."""
+    """Ids of both sides of sentence pairs, each with its end."""
     sides = ((text.source, text.direction[0]), (text.target, text.direction[1]))
     source, target = (
         [np.array(vocabulary.encode(split_words(pair[side], language)), dtype=np.uint16) for pair in pairs]

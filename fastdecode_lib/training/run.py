@@ -40,7 +40,7 @@ CHECKPOINT, BEFORE_DECAY = "checkpoint.safetensors", "before-decay.safetensors"
 
 def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
     """Whether Muon trains a parameter: it maps vectors to vectors, unlike an embedding, an output layer, a norm or a bias."""
-    return parameter.ndim == 2 and not any(part in name for part in ("embed", "shared", "output", "length"))
+    return parameter.ndim == 2 and not any(word in name for word in ("embed", "shared", "output", "length"))
 
 
 class Run:
@@ -59,15 +59,15 @@ class Run:
     def _new_optimisers(self) -> list[tuple[torch.optim.Optimizer, float]]:
         """Each optimiser with its peak rate.
 
-        On a CPU core `torch.optim.Muon`, which orthogonalises one matrix at a time, takes half the time of stacking matrices of
-        one shape; on a GPU a fraction of the calls is what counts.
+        `torch.optim.Muon` orthogonalises one matrix at a time, which on a CPU core takes half the time of stacked matrices of one
+        shape; on a GPU stacking is faster, since it needs fewer calls.
         """
         preset = self.preset
         matrices = {
             name for name, p in self.parameters.items() if preset.optimiser == "muon" and is_layer_matrix(name, p)
         }
-        others = [p for name, p in self.parameters.items() if name not in matrices]
-        adamw = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
+        vectors = [p for name, p in self.parameters.items() if name not in matrices]
+        adamw = torch.optim.AdamW(vectors, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
         if not matrices:
             return [(adamw, preset.peak_rate)]
         kind = torch.optim.Muon if torch.device(self.device).type == "cpu" else StackedMuon
@@ -85,12 +85,12 @@ class Run:
     # -- position on disk
 
     def resume(self) -> None:
-        """Continue from the last checkpoint, if there is one; from before the decay, if the run is extended beyond its end.
+        """Continue from the last checkpoint, if there is one, or from the one before the decay, if the run is extended.
 
         Raises
         ------
         ValueError
-            If a checkpoint is damaged, or the run has gone too far for its planned length to change.
+            If a checkpoint is damaged, or it is too late to change the planned length.
         """
         path = self.work / CHECKPOINT
         if not path.exists():
@@ -106,7 +106,7 @@ class Run:
                     f"{self.preset.decay_from:,}. Give more updates than {planned:,}, or another --folder."
                 )
         try:
-            self._read(path)
+            self._restore(path)
         except (KeyError, TypeError, RuntimeError) as error:
             raise _damaged(path, error) from error
         self.history = history
@@ -123,7 +123,7 @@ class Run:
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise _damaged(path, error) from error
 
-    def _read(self, path: Path) -> None:
+    def _restore(self, path: Path) -> None:
         from safetensors import safe_open
 
         position = self._position(path)
@@ -132,12 +132,14 @@ class Run:
             for key in file.keys():  # noqa: SIM118
                 kind, name = key.split(".", 1)
                 stored.setdefault(name, {})[kind] = file.get_tensor(key).to(self.device)
-        places = {id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
+        optimiser_of = {
+            id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]
+        }
         for name, parameter in self.parameters.items():
             tensors = stored[name]
             parameter.data.copy_(tensors.pop("model"))
             self.average[name].copy_(tensors.pop("average"))
-            places[id(parameter)].state[parameter] = tensors
+            optimiser_of[id(parameter)].state[parameter] = tensors
         for optimiser, _ in self.optimisers:
             if len({frozenset(state) for state in optimiser.state.values()}) > 1:
                 raise KeyError("the state of a parameter")
@@ -145,15 +147,19 @@ class Run:
             setattr(self, key, position[key])
 
     def save(self, file: str = CHECKPOINT) -> None:
-        """Write everything that a later process needs to go on."""
+        """Write everything that a later process needs to continue the run."""
         from safetensors.torch import save_file
 
-        places = {id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]}
+        optimiser_of = {
+            id(p): optimiser for optimiser, _ in self.optimisers for p in optimiser.param_groups[0]["params"]
+        }
         tensors = {}
         for name, parameter in self.parameters.items():
             tensors[f"model.{name}"] = parameter.detach()
             tensors[f"average.{name}"] = self.average[name]
-            tensors |= {f"{kind}.{name}": tensor for kind, tensor in places[id(parameter)].state[parameter].items()}
+            tensors |= {
+                f"{kind}.{name}": tensor for kind, tensor in optimiser_of[id(parameter)].state[parameter].items()
+            }
         keys = ("update", "epoch", "seen_in_epoch", "seconds", "processor_seconds", "history")
         state = {"planned": self.preset.updates} | {key: getattr(self, key) for key in keys}
         with atomic_file(self.work / file) as temporary:
@@ -162,10 +168,10 @@ class Run:
     # -- the loop
 
     def train(self, stop_at: int, minutes_between_checkpoints: float, progress: bool) -> None:
-        """Go on to this update or to the end of the run, and leave a checkpoint."""
+        """Train to this update or to the end of the run, and save a checkpoint."""
         preset, saved_at = self.preset, time.monotonic()
         stop_at = min(stop_at, preset.updates)
-        if self.update and self.update == preset.decay_from:  # where an earlier, longer plan was stopped
+        if self.update and self.update == preset.decay_from:  # a run with a longer plan was stopped here
             self.save(BEFORE_DECAY)
         bar = tqdm(total=preset.updates, initial=self.update, desc=preset.name, unit="update", disable=not progress)
         while self.update < stop_at:
@@ -173,12 +179,12 @@ class Run:
             for rows in rows_of_epoch[self.seen_in_epoch :]:
                 started, processor = time.monotonic(), time.process_time()
                 loss, tokens = self.step(rows)
-                taken = time.monotonic() - started
-                self.seconds += taken
+                seconds = time.monotonic() - started
+                self.seconds += seconds
                 self.processor_seconds += time.process_time() - processor
                 bar.update()
                 if self.update % 20 == 0:
-                    bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{tokens / taken:.0f}", epoch=self.epoch + 1)
+                    bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{tokens / seconds:.0f}", epoch=self.epoch + 1)
                 if self.update % preset.evaluate_every == 0 or self.update == preset.updates:
                     self.evaluate()
                 if self.update == preset.decay_from:
@@ -195,7 +201,7 @@ class Run:
         bar.close()
 
     def step(self, rows: np.ndarray) -> tuple[float, int]:
-        """One update; its loss per token and how many target tokens it held."""
+        """Make one update; return its loss per token and its number of target tokens."""
         preset, learner = self.preset, self.learner
         self.update += 1
         self.seen_in_epoch += 1
@@ -217,21 +223,21 @@ class Run:
     # -- looking at the result
 
     def evaluate(self) -> None:
-        """Score weights and their running average on the dev split; keep the better if it is the best so far."""
+        """Score the weights and their running average on the dev split; save the better one if it is the best so far."""
         measure = self.preset.measure
-        last = {name: parameter.detach() for name, parameter in self.parameters.items()}
-        scored = [(weights, self.learner.evaluate(weights)) for weights in (self.average, last)]
+        current = {name: parameter.detach() for name, parameter in self.parameters.items()}
+        scored = [(weights, self.learner.evaluate(weights)) for weights in (self.average, current)]
         weights, scores = max(scored, key=lambda pair: pair[1][measure])
-        best = max((entry[measure] for entry in self.history), default=-math.inf)
+        best_score = max((entry[measure] for entry in self.history), default=-math.inf)
         averaged = weights is self.average
         position = (self.update, self.preset.updates, self.epoch, self.seconds, self.processor_seconds, averaged)
         self.history.append(dict(zip(POSITION, position, strict=True)) | scores)
-        if scores[measure] > best:
+        if scores[measure] > best_score:
             with atomic_folder(self.work / "best") as temporary:
                 self.learner.export(weights, temporary)
         with atomic_file(self.work / "history.json") as temporary:
             temporary.write_text(json.dumps(self.history, indent=1))
-        tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best:.2f})")
+        tqdm.write(f"update {self.update}: {measure} {scores[measure]:.2f} (best before {best_score:.2f})")
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:

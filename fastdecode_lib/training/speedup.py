@@ -1,4 +1,4 @@
-"""One call from a model and text to what decodes it fastest; one file because one run makes, measures and keeps it."""
+"""The fastest way to decode a model, from the model and text alone; one file because one run makes, measures and saves it."""
 
 import hashlib
 import shlex
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEAST = 50
-"""Sentences that there must be: a fifth of them is measured on, the others are counted."""
+"""Fewest sentences: a fifth of them is for measuring, the others are for the draft table."""
 MEASURED = 200
-"""The most sentences that are measured on."""
+"""Sentences for measuring, at most."""
 TABLE, HEAD, MEASURING = 0.25, 0.4, 0.3
-"""Shares of the minutes."""
+"""Shares of the minutes for table, head and measurements."""
 LEAST_MEASURED, ROUNDS = 20, 140
-"""Sentences that are measured on at least, and about how often all of them are decoded."""
+"""Sentences for measuring, at least, and about how often all of them are decoded."""
 HEAD_SENTENCES, HEAD_UPDATES = 6_000, 300
-"""What a draft head is trained on at most, and updates at least: with fewer it guesses no better than the table."""
+"""Sentences that a draft head is trained on at most, and its fewest updates: with fewer it drafts no better than a table."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Speedup:
         ``decoder, projection, precision`` of the fastest combination whose outputs are greedy decoding's in float32, and of a
         faster one whose outputs nearly all are, None if there is none.
     provenance : dict
-        How it was measured, and notes on what was made.
+        How it was measured, and notes on the table and head that were made.
     in_transformers : InTransformers or None
-        How transformers is told the direction; None where `generate` does not run the model.
+        How the direction is passed to transformers; None where `generate` does not run the model.
     """
 
     table: "pd.DataFrame" = field(repr=False)
@@ -64,51 +64,52 @@ class Speedup:
     in_transformers: InTransformers | None = field(repr=False)
 
     def __str__(self) -> str:
-        parts = [self._told("Without any loss", self.lossless)]
+        paragraphs = [self._described("Without any loss", self.lossless)]
         if self.near is None:
-            parts.append("With next to none: nothing is faster than that.")
+            paragraphs.append("With next to none: nothing is faster than that.")
         else:
-            parts.append(self._told("With next to none", self.near))
+            paragraphs.append(self._described("With next to none", self.near))
         if self.table["note"].str.contains("noisy").any():
-            parts.append("This machine is noisy now: run it again when it is idle.")
-        return "\n\n".join(parts)
+            paragraphs.append("This machine is noisy now: run it again when it is idle.")
+        return "\n\n".join(paragraphs)
 
-    def _told(self, what: str, chosen: dict[str, str]) -> str:
-        row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(chosen.values())]
+    def _described(self, heading: str, combination: dict[str, str]) -> str:
+        row = self.table.set_index(["decoder", "projection", "precision"]).loc[tuple(combination.values())]
         sentences = self.provenance["sentences"]
         interval = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low == row.speedup_low else ""
         return (
-            f"{what}: {row['name']}, {row.speedup:.2f} times greedy decoding{interval}, "
-            f"{round(row.unchanged * sentences)} of {sentences} outputs unchanged.\n" + "\n".join(self.lines(chosen))
+            f"{heading}: {row['name']}, {row.speedup:.2f} times greedy decoding{interval}, "
+            f"{round(row.unchanged * sentences)} of {sentences} outputs unchanged.\n"
+            + "\n".join(self.lines(combination))
         )
 
-    def lines(self, chosen: dict[str, str]) -> list[str]:
-        """Ways to use a combination: on the command line, from Python, and inside `generate` where it can be."""
-        about, precision = self.provenance, chosen["precision"]
+    def lines(self, choice: dict[str, str]) -> list[str]:
+        """Ways to use a combination: on the command line, from Python, and inside `generate` if possible."""
+        record, precision = self.provenance, choice["precision"]
         direction = "".join(
-            f" --{name} {about[key]}" for name, key in (("from", "source"), ("to", "target")) if about[key]
+            f" --{name} {record[key]}" for name, key in (("from", "source"), ("to", "target")) if record[key]
         )
         rounded = "" if precision == "float32" else precision
         command = (
-            f"fastdecode translate --model {shlex.quote(about['model'])}{direction}"
+            f"fastdecode translate --model {shlex.quote(record['model'])}{direction}"
             + f" --precision {rounded}" * bool(rounded)
         )
         command += (
-            f" --decoder {chosen['decoder']} --projection {chosen['projection']} --batch {about['batch']} --file FILE"
+            f" --decoder {choice['decoder']} --projection {choice['projection']} --batch {record['batch']} --file FILE"
         )
-        languages = "".join(f", {key}={about[key]!r}" for key in ("source", "target") if about[key])
-        loading = f"model = fastdecode_lib.load({about['model']!r}" + f", precision={rounded!r}" * bool(rounded) + ")"
+        languages = "".join(f", {key}={record[key]!r}" for key in ("source", "target") if record[key])
+        loading = f"model = fastdecode_lib.load({record['model']!r}" + f", precision={rounded!r}" * bool(rounded) + ")"
         call = (
-            f"fastdecode_lib.translate(model, sentences{languages}, decoder={chosen['decoder']!r}, "
-            f"projection={chosen['projection']!r}, batch={about['batch']})"
+            f"fastdecode_lib.translate(model, sentences{languages}, decoder={choice['decoder']!r}, "
+            f"projection={choice['projection']!r}, batch={record['batch']})"
         )
         lines = [command, "", "import fastdecode_lib", loading, call]
-        if chosen == self.lossless and self.in_transformers is not None:
+        if choice == self.lossless and self.in_transformers is not None:
             lines += ["", *self._lines_of_generate(self.in_transformers)]
         return [f"  {line}".rstrip() for line in lines]
 
     def _lines_of_generate(self, direction: InTransformers) -> list[str]:
-        """The lossless combination inside `generate`, with what names the direction there."""
+        """The lossless combination inside `generate`, with the direction as transformers expects it."""
         batch, name = self.provenance["batch"], self.provenance["model"]
         place = repr(str(bundled().get(name, name)))
         language = f", src_lang={direction.source!r}" if direction.source else ""
@@ -143,25 +144,25 @@ def speedup(
     progress: bool = False,
     **limits: Any,
 ) -> Speedup:
-    """Find what decodes text like some sentences fastest, with the same output and with almost the same.
+    """Find the fastest way to decode text like these sentences, with the same output and with almost the same.
 
-    A draft table is counted from the model's own translations of the sentences; a draft head is trained where the minutes
-    allow it and single sentences are decoded, which is where one pays. Then combinations of decoder, projection and precision
-    are timed as they are to be used, on sentences that were left out before. What was made is kept in the user's cache and
-    used again by later calls. `translate` and `hf.window` use the lossless choice unless they are told otherwise.
+    A draft table is counted on the model's own translations of the sentences. If the minutes allow it and sentences are decoded
+    singly, a draft head is trained. Then combinations of decoder, projection and precision are timed on held-out sentences.
+    Table, head and choice are kept in the user's cache and used again by later calls; `translate` and `hf.window` use the
+    lossless choice by default.
 
     Parameters
     ----------
     model : str or TranslationModel
-        As `load` takes it, or from it.
+        A loaded model, or a name or folder for `load`.
     sentences : sequence of str
         Unlabelled text like that to be translated, some thousand sentences if possible.
     minutes : float
-        About as long as it may take. Half an hour is enough for a head.
+        Approximate time limit. Half an hour is enough for a head.
     batch, threads : int
-        Sentences decoded together, 1 for single ones, and batches in flight.
+        Sentences decoded together, 1 for single ones, and batches that run at a time.
     near : float
-        Share of outputs that must be unchanged for a loss to be next to none.
+        Share of outputs that must be unchanged for the almost lossless choice.
 
     Raises
     ------
@@ -174,50 +175,48 @@ def speedup(
     plain = Session.of(next(iter(models.values())), source, target, "greedy", **limits)
     fitted, held_out = _split(plain, sentences)
     notes: list[str] = []
-    each = seconds_each(plain, held_out[:64], 64, threads)
-    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / each, notes, progress)
+    seconds = seconds_each(plain, held_out[:64], 64, threads)
+    _make_table(plain, fitted, held_out, TABLE * 60 * minutes / seconds, notes, progress)
     if batch == 1:
         _make_head(plain, fitted, minutes, notes, seed, progress)
-    single = each if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
-    measured = spread_over(
-        held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single)))
-    )
+    single = seconds if batch > 1 else seconds_each(plain, held_out[:16], 1, threads)
+    sample = spread_over(held_out, max(LEAST_MEASURED, min(MEASURED, int(MEASURING * 60 * minutes / ROUNDS / single))))
     shared = {"batch": batch, "threads": threads, "near": near, "seed": seed, "progress": progress, **limits}
-    table, chosen = fastest(models, measured, source=plain.source, target=plain.target, **shared)
-    parts = {
+    table, chosen = fastest(models, sample, source=plain.source, target=plain.target, **shared)
+    combinations = {
         row["name"]: {key: row[key] for key in ("decoder", "projection", "precision")}
         for row in table.to_dict("records")
     }
-    by_precision = {p: [parts[str(chosen[p])][key] for key in ("decoder", "projection")] for p in models}
-    about = provenance(plain.model, threads=threads, seed=seed) | {
-        "source": plain.source, "target": plain.target, "batch": batch, "near": near, "sentences": len(measured),
+    by_precision = {p: [combinations[str(chosen[p])][key] for key in ("decoder", "projection")] for p in models}
+    record = provenance(plain.model, threads=threads, seed=seed) | {
+        "source": plain.source, "target": plain.target, "batch": batch, "near": near, "sentences": len(sample),
         "family": plain.model.checkpoint.family, "notes": notes, "lossless": by_precision,
     }  # fmt: skip
     fingerprint = plain.model.checkpoint.fingerprint
-    write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), about)
-    nearest = None if chosen["near"] is None else parts[chosen["near"]]
+    write_table(choice_file(fingerprint, (plain.source, plain.target), batch), table.to_dict("records"), record)
+    nearest = None if chosen["near"] is None else combinations[chosen["near"]]
     direction = direction_in_generate(plain.model, plain.source, plain.target)
-    return Speedup(table, parts[str(chosen[next(iter(models))])], nearest, about, direction)
+    return Speedup(table, combinations[str(chosen[next(iter(models))])], nearest, record, direction)
 
 
 def direction_in_generate(model: TranslationModel, source: str | None, target: str | None) -> InTransformers | None:
-    """How transformers is told a direction of a model that `hf.window` runs; None for others."""
+    """How a direction is passed to transformers for a model that `hf.window` runs; None for others."""
     tokenizer: Any = model.tokenizer
     return tokenizer.in_transformers(source, target) if model.checkpoint.family in FAMILIES else None
 
 
-def _models(name: str, given: str | TranslationModel) -> dict[str, TranslationModel]:
-    """The model in the precisions that are tried: float32 and int8 where the compiled engine runs it."""
-    first = load(name, device="cpu")
-    if isinstance(given, TranslationModel):
-        first = replace(first, name=given.name)
-    if first.engine != "compiled":
-        return {"float32": first}
-    return {"float32": first, "int8": replace(load(name, precision="int8"), name=first.name)}
+def _models(name: str, model: str | TranslationModel) -> dict[str, TranslationModel]:
+    """The model in the precisions to try: float32, and int8 if the compiled engine runs it."""
+    float32 = load(name, device="cpu")
+    if isinstance(model, TranslationModel):
+        float32 = replace(float32, name=model.name)
+    if float32.engine != "compiled":
+        return {"float32": float32}
+    return {"float32": float32, "int8": replace(load(name, precision="int8"), name=float32.name)}
 
 
 def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The sentences that drafts are fitted on, and those that are measured on; no text is in both."""
+    """The sentences that drafts are fitted on, and the held-out ones for measuring; no text is in both."""
     if isinstance(sentences, str):
         raise ValueError(f"speedup needs many sentences: got one text, {sentences[:40]!r}. Give a list of them.")
     texts = list(dict.fromkeys(fitting(session, sentences)))
@@ -227,8 +226,8 @@ def _split(session: Session, sentences: Sequence[str]) -> tuple[list[str], list[
             f"model. Give at least {LEAST}, better some thousand."
         )
     held_out = spread_over(texts, min(MEASURED, len(texts) // 5))
-    left_out = set(held_out)
-    return [text for text in texts if text not in left_out], held_out
+    held_out_set = set(held_out)
+    return [text for text in texts if text not in held_out_set], held_out
 
 
 def _say(notes: list[str], note: str, progress: bool) -> None:
@@ -238,28 +237,28 @@ def _say(notes: list[str], note: str, progress: bool) -> None:
 
 
 def _make_table(
-    session: Session, fitted: Sequence[str], held_out: Sequence[str], most: float, notes: list[str], progress: bool
+    session: Session, fitted: Sequence[str], held_out: Sequence[str], limit: float, notes: list[str], progress: bool
 ) -> None:
-    """Count a draft table of as many sentences as there is time for; keep it if it guesses better than the one at hand."""
+    """Count a draft table of as many sentences as there is time for; save it if it drafts better than the present one."""
     texts = spread_over(
-        fitted, 2 ** max(8, int(np.log2(max(most, 1))))
+        fitted, 2 ** max(8, int(np.log2(max(limit, 1))))
     )  # a power, so that a rerun finds its translations
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
     fingerprint = session.model.checkpoint.fingerprint
-    at_hand = session.model.files(session.source, session.target, session.constraints.end, lambda name: None).table()
-    if at_hand is not None and at_hand.about.get("text") == digest:
+    present = session.model.files(session.source, session.target, session.constraints.end, lambda name: None).table()
+    if present is not None and present.about.get("text") == digest:
         _say(notes, "the draft table of this text is at hand", progress)
         return
-    least = 3 if len(texts) >= 1_000 else 2
+    min_count = 3 if len(texts) >= 1_000 else 2
     folder = speedups_folder(fingerprint) / "translations"
-    new_table = make_table(session, texts, least=least, folder=folder, progress=progress)
+    new_table = make_table(session, texts, least=min_count, folder=folder, progress=progress)
     new_table = replace(new_table, about=new_table.about | {"text": digest})
 
     def passes(table: Any) -> int:
         windowed = replace(session, decoder=Window(4, Draft("ngram+lexicon", table, resolved=True)))
         return int(count(windowed, held_out)["passes"].sum())
 
-    ours, theirs = passes(new_table), passes(at_hand) if at_hand is not None else None
+    ours, theirs = passes(new_table), passes(present) if present is not None else None
     if theirs is not None and theirs <= ours:
         _say(
             notes,
@@ -274,7 +273,7 @@ def _make_table(
 def _make_head(
     session: Session, fitted: Sequence[str], minutes: float, notes: list[str], seed: int, progress: bool
 ) -> None:
-    """Train a draft head where there is none and the minutes are enough for one."""
+    """Train a draft head if there is none and the minutes are enough for one."""
     from fastdecode_lib.training.draft_heads import RECIPE, make_head
 
     model = session.model
@@ -298,10 +297,10 @@ def _make_head(
         seed=seed,
         progress=progress,
     )
-    each = float(trial.about["seconds"]) / 2
-    updates = int(HEAD * 60 * minutes / each) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
+    seconds = float(trial.about["seconds"]) / 2
+    updates = int(HEAD * 60 * minutes / seconds) // HEAD_UPDATES * HEAD_UPDATES  # in steps, so that a rerun goes on
     if updates < HEAD_UPDATES:
-        needed = HEAD_UPDATES * each / HEAD / 60
+        needed = HEAD_UPDATES * seconds / HEAD / 60
         _say(notes, f"no draft head: training one takes about --minutes {np.ceil(needed):.0f}", progress)
         return
     head = make_head(

@@ -10,8 +10,8 @@ from torch import Tensor
 class StackedMuon(torch.optim.Muon):
     """`torch.optim.Muon` with ``adjust_lr_fn="original"`` and Nesterov's momentum, its products over stacked matrices.
 
-    The same updates but for rounding in bfloat16, in some fifty calls instead of twenty for each matrix; the state is the
-    same too, so that a run goes on with either.
+    The updates are the same but for rounding in bfloat16, in some fifty calls in all instead of twenty for each matrix. The
+    state is the same, so that a run can continue with either.
     """
 
     @torch.no_grad()

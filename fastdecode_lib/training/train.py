@@ -1,4 +1,4 @@
-"""Train a preset: resumable after a kill at any moment, the best checkpoint always at hand.
+"""Train a preset: resumable after a kill at any moment, with the best checkpoint so far always saved.
 
 Checkpoints are single safetensors files written atomically under ``build/train/NAME``.
 """
@@ -20,13 +20,8 @@ from fastdecode_lib.training.learner import Learner, begin_as, copy_vocabulary
 from fastdecode_lib.training.presets import BEGUN_WITH, PRESETS, RUN, GroupPreset, Recipe, place_of
 from fastdecode_lib.training.run import CHECKPOINT, Run, only_trainer
 
-VOCABULARY_PLACE = {
-    "marian": "tokenizer",
-    "group": ".",
-    "recurrent": "words",
-    "language": "words",
-}
-"""Where a kind of preset keeps its vocabulary in the folder of a run."""
+VOCABULARY_PLACE = {"marian": "tokenizer", "group": ".", "recurrent": "words", "language": "words"}
+"""Place of the vocabulary in the folder of a run, by kind of preset."""
 
 
 def train(
@@ -45,27 +40,26 @@ def train(
 ) -> Path:
     """Train a preset from where it last stopped to its planned length, at which the learning rate reaches zero.
 
-    A run that came to its end can be extended: it goes on from the checkpoint before the learning rate fell, and becomes the run
-    that it would have been with the greater length from its first update, weight by weight. The history keeps the
-    evaluations of both, each with its planned length, and the best model stays until a better one comes.
+    A finished run can be extended: it continues from the checkpoint before the learning rate fell, and its weights become those
+    of a run planned with the greater length from the start. The history keeps the evaluations of both, each with its planned
+    length, and the best model is replaced only by a better one.
 
     Parameters
     ----------
     name : str
         A name of `presets.PRESETS`.
     data : str or Path, optional
-        The corpus folder; ``FASTDECODE_DATA`` otherwise.
+        The corpus folder; by default ``FASTDECODE_DATA``.
     folder : str or Path
         Where ``NAME/`` with checkpoints, log and best model is kept.
     seed : int, optional
-        The preset's own otherwise.
+        By default the preset's.
     updates : int, optional
-        Planned length; the length of the run that was begun here otherwise, or else the preset's.
+        Planned length; by default that of the run begun in this folder, or else the preset's.
     stop_at : int, optional
         Stop at this update with a checkpoint, so that a later call continues.
     begin_with : str or Path, optional
-        A trained model of the same preset, as `load` takes it: a new run begins with its weights and its vocabulary, and counts
-        its updates from there.
+        Name or folder of a trained model of the same preset: a new run begins with its weights and its vocabulary, at update 0.
 
     Returns
     -------
@@ -74,9 +68,9 @@ def train(
     """
     if name not in PRESETS:
         raise ValueError(f"Unknown model to train: got {name!r}. Use one of {', '.join(PRESETS)}.")
-    for what, count in (("updates", updates), ("stop_at", stop_at)):
+    for option, count in (("updates", updates), ("stop_at", stop_at)):
         if count is not None and count < 1:
-            raise ValueError(f"Training needs {what} >= 1, got {count}. Leave it out to train to the end.")
+            raise ValueError(f"Training needs {option} >= 1, got {count}. Leave it out to train to the end.")
     preset = PRESETS[name]
     seed = preset.seed if seed is None else seed
     device = str(torch_device(device))
@@ -91,7 +85,7 @@ def train(
         _check_same_run(work, preset, corpus / preset.corpus, seed, base)
         if base is not None and not (work / CHECKPOINT).exists():
             copy_vocabulary(base.folder, work / VOCABULARY_PLACE[preset.kind])
-        planned = replace(preset, updates=updates or _planned(work) or preset.updates)
+        planned = replace(preset, updates=updates or _note(work).get("planned") or preset.updates)
         learner = _learner(preset, corpus, work, device, seed)
         if base is not None:
             begin_as(learner.parameters, base)
@@ -121,14 +115,9 @@ def _learner(preset: Any, corpus: Path, work: Path, device: str, seed: int) -> L
 
 
 def _note(work: Path) -> dict[str, Any]:
-    """Note of the run that was begun in a folder; empty where none was."""
+    """The note of the run in a folder; empty if there is none."""
     note = work / RUN
     return read_json(note, again="Copy it again, or train in another --folder.") if note.exists() else {}
-
-
-def _planned(work: Path) -> int | None:
-    """The planned length of the run that was begun in a folder."""
-    return _note(work).get("planned")
 
 
 def _write(note: Path, content: dict[str, Any]) -> None:
@@ -137,26 +126,26 @@ def _write(note: Path, content: dict[str, Any]) -> None:
 
 
 def _check_same_run(work: Path, preset: Recipe, corpus: Path, seed: int, base: Checkpoint | None) -> None:
-    """Refuse to continue what was begun with another seed, recipe, corpus, model or teacher; note all where nothing was begun."""
+    """Refuse to continue a run that has another seed, recipe, corpus, model or teacher; write the note of a new run."""
     sizes = {p.name: p.stat().st_size for p in sorted(corpus.glob("*.gz"))}
     recipe = {key: value for key, value in asdict(preset).items() if key != "updates"}
-    wanted = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
+    settings = json.loads(json.dumps({"seed": seed, "preset": recipe, "corpus": sizes}))
     note = work / RUN
     if base is not None:
-        wanted[BEGUN_WITH] = base.fingerprint
+        settings[BEGUN_WITH] = base.fingerprint
     teacher = preset.teacher if isinstance(preset, GroupPreset) else ""
     if teacher and (place := place_of(teacher, work.parent)):
-        wanted["taught_by"] = find_checkpoint(place).fingerprint
-    begun = _note(work) or wanted
+        settings["taught_by"] = find_checkpoint(place).fingerprint
+    begun = _note(work) or settings
     if base is None and BEGUN_WITH in begun and not (work / CHECKPOINT).exists():
         raise ValueError(
             f"The run in {work} was stopped before its first checkpoint: it begins with the weights {begun[BEGUN_WITH]}, and got "
             "no model. Give it again: --begin-with MODEL"
         )
-    different = [key for key in wanted if begun.get(key) != wanted[key]]
+    different = [key for key in settings if begun.get(key) != settings[key]]
     if different:
         wrong = different[0]
-        got, has = wanted[wrong], begun.get(wrong)
+        got, has = settings[wrong], begun.get(wrong)
         if wrong == "preset" and isinstance(has, dict):
             fields = [key for key in got.keys() | has.keys() if got.get(key) != has.get(key)]
             got, has = ({key: values.get(key) for key in sorted(fields)} for values in (got, has))

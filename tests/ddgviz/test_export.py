@@ -166,7 +166,7 @@ def test_pdf_and_png(small: dict[str, Any], tmp_path: Path, chromium: str, monke
 
 
 def test_scripts_without_a_font_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browser_module, "_drawn", lambda character: character != "東")
+    monkeypatch.setattr(browser_module, "_has_font", lambda character: character != "東")
     monkeypatch.setattr("ddgviz.browser.shutil.which", lambda _: "/usr/bin/fc-list")
     with pytest.warns(UserWarning, match=r"No installed font draws U\+6771: .*Install fonts"):
         browser_module._warn_of_missing_fonts("<svg>東</svg>")

@@ -74,13 +74,13 @@ def test_the_fastest_window_that_keeps_the_output_comes_first(together: Together
     assert weigher.asked == [("clustered", 3), ("exact", 3)], "each is decoded once"
     assert together.comparison.a.model.clusters and not together.comparison.b.model.clusters
     assert together.comparison.a.group == together.comparison.b.group != ""
-    assert together._said.value.startswith("A window of 3, clustered: 5 passes, 1.90 times as fast, every token")
+    assert together._message.value.startswith("A window of 3, clustered: 5 passes, 1.90 times as fast, every token")
 
     lossy = Weigher(kept=0.5)
     other = ddgviz.together(lossy, start=False)
     other.run("A sentence.")
     assert lossy.asked[-2:] == [("exact", 3), ("clustered", 3)]
-    assert "50% of the tokens greedy decoding's" in other._said.value
+    assert "50% of the tokens greedy decoding's" in other._message.value
 
 
 def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
@@ -92,7 +92,7 @@ def test_a_click_chooses_a_point(together: Together, weigher: Weigher) -> None:
     together._clicked(together.chart.data[0], Points(), None)
     assert (together.choice["width"].value, together.choice["projection"].value) == (1, "exact")
     assert weigher.asked[-2:] == [("exact", 1), ("clustered", 1)]
-    assert together._said.value.startswith("Greedy decoding, exact: 9 passes, 1.00 times as fast")
+    assert together._message.value.startswith("Greedy decoding, exact: 9 passes, 1.00 times as fast")
     together.choice["width"].value = 3
     assert weigher.asked[-2:] == [("exact", 3), ("clustered", 3)]
 
@@ -130,7 +130,7 @@ def test_it_begins_at_once_unless_told_otherwise(weigher: Weigher) -> None:
     begun._worker.join(10)
     assert begun.rows
     waiting = ddgviz.together(weigher, start=False)
-    assert waiting._worker is None and waiting._said.value == HINT
+    assert waiting._worker is None and waiting._message.value == HINT
 
 
 def test_something_else_is_refused() -> None:

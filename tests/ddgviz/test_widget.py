@@ -189,7 +189,7 @@ def test_numbers_no_page_can_take_leave_the_picture_as_it_was(garden: dict[str, 
 
 def test_words_that_become_empty_are_told(garden: dict[str, Any]) -> None:
     picture = Recorder()
-    picture._said = {"beyond": "+1 more position."}
+    picture._spoken = {"beyond": "+1 more position."}
     assert picture._is_news("beyond", "")
     assert not picture._is_news("passes", {})
 

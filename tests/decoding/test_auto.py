@@ -38,7 +38,7 @@ def test_wide_windows_where_positions_cost_nothing_and_drafts_are_right():
 
 def test_as_wide_as_drafts_are_right():
     known = experienced(lambda positions: 1.0 + 0.1 * positions, right=2)
-    assert known.settled(3) == pytest.approx(3, rel=0.02)
+    assert known.expected_tokens(3) == pytest.approx(3, rel=0.02)
     assert known.best(1) == 3
 
 
@@ -58,10 +58,10 @@ def test_what_drafting_takes_counts():
     assert known.best(1) == 2
     for _ in range(ENOUGH):
         known.drafting.add(2.0)
-    known.chosen = {}
+    known.widths = {}
     assert known.best(1) == 1
     prepared = experienced(right=1)
-    prepared.ended(4)
+    prepared.count_output(4)
     for _ in range(ENOUGH):
         prepared.preparing.add(10.0)
     assert prepared.best(1) == 1
@@ -91,7 +91,7 @@ def test_where_no_source_has_drafts_it_decodes_greedily():
     auto = Auto(draft="recycled")
     for _ in range(40):
         cases.decode(auto, case)
-    assert auto.experience.reached[0] > 0 == auto.experience.right[0]
+    assert auto.experience.verified[0] > 0 == auto.experience.accepted[0]
     assert auto.experience.greedy(len(case.source)) or auto.experience.sizes[len(case.source).bit_length()].due
     assert auto.experience.best(len(case.source)) == 1
 
@@ -149,7 +149,7 @@ def test_probes_become_rare_and_come_back_when_the_choice_changes():
     assert len(probes) >= 8 and gaps[0] <= 2 * SHORTEST and gaps[-1] == LONGEST
     for _ in range(2_000):
         known.learn(7, 0)
-    known.chosen = {}
+    known.widths = {}
     later = [known.width(1) for _ in range(2 * LONGEST)]
     assert known.best(1) == 1 and 4 <= len(later) - later.count(1) <= 12
 

@@ -23,7 +23,7 @@ from fastdecode_lib.projections.exact_torch import Exact
 from fastdecode_lib.text.corpus import Tatoeba
 from fastdecode_lib.training import bundling, train
 from fastdecode_lib.training.learner import Examples, begin_as
-from fastdecode_lib.training.multi_token import END, PADDING, GroupLearner, _named, _slots
+from fastdecode_lib.training.multi_token import END, PADDING, GroupLearner, _slots, _untied
 from fastdecode_lib.training.presets import PRESETS, SYSTEMS_002, GroupPreset
 from fastdecode_lib.translation import Session
 
@@ -112,7 +112,7 @@ def test_targets_are_folded(corpus: Path, tmp_path: Path) -> None:
 def slot_by_slot(made: GroupLearner, weights: dict[str, torch.Tensor], row: int) -> float:
     """The mean log-probability of a target as the decoder's network sees it, a group at a time."""
     source, target = made.examples.batch(np.array([row]), PADDING)
-    network = Transformer(made.architecture, _named(weights), dtype=torch.float64)
+    network = Transformer(made.architecture, _untied(weights), dtype=torch.float64)
     batch = Source(source.numpy(), np.array([source.shape[1]]))
     state = network.start(network.encode(batch), np.array([[PADDING] * network.tokens_per_step]))
     fed, total = [PADDING] * network.tokens_per_step, 0.0
@@ -228,7 +228,7 @@ def test_pairs_for_which_the_teacher_says_nothing_are_left_out(
     def sparing(teacher: str, texts: list[str], direction: Any, pieces: Any, *_: object) -> list[list[int]]:
         return [[] if i % 3 == 0 else row for i, row in enumerate(pieces.encode(texts))]
 
-    monkeypatch.setattr("fastdecode_lib.training.multi_token._taught", sparing)
+    monkeypatch.setattr("fastdecode_lib.training.multi_token._teacher_outputs", sparing)
     made = learner(name, corpus, tmp_path, teacher="single-l2r")
     plain = learner(name, corpus, tmp_path / "plain", teacher="")
     number = len(made.examples.target_offsets) - 1

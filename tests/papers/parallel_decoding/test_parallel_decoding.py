@@ -11,8 +11,8 @@ import pytest
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from ddgviz.figures import curves
 from fastdecode_lib import load, registry
-from fastdecode_lib.cli.figures import _curves
 from fastdecode_lib.cli.main import main
 from fastdecode_lib.core import drain
 from fastdecode_lib.laws.cases import random_case, tiny_architecture
@@ -59,7 +59,7 @@ def ours(frame: pd.DataFrame) -> pd.DataFrame:
 def curves_of(name: str, frame: pd.DataFrame) -> set[str]:
     """What the legend of an experiment's chart says."""
     chart = experiments()[f"parallel_decoding.{name}"].chart
-    return {trace.name for trace in _curves(frame, chart).data}
+    return {trace.name for trace in curves(chart.rows(frame), **chart.settings).data}
 
 
 def complete(frame: pd.DataFrame) -> bool:

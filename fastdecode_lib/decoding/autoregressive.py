@@ -276,7 +276,9 @@ class _Search:
         drafted = min(len(self.previous), length)
         drafts[:drafted] = self.previous[:drafted]
         self.previous = tokens
-        status: list[Status] = ["draft" if same else "changed" for same in (drafts == tokens).tolist()]
+        status: list[Status] = ["settled"] * length
+        if not complete:
+            status = ["draft" if same else "changed" for same in (drafts == tokens).tolist()]
         return Iteration(
             row=row,
             call=call,
@@ -284,7 +286,7 @@ class _Search:
             drafts=drafts,
             origins=("recycled",) * drafted + ("",) * (length - drafted),
             tokens=tokens,
-            status=("settled",) * length if complete else tuple(status),
+            status=tuple(status),
             lanes=(*self.done, *self.live),
             positions=positions,
             seconds=seconds,

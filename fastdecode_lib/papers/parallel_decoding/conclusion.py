@@ -36,6 +36,6 @@ DIFFERENCES = (
     "The authors' code tells PJ and PGJ the length of the answer; under the protocol *honest* every decoder finds the "
     "end by itself.",
     "The authors' code returns a loop index, which leaves out one pass a sentence; passes are counted at the network here.",
-    "Cores beyond those measured are a model in figure 3: positions shared by the cores, never faster than the passes saved.",
+    "Cores beyond those measured are calculated in figure 3: they share the positions of a pass, and drafts stay on one.",
     "Windows, draft tables and draft heads are beyond the paper.",
 )

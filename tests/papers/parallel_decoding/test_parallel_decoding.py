@@ -260,6 +260,8 @@ def test_figure_3_is_measured_modelled_and_quoted(model: TranslationModel) -> No
     assert (modelled.greedy == 1).all()
     assert (modelled.diff().dropna() >= -1e-9).all(axis=None), "more cores never slow the model down"
     assert modelled.jacobi.iloc[-1] > modelled.jacobi.iloc[0]
+    measured = frame[(frame.kind == "measured") & (frame.cores == 1)].set_index("name").speedup
+    assert modelled.loc[1].sub(measured).abs().max() < 1e-9, "on one core, what is calculated is what was measured"
     assert {"jacobi", "jacobi, model", "jacobi, paper"} <= curves_of("figure3", frame)
 
 

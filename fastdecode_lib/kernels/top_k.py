@@ -45,7 +45,7 @@ def best_tokens(  # type: ignore[no-untyped-def]
     count : int
         V, the number of outputs.
     listed : int64 array (V,) or (0,)
-        The token of each output, ascending; without any, outputs are tokens.
+        The token of each output, ascending; where it is empty, the outputs are the tokens.
     banned : int64 array (1 or N, M)
         Ids not to be picked, padded with -1; one row for all, or one for each.
     rounded, scores, tops : arrays
@@ -92,21 +92,21 @@ def log_probabilities(hidden, matrix, count, wanted, rounded, scores, found):  #
 
 @kernel
 def best_continuations(sums, scores, log_normaliser, ids, lanes, tokens, values):  # type: ignore[no-untyped-def]
-    """Merge what each lane of a beam would go on with, best first; of equals, the earlier lane's and the better token's.
+    """The best continuations of all lanes of a beam; ties go to the earlier lane, then to the better token, NaN comes last.
 
     Parameters
     ----------
     sums : float64 array (L,)
         Log-probability of each lane so far.
     scores, log_normaliser, ids : arrays (L, k), (L,), (L, k)
-        Candidates of each lane, best first, -1 behind the last.
+        Candidates of each lane, best first, -1 after the last.
     lanes, tokens, values : int64, int64, float64 arrays (most,)
-        Results.
+        Filled with the lane, the token and the log-probability of each continuation.
 
     Returns
     -------
     int
-        How many there are.
+        Number of continuations.
     """
     taken = np.zeros(len(sums), np.int64)
     for place in range(len(lanes)):
@@ -116,7 +116,7 @@ def best_continuations(sums, scores, log_normaliser, ids, lanes, tokens, values)
             if rank == ids.shape[1] or ids[lane, rank] < 0:
                 continue
             value = sums[lane] + (scores[lane, rank] - log_normaliser[lane])
-            if best < 0 or value > highest:
+            if best < 0 or value > highest or (np.isnan(highest) and not np.isnan(value)):
                 best, highest = lane, value
         if best < 0:
             return place

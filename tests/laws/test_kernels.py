@@ -17,7 +17,7 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from fastdecode_lib import kernels
-from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurrent
+from fastdecode_lib.kernels import compiling, cpu, elementwise, matrices, recurrent, top_k
 from fastdecode_lib.kernels.attention import attend, attend_from
 from fastdecode_lib.kernels.matrices import (
     INT8_LIMIT,
@@ -671,6 +671,26 @@ def test_candidates_come_best_first_and_of_equals_the_lowest_id(vocabulary: int,
                 refused = np.zeros(0) if banned is None else banned if banned.ndim == 1 else banned[row % len(banned)]
                 assert (found.ids[row].tolist(), found.scores[row].tolist()) == ranked(scores[row], k, refused)
             assert (found.num_active == vocabulary).all() and found.log_normaliser is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_continuations_of_a_beam_are_those_of_a_stable_sort(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    lanes, width, most = int(random.integers(1, 7)), int(random.integers(1, 9)), int(random.integers(1, 20))
+    sums = random.integers(-4, 1, lanes).astype(float)
+    scores = -np.sort(-random.integers(-4, 4, (lanes, width)).astype(np.float32), axis=1)
+    normaliser = random.integers(0, 3, lanes).astype(float)
+    normaliser[random.random(lanes) < 0.1] = np.nan
+    ids = random.permutation(100)[: lanes * width].reshape(lanes, width)
+    ids[np.arange(width) >= random.integers(0, width + 1, (lanes, 1))] = -1
+    values = (sums[:, None] + (scores - normaliser[:, None])).reshape(-1)
+    order = [i for i in np.argsort(-values, kind="stable") if ids.reshape(-1)[i] >= 0][:most]
+    which, tokens, found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+    count = top_k.best_continuations(sums, scores, normaliser, ids, which, tokens, found)
+    assert count == len(order)
+    assert which[:count].tolist() == [i // width for i in order]
+    assert tokens[:count].tolist() == ids.reshape(-1)[order].tolist()
+    np.testing.assert_array_equal(found[:count], values[order])
 
 
 def test_all_banned_leaves_no_candidate() -> None:

@@ -147,11 +147,11 @@ def serve(answers: int) -> int:
             status = 3
         sys.stdout.flush()
         os.write(answers, f"{status}\n".encode())
-        _tidy()
+        _free_memory()
     return 0
 
 
-def _tidy() -> None:
+def _free_memory() -> None:
     """Free the device memory of the last table."""
     import torch
 
